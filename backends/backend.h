@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "backends/exec_group.h"
-#include "base/process.h"
+#include "backends/cgroups/exec_group.h"
+#include "base/os/process.h"
 
 namespace moorage::backends {
 
@@ -31,8 +31,8 @@ struct Capabilities {
   // All of its sandboxes share these ids, regardless of the range the caller reserved for one.
   std::optional<uint32_t> first_host_id{};
   bool freeze = false;
-  // Mounts can be exchanged at run time (base/mount_namespace.h): no process inside can keep copies
-  // of them in a namespace of its own.
+  // Mounts can be exchanged at run time (base/os/mount_namespace.h): no process inside can keep
+  // copies of them in a namespace of its own.
   bool restack = false;
   bool limits_memory = false;
   bool limits_cpu = false;
@@ -54,7 +54,7 @@ struct Limits {
 inline constexpr int kOnlyPlace = -1;
 
 // A detached mount made by the caller, to be attached at `target` (absolute, inside). Without one,
-// an empty directory where the caller attaches it later (base/mount_namespace.h).
+// an empty directory where the caller attaches it later (base/os/mount_namespace.h).
 struct Mount {
   int fd = kOnlyPlace;  // borrowed for the call
   std::string target;
@@ -118,7 +118,7 @@ class Backend {
   virtual std::vector<pid_t> members(const std::string& name) = 0;
   virtual std::vector<std::string> list() = 0;
   virtual Endpoint endpoint(const std::string& name) = 0;
-  // The process group of one exec (idempotent by exec_name); see exec_group.h.
+  // The process group of one exec (idempotent by exec_name); see backends/cgroups/exec_group.h.
   virtual std::unique_ptr<ExecGroup> exec_group(const std::string& name,
                                                 const std::string& exec_name) = 0;
   // By name or id; empty: no such image. May query the engine.

@@ -5,7 +5,7 @@
 #include <boost/json.hpp>
 #include <climits>
 
-#include "backends/unix_http.h"
+#include "backends/engine/unix_http.h"
 #include "base/error.h"
 
 namespace moorage::backends {

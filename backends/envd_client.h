@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "base/protocol.h"
+#include "base/wire/protocol.h"
 
 namespace moorage::backends {
 

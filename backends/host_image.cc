@@ -9,7 +9,7 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::backends {
 namespace {

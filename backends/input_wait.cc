@@ -11,8 +11,8 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/files.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
 
 namespace moorage::backends {
 namespace {

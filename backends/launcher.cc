@@ -10,10 +10,10 @@
 
 #include "backends/envd_client.h"
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/files.h"
-#include "base/mount.h"
-#include "base/mount_namespace.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
+#include "base/os/mount.h"
+#include "base/os/mount_namespace.h"
 
 namespace moorage::backends {
 namespace {
@@ -177,7 +177,7 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
                            : run_launch(spec, plan, {}, deadline);
   const base::Fd warden = accept_warden(bootstrap.get(), init, deadline);
   if (plan.start_container) run_launch(spec, plan, {init, plan.take_over(init)}, deadline);
-  // From outside, so that they can be exchanged (base/mount_namespace.h). The warden waits
+  // From outside, so that they can be exchanged (base/os/mount_namespace.h). The warden waits
   // meanwhile.
   base::in_mount_namespace(init, [&] {
     for (const Mount& mount : spec.mounts) {

@@ -17,7 +17,7 @@
 
 #include "backends/backend.h"
 #include "backends/envd_client.h"
-#include "base/process.h"
+#include "base/os/process.h"
 
 namespace moorage::backends {
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <thread>
 
-#include "backends/disk.h"
+#include "backends/cgroups/block_device.h"
+#include "backends/cgroups/sandbox_label.h"
 #include "backends/envd_client.h"
-#include "backends/sandbox_label.h"
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::backends {
 namespace {

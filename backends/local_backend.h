@@ -12,7 +12,7 @@
 #include <string>
 
 #include "backends/backend.h"
-#include "backends/cgroups.h"
+#include "backends/cgroups/cgroups.h"
 #include "backends/launcher.h"
 #include "backends/registry.h"
 #include "base/keyed_mutex.h"

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "backends/device_rules.h"
+#include "backends/cgroups/device_rules.h"
 #include "backends/host_image.h"
 #include "backends/local_backend.h"
 #include "backends/probe.h"

@@ -9,11 +9,11 @@
 #include <functional>
 #include <sstream>
 
-#include "backends/cgroups.h"
+#include "backends/cgroups/cgroups.h"
 #include "backends/probe_mounts.h"
 #include "base/error.h"
-#include "base/files.h"
-#include "base/mount.h"
+#include "base/os/files.h"
+#include "base/os/mount.h"
 #include "base/size_text.h"
 
 namespace moorage::backends {

@@ -13,10 +13,10 @@
 
 #include "base/allowance.h"
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/files.h"
-#include "base/mount.h"
-#include "base/process.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
+#include "base/os/mount.h"
+#include "base/os/process.h"
 
 namespace moorage::backends {
 namespace {

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 
 // The table. A line declares the maker, make_NAME_backend, and registers it under its name.
 #define MOORAGE_BACKENDS(BACKEND) \

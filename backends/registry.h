@@ -21,7 +21,7 @@ struct BackendOptions {
   uint64_t disk_rate_bytes = 0;  // each way, per sandbox on the store's disk; 0: no limit
   // A sandbox may create user and other namespaces, and mount in them.
   bool nested_namespaces = false;
-  // Host-wide, until reboot: see favor_quick_moves in cgroups.h.
+  // Host-wide, until reboot: see favor_quick_moves in backends/cgroups/cgroups.h.
   bool favor_quick_cgroup_moves = true;
   std::string docker_socket = "/var/run/docker.sock";  // or Podman's
   std::string docker_runtime;                          // empty: the engine's default

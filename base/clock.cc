@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::base {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::base {
 

@@ -7,14 +7,14 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/nearest.h"
+#include "base/os/fd.h"
+#include "base/spelling.h"
+#include "cli/client/context.h"
+#include "cli/client/kept_leases.h"
 #include "cli/commands.h"
-#include "cli/context.h"
+#include "cli/commands/typed_options.h"
 #include "cli/help.h"
-#include "cli/kept_leases.h"
-#include "cli/text.h"
-#include "cli/typed_options.h"
+#include "cli/output/text.h"
 
 namespace moorage::cli {
 namespace {

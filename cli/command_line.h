@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/options.h"
-#include "cli/terminal.h"
+#include "cli/output/terminal.h"
 
 namespace moorage::cli {
 

@@ -1,4 +1,4 @@
-#include "base/nearest.h"
+#include "base/spelling.h"
 #include "cli/commands.h"
 
 namespace moorage::cli {

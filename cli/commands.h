@@ -45,28 +45,28 @@ std::vector<std::string_view> names_in(const std::string& group);
 // The command of `group` that was probably meant: known elsewhere by that word, or spelled like it.
 std::optional<std::string> meant_command(const std::string& group, const std::string& typed);
 
-// create_command.cc
+// cli/commands/create_command.cc
 Action create_command(Options& options);
-// list_commands.cc, show_command.cc
+// cli/commands/list_commands.cc, cli/commands/show_command.cc
 Action ls_command(Options& options);
 Action show_command(Options& options);
-// set_command.cc
+// cli/commands/set_command.cc
 Action set_command(Options& options);
-// lifecycle_commands.cc
+// cli/commands/lifecycle_commands.cc
 Action start_command(Options& options);
 Action stop_command(Options& options);
 Action rm_command(Options& options);
 Action undelete_command(Options& options);
-// move_command.cc
+// cli/commands/move_command.cc
 Action move_command(Options& options);
-// lease_commands.cc
+// cli/commands/lease_commands.cc
 Action lease_acquire_command(Options& options);
 Action lease_show_command(Options& options);
 Action lease_keep_command(Options& options);
 Action lease_release_command(Options& options);
 Action lease_run_command(Options& options);
 Action share_command(Options& options);
-// snapshot_commands.cc
+// cli/commands/snapshot_commands.cc
 Action snapshot_command(Options& options);
 Action snapshots_command(Options& options);
 Action drop_command(Options& options);
@@ -75,59 +75,59 @@ Action undo_command(Options& options);
 Action fork_command(Options& options);
 Action promote_command(Options& options);
 Action tree_command(Options& options);
-// best_of_commands.cc
+// cli/commands/best_of_commands.cc
 Action best_of_command(Options& options);
 Action compare_command(Options& options);
-// archive_commands.cc
+// cli/commands/archive_commands.cc
 Action archive_command(Options& options);
 Action unarchive_command(Options& options);
 Action export_command(Options& options);
 Action import_command(Options& options);
-// exec_commands.cc
+// cli/commands/exec_commands.cc
 Action exec_command(Options& options);
 Action shell_command(Options& options);
 Action run_command(Options& options);
-// process_commands.cc
+// cli/commands/process_commands.cc
 Action ps_command(Options& options);
 Action kill_command(Options& options);
 Action wait_command(Options& options);
-// history_command.cc
+// cli/commands/history_command.cc
 Action history_command(Options& options);
-// top_command.cc
+// cli/commands/top_command.cc
 Action top_command(Options& options);
-// output_commands.cc
+// cli/commands/output_commands.cc
 Action logs_command(Options& options);
 Action attach_command(Options& options);
-// file_commands.cc, copy_command.cc
+// cli/commands/file_commands.cc, cli/commands/copy_command.cc
 Action files_command(Options& options);
 Action cat_command(Options& options);
 Action cp_command(Options& options);
-// change_commands.cc
+// cli/commands/change_commands.cc
 Action diff_command(Options& options);
 Action status_command(Options& options);
-// report_command.cc
+// cli/commands/report_command.cc
 Action report_command(Options& options);
-// repo_commands.cc
+// cli/commands/repo_commands.cc
 Action repo_add_command(Options& options);
 Action repo_ls_command(Options& options);
 Action repo_fetch_command(Options& options);
 Action repo_rm_command(Options& options);
-// doctor_command.cc, rescue_command.cc, du_command.cc
+// cli/commands/doctor_command.cc, cli/commands/rescue_command.cc, cli/commands/du_command.cc
 Action doctor_command(Options& options);
 Action rescue_export_command(Options& options);
-// restore_store_command.cc
+// cli/commands/restore_store_command.cc
 Action restore_store_command(Options& options);
 Action du_command(Options& options);
-// gc_command.cc
+// cli/commands/gc_command.cc
 Action gc_command(Options& options);
 Action pin_command(Options& options);
 Action unpin_command(Options& options);
-// host_commands.cc, event_command.cc
+// cli/commands/host_commands.cc, cli/commands/event_command.cc
 Action info_command(Options& options);
 Action config_show_command(Options& options);
 Action version_command(Options& options);
 Action events_command(Options& options);
-// completion_command.cc, help.cc
+// cli/commands/completion_command.cc, help.cc
 Action completion_command(Options& options);
 Action help_command(Options& options);
 

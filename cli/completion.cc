@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cli/client/context.h"
+#include "cli/client/workspace_pages.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/context.h"
-#include "cli/text.h"
-#include "cli/workspace_pages.h"
-#include "cli/workspace_view.h"
+#include "cli/output/text.h"
+#include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
 namespace {

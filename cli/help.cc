@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/spelling.h"
+#include "cli/client/context.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/context.h"
-#include "cli/table.h"
+#include "cli/output/table.h"
 
 namespace moorage::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "base/nearest.h"
+#include "base/os/files.h"
+#include "base/spelling.h"
 #include "config/table.h"
 #include "config/yaml_file.h"
 
@@ -125,11 +125,10 @@ void check_together(const Settings& settings) {
   // Container engines store ids as signed numbers and refuse larger ones.
   constexpr uint64_t kEngineEnd = uint64_t{1} << 31;
   if (pool_end > kEngineEnd) {
-    throw Error(
-        Code::invalid_argument,
-        "ids: the ids of sandboxes exceed 2147483647, the largest that container engines "
-        "accept",
-        "Lower ids.sandbox_first_id or ids.sandbox_slots.");
+    throw Error(Code::invalid_argument,
+                "ids: the ids of sandboxes exceed 2147483647, the largest that container engines "
+                "accept",
+                "Lower ids.sandbox_first_id or ids.sandbox_slots.");
   }
   // The kernel uses 4294967295 for "no id".
   if (disk_end > UINT32_MAX) {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/limit_ranges.h"
-#include "base/nearest.h"
+#include "base/spelling.h"
 #include "config/host_names.h"
 #include "config/values.h"
 #include "config/yaml_file.h"

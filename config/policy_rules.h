@@ -1,5 +1,6 @@
 // Parses the section `policy`: rules on where workspaces may run and how much they may use. For
-// their meaning see workspace/placement.h. Rules exist only in the file, never in variables or
+// their meaning see workspace/access/placement.h. Rules exist only in the file, never in variables
+// or
 // --set. Unknown keys, rules without effect and contradictory rules are refused with file, line and
 // column.
 #pragma once

@@ -1,6 +1,6 @@
 // Every setting of the daemon, with its default, and its unit in its name. A group is a section of
-// the YAML file. Ranges, help texts and names are in table.cc. Only daemon/main reads this struct
-// and passes options to the layers.
+// the YAML file. Ranges, help texts and names are in cli/output/table.cc. Only daemon/main reads
+// this struct and passes options to the layers.
 #pragma once
 
 #include <cstdint>

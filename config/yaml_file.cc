@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::config {
 

@@ -9,39 +9,39 @@
 #include <cstdio>
 #include <memory>
 
+#include "backends/cgroups/sandbox_label.h"
 #include "backends/registry.h"
-#include "backends/sandbox_label.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
 #include "base/error.h"
-#include "base/files.h"
 #include "base/log.h"
+#include "base/os/files.h"
 #include "config/load.h"
 #include "daemon/arguments.h"
-#include "daemon/host_info.h"
-#include "daemon/metrics_page.h"
+#include "daemon/http/server.h"
 #include "daemon/process_setup.h"
 #include "daemon/rescue.h"
-#include "daemon/routes.h"
-#include "daemon/server.h"
+#include "daemon/routes/host_info.h"
+#include "daemon/routes/metrics_page.h"
+#include "daemon/routes/routes.h"
+#include "layers/store_image.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
-#include "state_db/idempotency.h"
-#include "state_db/opening.h"
+#include "state_db/open_store.h"
 #include "state_db/store.h"
-#include "workspace/best_of.h"
-#include "workspace/budgets.h"
-#include "workspace/disk_guard.h"
-#include "workspace/idle.h"
-#include "workspace/metrics.h"
-#include "workspace/output_retention.h"
-#include "workspace/placement.h"
-#include "workspace/reconcile.h"
-#include "workspace/replica.h"
-#include "workspace/replica_restore.h"
-#include "workspace/sandbox_ids.h"
-#include "workspace/snapshot_keeper.h"
-#include "workspace/store_image.h"
+#include "state_db/tables/idempotency.h"
+#include "workspace/access/placement.h"
+#include "workspace/best_of/best_of.h"
+#include "workspace/context/metrics.h"
+#include "workspace/recovery/reconcile.h"
+#include "workspace/recovery/sandbox_ids.h"
+#include "workspace/replica/replica.h"
+#include "workspace/replica/restore_store.h"
+#include "workspace/upkeep/budgets.h"
+#include "workspace/upkeep/disk_guard.h"
+#include "workspace/upkeep/idle_stop.h"
+#include "workspace/upkeep/output_retention.h"
+#include "workspace/upkeep/retention.h"
 
 namespace {
 
@@ -178,7 +178,7 @@ workspace::BudgetLimits budget_limits(const config::Settings& settings) {
           .user_bytes = settings.user.budget_bytes};
 }
 
-workspace::StoreImageOptions store_image(const config::Settings& settings) {
+layers::StoreImageOptions store_image(const config::Settings& settings) {
   return {.directory = settings.store.directory,
           .image = settings.store.image,
           .bytes = settings.store.image_bytes};
@@ -253,7 +253,7 @@ int serve(const config::Loaded& loaded) {
   base::on_failed_sync(exit_failed);
   // Creating an image, or waiting for another host to release it, exceeds the usual start timeout.
   if (!settings.store.image.empty()) daemon::tell_service_manager("EXTEND_TIMEOUT_USEC=1800000000");
-  const auto image = workspace::StoreImage::open(store_image(settings));
+  const auto image = layers::StoreImage::open(store_image(settings));
   const auto opened =
       state_db::open_store({.directory = settings.store.directory,
                             .reserve_bytes = settings.store.reserve_bytes,
@@ -268,8 +268,8 @@ int serve(const config::Loaded& loaded) {
   repo_cache::RepoCache repos(repo_options(settings));
   repo_cache::BaseTrees base_trees(repos);
   const auto storage =
-      workspace::make_overlay_storage({settings.store.directory, settings.ids.disk_first_id,
-                                       settings.store.disk_quota == "watched"});
+      layers::make_overlay_storage({settings.store.directory, settings.ids.disk_first_id,
+                                    settings.store.disk_quota == "watched"});
   base::KeyedMutex locks;
   workspace::Metrics metrics;
   workspace::Context context{
@@ -418,7 +418,7 @@ std::string existing_part(std::string path) {
 int check_host(const config::Settings& settings) {
   backends::ProbeOptions options = probe_options(settings);
   const bool there =
-      settings.store.image.empty() || workspace::StoreImage::is_mounted(store_image(settings));
+      settings.store.image.empty() || layers::StoreImage::is_mounted(store_image(settings));
   options.store = there ? existing_part(options.store) : "";
   bool all = true;
   for (const backends::Check& check : backends::probe_host(options)) {
@@ -433,10 +433,10 @@ int check_host(const config::Settings& settings) {
 
 int restore(const config::Settings& settings, const std::string& replica) {
   const std::string& store = settings.store.directory;
-  const auto image = workspace::StoreImage::open(store_image(settings));
+  const auto image = layers::StoreImage::open(store_image(settings));
   workspace::require_empty_store(store);
   repo_cache::RepoCache repos(repo_options(settings));
-  const auto storage = workspace::make_overlay_storage(
+  const auto storage = layers::make_overlay_storage(
       {store, settings.ids.disk_first_id, settings.store.disk_quota == "watched"});
   const auto tell = [](const std::string& line) {
     std::printf("%s\n", base::escape_for_message(line).c_str());

@@ -21,9 +21,9 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/files.h"
 #include "base/log.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
 
 namespace moorage::daemon {
 namespace {

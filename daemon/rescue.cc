@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include "backends/probe.h"
-#include "base/files.h"
 #include "base/log.h"
-#include "daemon/dispatcher.h"
-#include "daemon/json_views.h"
-#include "daemon/pipe_source.h"
+#include "base/os/files.h"
+#include "daemon/http/dispatcher.h"
+#include "daemon/http/pipe_source.h"
+#include "daemon/json/json_views.h"
 #include "daemon/process_setup.h"
 
 namespace moorage::daemon {
@@ -119,8 +119,8 @@ void add_rescue_routes(Router& router, Rescue& rescue, const Unreadable& trouble
   add("/v1/rescue/workspaces/{}", [&rescue](const Request& request) {
     Reply reply;
     reply.content_type = kBytesType;
-    reply.source = std::make_unique<PipeSource<workspace::BytePipe>>(
-        rescue.begin_export(request.parameter(0)));
+    reply.source =
+        std::make_unique<PipeSource<base::BytePipe>>(rescue.begin_export(request.parameter(0)));
     return reply;
   });
   router.refuse_others(refusal(trouble));

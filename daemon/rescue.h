@@ -6,10 +6,10 @@
 
 #include <string>
 
-#include "daemon/router.h"
-#include "daemon/server.h"
-#include "state_db/opening.h"
-#include "workspace/rescue.h"
+#include "daemon/http/router.h"
+#include "daemon/http/server.h"
+#include "state_db/open_store.h"
+#include "workspace/recovery/rescue.h"
 
 namespace moorage::daemon {
 

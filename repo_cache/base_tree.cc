@@ -12,15 +12,15 @@
 
 #include "base/crash_point.h"
 #include "base/error.h"
-#include "base/files.h"
 #include "base/keyed_mutex.h"
 #include "base/log.h"
+#include "base/os/files.h"
 #include "base/size_text.h"
 #include "repo_cache/base_manifest.h"
 #include "repo_cache/blob_writer.h"
+#include "repo_cache/fsuid_threads.h"
 #include "repo_cache/git_command.h"
 #include "repo_cache/git_handles.h"
-#include "repo_cache/owner_thread.h"
 #include "repo_cache/workspace_git.h"
 
 namespace moorage::repo_cache {

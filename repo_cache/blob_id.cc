@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/fd.h"
+#include "base/os/fd.h"
 
 namespace moorage::repo_cache {
 namespace {

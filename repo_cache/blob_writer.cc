@@ -9,10 +9,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/fd.h"
 #include "base/log.h"
+#include "base/os/fd.h"
+#include "repo_cache/formats/worktree_filter.h"
 #include "repo_cache/tree_diff.h"
-#include "repo_cache/worktree_filter.h"
 
 namespace moorage::repo_cache {
 

@@ -4,10 +4,10 @@
 #include <atomic>
 #include <string>
 
-#include "repo_cache/attributes.h"
 #include "repo_cache/base_tree.h"
+#include "repo_cache/formats/attributes.h"
+#include "repo_cache/formats/index_file.h"
 #include "repo_cache/git_handles.h"
-#include "repo_cache/index_file.h"
 #include "repo_cache/tree_listing.h"
 
 namespace moorage::repo_cache {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/process.h"
+#include "base/os/process.h"
 #include "repo_cache/repo_cache.h"
 
 namespace moorage::repo_cache {
@@ -25,8 +25,7 @@ class Deadline {
 
 struct GitRun {
   std::string directory;  // --git-dir; empty: none
-  std::string
-      protocol;  // the only allowed transport: "https", "ssh", "git", "file"; empty: none
+  std::string protocol;   // the only allowed transport: "https", "ssh", "git", "file"; empty: none
   std::string input;
   int input_fd = -1;   // instead of `input`
   int output_fd = -1;  // target of standard output, instead of the result

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "repo_cache/formats/worktree_filter.h"
 #include "repo_cache/tree_listing.h"
-#include "repo_cache/worktree_filter.h"
 
 namespace moorage::repo_cache {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/look_memory.h"
-#include "repo_cache/attributes.h"
+#include "repo_cache/formats/attributes.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/tree_diff.h"
 

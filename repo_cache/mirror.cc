@@ -9,7 +9,7 @@
 
 #include "base/crash_point.h"
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "repo_cache/git_handles.h"
 
 namespace moorage::repo_cache {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 #include "repo_cache/git_command.h"
 #include "repo_cache/repo_cache.h"
 
@@ -61,9 +61,8 @@ class Mirror {
 
   // Cheap: every ref's object exists, every pack has the length in its index. Throws corrupted.
   void quick_check() const;
-  void full_check(const Deadline& deadline) const;  // every object; throws corrupted
-  void connectivity_check(
-      const Deadline& deadline) const;  // every object exists; throws corrupted
+  void full_check(const Deadline& deadline) const;          // every object; throws corrupted
+  void connectivity_check(const Deadline& deadline) const;  // every object exists; throws corrupted
   // Removes leftovers of a killed git and runs the checks that the marks require. Throws corrupted.
   void recover(const Deadline& deadline) const;
   bool suspect() const;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::repo_cache {
 

@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/files.h"
 #include "base/log.h"
+#include "base/os/files.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/mirror.h"
 #include "repo_cache/repo_cache_state.h"

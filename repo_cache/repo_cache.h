@@ -42,7 +42,8 @@ struct RepoCacheOptions {
   uint32_t max_refs = 500'000;
   uint32_t disk_first_id = 1'900'000'000;  // D; files in base trees belong to D + 1000
   unsigned checkout_threads = 0;           // 0: one per core, at most 8
-  // Limit of matching .gitattributes patterns for one base tree (attributes.h): about a minute.
+  // Limit of matching .gitattributes patterns for one base tree (repo_cache/formats/attributes.h):
+  // about a minute.
   uint64_t max_attribute_steps = 10'000'000'000;
 };
 
@@ -50,7 +51,7 @@ struct RefreshResult {
   bool cloned = false;   // there was no mirror before
   bool fetched = false;  // objects or refs moved; false: upstream is unchanged
   bool rebuilt = false;  // the mirror was broken and has been rebuilt
-  bool stale = false;  // upstream was unreachable: the mirror dates from checked_wall_ms
+  bool stale = false;    // upstream was unreachable: the mirror dates from checked_wall_ms
   std::string stale_reason;
   int64_t checked_wall_ms = 0;  // when upstream was last compared successfully
   std::string default_branch;   // "main"; empty: upstream has none

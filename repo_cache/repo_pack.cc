@@ -1,7 +1,7 @@
-// Packs in archives (workspace/archives.h): exports everything that a workspace may need of its
-// repository from a mirror, and imports it again. An imported pack is untrusted: it is indexed in a
-// quarantine repository, from which the mirror then fetches, with git's full object checks. Its
-// tips become refs/keep/<oid>, never upstream refs.
+// Packs in archives (workspace/verbs/archives.h): exports everything that a workspace may need of
+// its repository from a mirror, and imports it again. An imported pack is untrusted: it is indexed
+// in a quarantine repository, from which the mirror then fetches, with git's full object checks.
+// Its tips become refs/keep/<oid>, never upstream refs.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/crash_point.h"
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/mirror.h"
 #include "repo_cache/quarantine.h"

@@ -16,7 +16,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 #include "repo_cache/repo_cache.h"
 
 namespace moorage::repo_cache {

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/files.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
 
 namespace moorage::repo_cache {
 

@@ -1,5 +1,5 @@
 // The .git directory of a base tree, for use in a workspace: objects come from the mirror, mounted
-// at a fixed place inside the sandbox. Written by the thread that owns the files (owner_thread.h).
+// at a fixed place inside the sandbox. Written by the thread that owns the files (fsuid_threads.h).
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ enum class SandboxState : uint8_t { starting, running, frozen, stopping, stopped
 enum class ExecState : uint8_t {
   running, exited, signalled, timed_out, oom_killed, cancelled, interrupted };
 
-//  new -> taking -> [kept] -> [dropped] <- taking        (how a cut one is settled: snapshots.h)
+//  new -> taking -> [kept] -> [dropped] <- taking        (how a cut one is settled: state_db/tables/snapshots.h)
 enum class SnapshotState : uint8_t { taking, kept, dropped };
 
 template <typename State>

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::state_db {
 

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <string>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 
 namespace moorage::state_db {
 

@@ -12,7 +12,7 @@
 #include "state_db/log_sync.h"
 #include "state_db/look.h"
 #include "state_db/migrations.h"
-#include "state_db/reading.h"
+#include "state_db/read_transaction.h"
 #include "state_db/statement.h"
 #include "state_db/store_age.h"
 #include "state_db/store_lock.h"

@@ -1,11 +1,11 @@
 // The database of one store: DIRECTORY/state.db, SQLite in WAL mode. One process owns a store
 // (flock on state.db.lock, held until destruction) and writes through one connection, guarded by a
-// mutex: every call is safe from any thread. The tables have their own headers (workspaces.h ...);
-// states change only through `move`. A commit is durable when the call returns, and so is
-// everything the call has read: commits of several threads share a sync (log_sync.h). After a disk
-// failure in a commit or a damaged page, the store refuses all calls (Error io; failed() is true):
-// the daemon must exit and verify. A full disk throws resource_exhausted, changes nothing, and
-// releases the reserve file for the next try.
+// mutex: every call is safe from any thread. The tables have their own headers
+// (state_db/tables/workspaces.h ...); states change only through `move`. A commit is durable when
+// the call returns, and so is everything the call has read: commits of several threads share a sync
+// (log_sync.h). After a disk failure in a commit or a damaged page, the store refuses all calls
+// (Error io; failed() is true): the daemon must exit and verify. A full disk throws
+// resource_exhausted, changes nothing, and releases the reserve file for the next try.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/ids.h"
+#include "base/os/fd.h"
 #include "state_db/event.h"
 #include "state_db/lifecycle.h"
 #include "state_db/store_options.h"

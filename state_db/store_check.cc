@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "state_db/connection.h"
-#include "state_db/quarantine.h"
+#include "state_db/damaged_copies.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
 
@@ -47,10 +47,9 @@ void Store::check_file() {
     throw Error(Code::corrupted, damage, kRestore);
   const auto kept = quarantine(directory_, clock_->wall_ms());
   if (kept.directory.empty()) {
-    throw Error(
-        Code::corrupted,
-        damage + "; it was not repaired, because copying it failed: " + kept.why_not,
-        "Free disk space, and start mooraged again.");
+    throw Error(Code::corrupted,
+                damage + "; it was not repaired, because copying it failed: " + kept.why_not,
+                "Free disk space, and start mooraged again.");
   }
   try {
     connection_->execute("PRAGMA synchronous = FULL; REINDEX");

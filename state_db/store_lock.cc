@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::state_db {
 

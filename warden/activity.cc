@@ -14,7 +14,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 
 namespace moorage::warden {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "warden/loop.h"
+#include "warden/io/loop.h"
 
 namespace moorage::warden {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 
 namespace moorage::warden {
 

@@ -1,6 +1,6 @@
 // One command from start to end. It ends with its main process, or a moment later if other
 // processes hold its pipes: if their last output comes soon it is read to the end (exec_drain.cc);
-// later output is recorded as late output (late_output.h). States go one way:
+// later output is recorded as late output (warden/output/late_output.h). States go one way:
 //
 //   starting --> running --> draining --> over        (starting --> over: it could not start)
 //
@@ -16,11 +16,11 @@
 
 #include "warden/activity.h"
 #include "warden/input_queue.h"
-#include "warden/keeper.h"
-#include "warden/late_output.h"
-#include "warden/loop.h"
-#include "warden/output_sink.h"
+#include "warden/io/loop.h"
+#include "warden/output/late_output.h"
+#include "warden/output/output_sink.h"
 #include "warden/spawn.h"
+#include "warden/subreaper.h"
 
 namespace moorage::warden {
 

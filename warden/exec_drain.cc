@@ -3,7 +3,7 @@
 // (`tee`, the end of a pipeline), or run for hours. So wait until no leftover process is active,
 // then until kQuietMs pass without a sign; kBusyNs and kLongestMs limit the wait for those that
 // never rest. The command's caller waits too, so all of this is short; later output is not lost
-// (late_output.h).
+// (warden/output/late_output.h).
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>

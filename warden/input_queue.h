@@ -13,8 +13,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/fd.h"
-#include "warden/loop.h"
+#include "base/os/fd.h"
+#include "warden/io/loop.h"
 
 namespace moorage::warden {
 

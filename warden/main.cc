@@ -28,10 +28,10 @@
 
 #include "base/error.h"
 #include "warden/bootstrap.h"
-#include "warden/loop.h"
+#include "warden/io/loop.h"
+#include "warden/io/server.h"
 #include "warden/process_service.h"
 #include "warden/reaper.h"
-#include "warden/server.h"
 #include "warden/shutdown.h"
 
 namespace moorage::warden {

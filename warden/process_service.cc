@@ -4,14 +4,14 @@
 #include <boost/json.hpp>
 
 #include "base/error.h"
-#include "base/protocol.h"
-#include "warden/connect_protocol.h"
-#include "warden/journal_sink.h"
+#include "base/wire/protocol.h"
+#include "warden/io/connect_protocol.h"
 #include "warden/metrics.h"
+#include "warden/output/journal_sink.h"
+#include "warden/output/stream_sink.h"
 #include "warden/request_json.h"
 #include "warden/signals.h"
 #include "warden/start_request.h"
-#include "warden/stream_sink.h"
 
 namespace moorage::warden {
 namespace {

@@ -1,7 +1,7 @@
 // envd's process.Process, GET /health and GET /metrics (see ../shared/specs), for the daemon only.
 // Extensions: those of backends/envd_client.h; SendSignal with "tree": true kills everything the
 // command started; POST /moorage/shutdown {"grace_ms": N} ends all commands and then the warden;
-// GET /moorage/protocol returns the supported protocols (base/protocol.h). StreamInput (client
+// GET /moorage/protocol returns the supported protocols (base/wire/protocol.h). StreamInput (client
 // streaming) answers unimplemented: E2B's SDKs use SendInput.
 #pragma once
 
@@ -9,10 +9,10 @@
 #include <memory>
 #include <vector>
 
-#include "warden/connection.h"
 #include "warden/exec.h"
-#include "warden/late_output.h"
-#include "warden/loop.h"
+#include "warden/io/connection.h"
+#include "warden/io/loop.h"
+#include "warden/output/late_output.h"
 
 namespace boost::json {
 class object;

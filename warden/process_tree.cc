@@ -13,7 +13,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 
 namespace moorage::warden {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <functional>
 
-#include "base/fd.h"
-#include "warden/loop.h"
+#include "base/os/fd.h"
+#include "warden/io/loop.h"
 
 namespace moorage::warden {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "warden/connection.h"
-#include "warden/loop.h"
+#include "warden/io/connection.h"
+#include "warden/io/loop.h"
 
 namespace moorage::warden {
 

@@ -17,7 +17,7 @@
 
 #include "base/allowance.h"
 #include "base/error.h"
-#include "warden/keeper.h"
+#include "warden/subreaper.h"
 
 namespace moorage::warden {
 namespace {

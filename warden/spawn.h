@@ -1,7 +1,7 @@
 // Starts one command: fork, then in the child the steps of run_child in spawn.cc, whose order is
 // the design. Nothing here blocks: the result of execve arrives on `status`, as a StatusRecord with
 // the command's pid, then either end of file (it runs) or a failure. With `keeper`, the child is a
-// keeper (keeper.h) and the command is its child: used without a cgroup for the command. With a
+// keeper (subreaper.h) and the command is its child: used without a cgroup for the command. With a
 // terminal, the child is the leader of the command's session and the command its sibling
 // (CLONE_PARENT): when a session leader ends, the kernel takes the terminal away, with SIGHUP to
 // the foreground, and the processes left there may have a last word. As the command's parent is
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 #include "warden/users.h"
 
 namespace moorage::warden {
@@ -81,7 +81,7 @@ Spawned spawn(const Command& command, const SpawnContext& context);
 void set_terminal_size(int master, const TerminalSize& size);
 
 // The problem and its fix, "bash: not found in PATH ...", the exit code a shell would return (126
-// or 127), and the word of state_db/exec_category.h.
+// or 127), and the word of state_db/tables/exec_category.h.
 struct StartFailure {
   int exit_code = 126;
   std::string text;

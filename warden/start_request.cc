@@ -8,7 +8,7 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "warden/connect_protocol.h"
+#include "warden/io/connect_protocol.h"
 
 namespace moorage::warden {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <chrono>
 
-#include "warden/connection.h"
 #include "warden/exec.h"
-#include "warden/journal_sink.h"
+#include "warden/io/connection.h"
+#include "warden/output/journal_sink.h"
 
 namespace boost::json {
 class object;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "masked.h"
 #include "root.h"
 #include "root_capabilities.h"
@@ -40,7 +40,7 @@ Settings settings(const Request& request, const base::UserNamespace& ids) {
       {"lxc.uts.name", "sandbox"},
       {"lxc.idmap", "u" + range},
       {"lxc.idmap", "g" + range},
-      // Made before, because LXC would make one owned by host root (base/user_namespace.h).
+      // Made before, because LXC would make one owned by host root (base/os/user_namespace.h).
       {"lxc.namespace.share.user", std::to_string(ids.holder())},
       {"lxc.init.cmd", "/.moorage/warden --bootstrap /.moorage/bootstrap"},
       {"lxc.init.cwd", "/"},

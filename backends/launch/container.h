@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-#include "base/user_namespace.h"
+#include "base/os/user_namespace.h"
 #include "request.h"
 
 namespace moorage::launch {

@@ -12,11 +12,11 @@
 #include <iostream>
 
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/user_namespace.h"
+#include "base/os/fd.h"
+#include "base/os/user_namespace.h"
 #include "container.h"
-#include "furnish.h"
-#include "plain.h"
+#include "container_mounts.h"
+#include "no_container.h"
 #include "request.h"
 #include "root.h"
 

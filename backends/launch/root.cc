@@ -11,9 +11,9 @@
 
 #include "base/allowance.h"
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/files.h"
-#include "base/mount.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
+#include "base/os/mount.h"
 
 namespace moorage::launch {
 namespace {

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
-#include "base/mount.h"
-#include "base/user_namespace.h"
+#include "base/os/fd.h"
+#include "base/os/mount.h"
+#include "base/os/user_namespace.h"
 #include "request.h"
 
 namespace moorage::launch {

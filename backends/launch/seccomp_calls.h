@@ -1,6 +1,6 @@
 // The system calls that a sandbox may make, by name: the single source for all filters
-// (seccomp_filter.h for LXC, engine_seccomp.h for container engines), so that their lists agree. An
-// unnamed call returns ENOSYS; a deliberately refused one, EPERM.
+// (seccomp_filter.h for LXC, backends/engine/engine_seccomp.h for container engines), so that their
+// lists agree. An unnamed call returns ENOSYS; a deliberately refused one, EPERM.
 #pragma once
 
 #include <sys/ioctl.h>

@@ -1,4 +1,4 @@
-#include "backends/cgroups.h"
+#include "backends/cgroups/cgroups.h"
 
 #include <catch2/catch.hpp>
 
@@ -6,7 +6,7 @@
 #include "backends/probe.h"
 #include "backends/registry.h"
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "sandbox_fixture.h"
 
 using namespace moorage;

@@ -7,9 +7,9 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "backends/cgroups.h"
+#include "backends/cgroups/cgroups.h"
 #include "backends/fake.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "sandbox_fixture.h"
 
 #define EACH_BACKEND GENERATE(from_range(moorage::tests::contract_backends()))

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/mount.h"
-#include "base/mount_namespace.h"
+#include "base/os/mount.h"
+#include "base/os/mount_namespace.h"
 #include "contract.h"
 
 using namespace moorage;
@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kPlaces[] = {"/workspace", "/home/user"};
 
-// As in workspace/sandbox_mounts.cc: afterwards either all mounts are new, or all are unchanged.
+// As in layers/sandbox_mounts.cc: afterwards either all mounts are new, or all are unchanged.
 // Returns 0, or the errno of the refused umount. Consumes its argument: a descriptor of a mount
 // keeps it busy, as a process inside does.
 int exchange(const base::ProcessIdentity& init, std::vector<base::Fd> next) {

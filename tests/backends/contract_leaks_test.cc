@@ -6,9 +6,9 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "base/mount.h"
-#include "base/mount_namespace.h"
+#include "base/os/files.h"
+#include "base/os/mount.h"
+#include "base/os/mount_namespace.h"
 #include "contract.h"
 
 using namespace moorage;

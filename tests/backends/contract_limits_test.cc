@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "backends/disk.h"
+#include "backends/cgroups/block_device.h"
 #include "backends/envd_client.h"
 #include "base/error.h"
 #include "contract.h"

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::tests {
 namespace {

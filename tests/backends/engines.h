@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/process.h"
+#include "base/os/process.h"
 
 namespace moorage::tests {
 

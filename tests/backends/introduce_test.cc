@@ -8,8 +8,8 @@
 
 #include "backends/envd_client.h"
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/files.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
 
 using namespace moorage;
 using namespace std::chrono_literals;

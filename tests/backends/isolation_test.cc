@@ -8,7 +8,7 @@
 #include <map>
 #include <sstream>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "contract.h"
 #include "probe_table.h"
 

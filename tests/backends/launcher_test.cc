@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "base/files.h"
+#include "base/os/files.h"
 
 using namespace moorage;
 

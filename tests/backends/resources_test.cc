@@ -12,12 +12,12 @@
 #include <functional>
 #include <vector>
 
-#include "backends/cgroups.h"
-#include "backends/device_rules.h"
-#include "backends/disk.h"
+#include "backends/cgroups/block_device.h"
+#include "backends/cgroups/cgroups.h"
+#include "backends/cgroups/device_rules.h"
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/files.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
 #include "sandbox_fixture.h"
 
 using namespace moorage;

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "engines.h"
 
 namespace moorage::tests::results {

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "sandbox_fixture.h"
 
 namespace moorage::tests {

@@ -11,8 +11,8 @@
 
 #include "backends/backend.h"
 #include "backends/envd_client.h"
-#include "base/fd.h"
-#include "base/journal.h"
+#include "base/os/fd.h"
+#include "base/wire/journal.h"
 
 namespace moorage::tests {
 

@@ -8,8 +8,8 @@
 #include <iostream>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "base/mount.h"
+#include "base/os/files.h"
+#include "base/os/mount.h"
 #include "results.h"
 
 namespace moorage::tests {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "backends/cgroups.h"
+#include "backends/cgroups/cgroups.h"
 #include "backends/registry.h"
 #include "engines.h"
 #include "patience.h"

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "base/fair_pool.h"
-#include "base/flights.h"
 #include "base/keyed_mutex.h"
+#include "base/single_flight.h"
 #include "base/thread_pool.h"
 #include "temporary_directory.h"
 

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "base/process.h"
+#include "base/os/process.h"
 
 using namespace moorage;
 

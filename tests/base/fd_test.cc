@@ -1,4 +1,4 @@
-#include "base/fd.h"
+#include "base/os/fd.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "temporary_directory.h"
 
 using namespace moorage;

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "base/shared_usage.h"
 #include "temporary_directory.h"
 

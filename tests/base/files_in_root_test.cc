@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <thread>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "temporary_directory.h"
 
 using namespace moorage;

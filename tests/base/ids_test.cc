@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "base/clock.h"
-#include "base/files.h"
+#include "base/os/files.h"
 
 using namespace moorage;
 using base::WorkspaceId;

@@ -1,4 +1,4 @@
-#include "base/journal.h"
+#include "base/wire/journal.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "base/fd.h"
-#include "base/files.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
 #include "temporary_directory.h"
 
 using namespace moorage;

@@ -8,8 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "base/files.h"
 #include "base/ids.h"
+#include "base/os/files.h"
 #include "temporary_directory.h"
 
 using namespace moorage;

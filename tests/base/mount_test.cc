@@ -1,5 +1,5 @@
 // Real mounts, each in the mount namespace of its own thread, so that none is visible outside.
-#include "base/mount.h"
+#include "base/os/mount.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -15,8 +15,8 @@
 #include <functional>
 #include <thread>
 
-#include "base/files.h"
-#include "base/process.h"
+#include "base/os/files.h"
+#include "base/os/process.h"
 #include "temporary_directory.h"
 
 using namespace moorage;

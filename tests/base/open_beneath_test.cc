@@ -1,5 +1,5 @@
 // A tree written by an agent: everything that could block, mislead or harm an opener.
-#include "base/open_beneath.h"
+#include "base/os/open_beneath.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "../patience.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "temporary_directory.h"
 
 using namespace moorage;

@@ -1,4 +1,4 @@
-#include "base/output_stream.h"
+#include "base/wire/output_stream.h"
 
 #include <catch2/catch.hpp>
 #include <random>

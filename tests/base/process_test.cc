@@ -1,4 +1,4 @@
-#include "base/process.h"
+#include "base/os/process.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "base/fd.h"
-#include "base/files.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
 #include "base/thread_pool.h"
 #include "temporary_directory.h"
 

@@ -1,4 +1,4 @@
-#include "base/protocol.h"
+#include "base/wire/protocol.h"
 
 #include <catch2/catch.hpp>
 

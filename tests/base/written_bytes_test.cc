@@ -1,4 +1,4 @@
-#include "base/written_bytes.h"
+#include "base/os/written_bytes.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "temporary_directory.h"
 
 using namespace moorage;

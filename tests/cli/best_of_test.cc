@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "base/files.h"
-#include "cli/json.h"
+#include "base/os/files.h"
+#include "cli/client/json.h"
 #include "program.h"
 #include "scripted_server.h"
 

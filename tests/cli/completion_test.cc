@@ -4,9 +4,9 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
-#include "base/process.h"
+#include "base/os/process.h"
+#include "cli/client/json.h"
 #include "cli/commands.h"
-#include "cli/json.h"
 #include "program.h"
 #include "scripted_server.h"
 

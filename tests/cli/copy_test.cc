@@ -6,9 +6,9 @@
 #include <mutex>
 #include <set>
 
-#include "base/files.h"
-#include "cli/remote_path.h"
-#include "cli/text.h"
+#include "base/os/files.h"
+#include "cli/client/remote_path.h"
+#include "cli/output/text.h"
 #include "program.h"
 #include "scripted_server.h"
 

@@ -3,7 +3,7 @@
 #include <csignal>
 #include <thread>
 
-#include "cli/json.h"
+#include "cli/client/json.h"
 #include "exec_scene.h"
 
 using namespace moorage;

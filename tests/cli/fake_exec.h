@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/output_stream.h"
+#include "base/wire/output_stream.h"
 #include "scripted_server.h"
 
 namespace moorage::test {

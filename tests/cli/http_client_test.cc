@@ -1,4 +1,4 @@
-#include "cli/http_client.h"
+#include "cli/client/http_client.h"
 
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "cli/api.h"
-#include "cli/json.h"
+#include "cli/client/api.h"
+#include "cli/client/json.h"
 #include "scripted_server.h"
 
 using namespace moorage;

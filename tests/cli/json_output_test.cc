@@ -1,8 +1,8 @@
 // --json prints one object for each answer on standard output, for an error on standard error.
 #include <catch2/catch.hpp>
 
-#include "cli/exec_result.h"
-#include "cli/json.h"
+#include "cli/client/json.h"
+#include "cli/views/exec_result.h"
 #include "exec_scene.h"
 
 using namespace moorage;

@@ -1,4 +1,4 @@
-#include "cli/json.h"
+#include "cli/client/json.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,3 @@
-#include "cli/local_bundle.h"
-
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,9 +5,10 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "base/process.h"
-#include "cli/json.h"
+#include "base/os/files.h"
+#include "base/os/process.h"
+#include "cli/client/json.h"
+#include "cli/local/bundle.h"
 #include "program.h"
 #include "scripted_server.h"
 

@@ -1,4 +1,4 @@
-#include "cli/output_follower.h"
+#include "cli/stream/output_follower.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 
 namespace moorage::test {
 

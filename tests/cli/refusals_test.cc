@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "program.h"
 #include "scripted_server.h"
 

@@ -9,7 +9,7 @@
 #include <cctype>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "program.h"
 
 namespace moorage::test {

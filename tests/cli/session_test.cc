@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 
-#include "cli/json.h"
+#include "cli/client/json.h"
 #include "exec_scene.h"
 
 using namespace moorage;

@@ -1,8 +1,8 @@
-#include "cli/table.h"
+#include "cli/output/table.h"
 
 #include <catch2/catch.hpp>
 
-#include "cli/text.h"
+#include "cli/output/text.h"
 
 using namespace moorage::cli;
 

@@ -2,8 +2,8 @@
 #include <regex>
 #include <sstream>
 
-#include "cli/text.h"
-#include "cli/top_view.h"
+#include "cli/output/text.h"
+#include "cli/views/top_view.h"
 
 using namespace moorage::cli;
 

@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "base/clock.h"
-#include "base/output_stream.h"
+#include "base/wire/output_stream.h"
+#include "cli/client/json.h"
 #include "cli/commands.h"
-#include "cli/json.h"
 #include "program.h"
 #include "scripted_server.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "config/load.h"
 
 namespace moorage::config {

@@ -1,9 +1,9 @@
-#include "daemon/exec_output.h"
+#include "daemon/routes/exec_output.h"
 
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
 
-#include "base/output_stream.h"
+#include "base/wire/output_stream.h"
 #include "wired.h"
 
 using namespace moorage;

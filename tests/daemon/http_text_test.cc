@@ -1,9 +1,9 @@
-#include "daemon/http_text.h"
+#include "daemon/http/http_text.h"
 
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
-#include "daemon/router.h"
+#include "daemon/http/router.h"
 
 using namespace moorage;
 using namespace moorage::daemon;

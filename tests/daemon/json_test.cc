@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
-#include "daemon/json_fields.h"
-#include "daemon/json_views.h"
+#include "daemon/json/json_fields.h"
+#include "daemon/json/json_views.h"
 
 using namespace moorage;
 using namespace moorage::daemon;
@@ -92,8 +92,8 @@ TEST_CASE("texts of any bytes come plain or in base64, not both") {
 }
 
 TEST_CASE("a name that is not UTF-8 is shown with replacements and complete in base64") {
-  workspace::Listing listing;
-  workspace::FileEntry odd;
+  layers::Listing listing;
+  layers::FileEntry odd;
   odd.name = "caf\xe9\n\x1b";
   listing.entries.push_back(odd);
   const auto json = boost::json::parse(listing_json("src", listing)).as_object();

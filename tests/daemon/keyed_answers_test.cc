@@ -1,11 +1,11 @@
-#include "daemon/keyed_answers.h"
+#include "daemon/http/keyed_answers.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 
 #include "served.h"
-#include "workspace/waiters.h"
+#include "workspace/context/waiters.h"
 
 using namespace moorage;
 using namespace moorage::daemon;

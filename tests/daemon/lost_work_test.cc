@@ -1,12 +1,12 @@
 // Files that an older, restored state.db does not list.
-#include "workspace/lost_work.h"
+#include "workspace/recovery/lost_work.h"
 
 #include <catch2/catch.hpp>
 
-#include "base/files.h"
-#include "state_db/execs.h"
-#include "state_db/layers.h"
-#include "state_db/repositories.h"
+#include "base/os/files.h"
+#include "state_db/tables/execs.h"
+#include "state_db/tables/layers.h"
+#include "state_db/tables/repositories.h"
 #include "wired.h"
 
 using namespace moorage;

@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "served.h"
 
 using namespace moorage;

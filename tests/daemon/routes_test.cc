@@ -1,4 +1,4 @@
-#include "daemon/routes.h"
+#include "daemon/routes/routes.h"
 
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
@@ -6,10 +6,10 @@
 #include <set>
 #include <sstream>
 
-#include "base/files.h"
-#include "daemon/metrics_page.h"
-#include "state_db/best_of.h"
-#include "state_db/workspaces.h"
+#include "base/os/files.h"
+#include "daemon/routes/metrics_page.h"
+#include "state_db/tables/best_of.h"
+#include "state_db/tables/workspaces.h"
 #include "wired.h"
 
 using namespace moorage;

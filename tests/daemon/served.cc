@@ -8,7 +8,7 @@
 #include <cctype>
 #include <stdexcept>
 
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::daemon {
 namespace {

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <thread>
 
-#include "base/fd.h"
-#include "daemon/dispatcher.h"
-#include "daemon/router.h"
-#include "daemon/server.h"
+#include "base/os/fd.h"
+#include "daemon/http/dispatcher.h"
+#include "daemon/http/router.h"
+#include "daemon/http/server.h"
 #include "patience.h"
 #include "state_db/store.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/server.h"
+#include "daemon/http/server.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>

@@ -3,7 +3,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "daemon/progress_stream.h"
+#include "daemon/http/progress_stream.h"
 #include "served.h"
 
 using namespace moorage;

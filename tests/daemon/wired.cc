@@ -3,10 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "base/files.h"
-#include "state_db/repositories.h"
-#include "state_db/sandboxes.h"
-#include "state_db/workspaces.h"
+#include "base/os/files.h"
+#include "state_db/tables/repositories.h"
+#include "state_db/tables/sandboxes.h"
+#include "state_db/tables/workspaces.h"
 
 namespace moorage::daemon {
 
@@ -24,7 +24,7 @@ Wired::Wired() {
   repo_options.root = directory_.path() + "/repos";
   repos_ = std::make_unique<repo_cache::RepoCache>(repo_options);
   base_trees_ = std::make_unique<repo_cache::BaseTrees>(*repos_);
-  storage_ = workspace::make_overlay_storage({.store = directory_.path()});
+  storage_ = layers::make_overlay_storage({.store = directory_.path()});
   workspace::Options verbs;
   verbs.store = directory_.path();
   verbs.archive_directory = directory_.path() + "/archive";

@@ -6,14 +6,14 @@
 #include <string>
 
 #include "backends/registry.h"
-#include "base/journal.h"
-#include "daemon/routes.h"
+#include "base/wire/journal.h"
+#include "daemon/routes/routes.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "served.h"
 #include "state_db/store.h"
-#include "workspace/execs.h"
-#include "workspace/metrics.h"
+#include "workspace/context/metrics.h"
+#include "workspace/verbs/execs.h"
 
 namespace moorage::daemon {
 
@@ -42,7 +42,7 @@ class Wired {
   std::unique_ptr<backends::Registry> registry_;
   std::unique_ptr<repo_cache::RepoCache> repos_;
   std::unique_ptr<repo_cache::BaseTrees> base_trees_;
-  std::unique_ptr<workspace::Storage> storage_;
+  std::unique_ptr<layers::Storage> storage_;
   base::KeyedMutex locks_;
   workspace::Metrics metrics_;
   std::unique_ptr<workspace::Context> context_;

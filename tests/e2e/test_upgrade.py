@@ -1,7 +1,7 @@
 """Mixed releases: programs are replaced while commands run, by those of a later or an earlier release. Compatible ones
 work together; an incompatible one reports that before it changes anything.
 
-The other releases are this one's programs with another base/protocol.cc (tests/releases). The state left by releases
+The other releases are this one's programs with another base/wire/protocol.cc (tests/releases). The state left by releases
 older than protocol numbers is recorded here."""
 
 import hashlib

@@ -197,7 +197,7 @@ TYPES = {tarfile.REGTYPE: 0, tarfile.DIRTYPE: 1, tarfile.SYMTYPE: 2, tarfile.LNK
 
 
 def digest(member, content):
-    """The index of an entry without attributes and holes (workspace/archive_entry.cc)."""
+    """The index of an entry without attributes and holes (packs/tar_entry.cc)."""
     kind = TYPES[member.type]
     seconds, nanoseconds = divmod(int(decimal.Decimal(member.pax_headers.get("mtime", int(member.mtime))) * 10**9), 10**9)
     target = member.linkname.encode("utf-8", "surrogateescape") if kind in (2, 3) else b""

@@ -4,9 +4,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "fuzz.h"
-#include "workspace/archive_file.h"
+#include "workspace/archive/file.h"
 
 namespace moorage {
 namespace {
@@ -30,7 +30,7 @@ class IntoDirectory : public workspace::ArchiveVisitor {
 
 std::string framed(std::string_view tar) {
   std::string bytes;
-  workspace::Compressor compressor(1, 1, [&](std::string_view piece) { bytes += piece; });
+  packs::Compressor compressor(1, 1, [&](std::string_view piece) { bytes += piece; });
   compressor.add(tar);
   compressor.finish();
   return bytes;

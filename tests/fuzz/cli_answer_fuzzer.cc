@@ -1,9 +1,9 @@
 // Input and output of the CLI: an answer of the daemon that contains an agent's words. None of them
 // may control the terminal.
-#include "cli/exec_result.h"
-#include "cli/json.h"
-#include "cli/table.h"
-#include "cli/text.h"
+#include "cli/client/json.h"
+#include "cli/output/table.h"
+#include "cli/output/text.h"
+#include "cli/views/exec_result.h"
 #include "fuzz.h"
 
 namespace moorage {

@@ -1,5 +1,5 @@
 // The configuration file: read, or refused with a position.
-#include "base/files.h"
+#include "base/os/files.h"
 #include "config/load.h"
 #include "fuzz.h"
 

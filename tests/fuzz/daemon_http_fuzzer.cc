@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "fuzz.h"
 #include "served.h"
-#include "state_db/workspaces.h"
+#include "state_db/tables/workspaces.h"
 #include "wired.h"
 
 namespace moorage {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "backends/envd_client.h"
-#include "base/fd.h"
+#include "base/os/fd.h"
 #include "fuzz.h"
 
 namespace moorage {

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/digest.h"
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::fuzz {
 

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "fuzz.h"
-#include "repo_cache/index_file.h"
+#include "repo_cache/formats/index_file.h"
 #include "repo_cache/memory_tree.h"
 
 namespace moorage {

@@ -6,7 +6,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "base/files.h"
+#include "base/os/files.h"
 
 namespace moorage::fuzz {
 namespace {

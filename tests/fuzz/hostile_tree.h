@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 #include "fuzz.h"
 
 namespace moorage::fuzz {

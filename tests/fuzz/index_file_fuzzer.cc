@@ -2,7 +2,7 @@
 #include <openssl/sha.h>
 
 #include "fuzz.h"
-#include "repo_cache/index_file.h"
+#include "repo_cache/formats/index_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace moorage;

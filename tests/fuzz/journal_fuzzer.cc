@@ -3,10 +3,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/fd.h"
-#include "base/journal.h"
+#include "base/os/fd.h"
+#include "base/wire/journal.h"
 #include "fuzz.h"
-#include "workspace/exec_end.h"
+#include "workspace/exec/end_record.h"
 
 namespace moorage {
 namespace {

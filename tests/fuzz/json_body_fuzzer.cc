@@ -1,7 +1,7 @@
 // JSON bodies of requests, through the readers used by every handler, and request targets.
-#include "daemon/http_text.h"
-#include "daemon/json_fields.h"
-#include "daemon/keyed_answers.h"
+#include "daemon/http/http_text.h"
+#include "daemon/http/keyed_answers.h"
+#include "daemon/json/json_fields.h"
 #include "fuzz.h"
 
 namespace moorage {

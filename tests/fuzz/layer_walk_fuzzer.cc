@@ -5,11 +5,11 @@
 
 #include <memory>
 
-#include "base/files.h"
-#include "base/process.h"
+#include "base/os/files.h"
+#include "base/os/process.h"
 #include "hostile_tree.h"
 #include "repo_cache/repo_cache.h"
-#include "workspace/changes.h"
+#include "workspace/changes/changes.h"
 
 namespace moorage {
 namespace {

@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/output_stream.h"
+#include "base/wire/output_stream.h"
 #include "fuzz.h"
 
 namespace moorage {

@@ -1,10 +1,10 @@
 // .gitignore and .gitattributes of an agent: patterns never hang on any path; also runs the
 // conversions that attributes request, over any content.
 #include "fuzz.h"
-#include "repo_cache/attributes.h"
-#include "repo_cache/ignore.h"
-#include "repo_cache/path_pattern.h"
-#include "repo_cache/worktree_filter.h"
+#include "repo_cache/formats/attributes.h"
+#include "repo_cache/formats/ignore.h"
+#include "repo_cache/formats/path_pattern.h"
+#include "repo_cache/formats/worktree_filter.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace moorage;

@@ -1,29 +1,29 @@
 // The file API on two hostile trees, /workspace and the home. No request may read or change
 // anything outside.
-#include "base/fd.h"
-#include "base/files.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
 #include "hostile_tree.h"
-#include "workspace/tree_files.h"
+#include "layers/tree_files.h"
 
 namespace moorage {
 namespace {
 
 constexpr uint32_t kOwner = 1'900'001'000;
 
-void read(const workspace::TreeFiles& files, const std::string& path) {
+void read(const layers::TreeFiles& files, const std::string& path) {
   uint64_t bytes = 0;
   const base::Fd file = files.open_for_reading(path, &bytes);
   const std::string text = base::read_up_to(file.get(), 4096);
   fuzz::require(text.find(fuzz::secret().text) == std::string::npos, "nothing outside is read");
 }
 
-void write(const workspace::TreeFiles& files, const std::string& path, uint8_t how) {
+void write(const layers::TreeFiles& files, const std::string& path, uint8_t how) {
   auto writer = files.begin_write(path, how & 1 ? 0 : 0600);
   writer.write("written");
   if (how & 2) writer.commit();
 }
 
-void ask(const workspace::TreeFiles& files, fuzz::Script& script) {
+void ask(const layers::TreeFiles& files, fuzz::Script& script) {
   const uint8_t what = script.byte();
   const std::string path = fuzz::any_path(script);
   switch (what % 8) {
@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::HostileTree home(fuzz::scratch_directory() + "/home");
   tree.grow(script);
   home.grow(script);
-  const workspace::TreeFiles files({{"/workspace", tree.fd()}, {"/home/user", home.fd()}}, kOwner);
+  const layers::TreeFiles files({{"/workspace", tree.fd()}, {"/home/user", home.fd()}}, kOwner);
   for (size_t asked = 0; asked < fuzz::kMaxSteps && !script.over(); ++asked) {
     fuzz::refused([&] { ask(files, script); });
   }

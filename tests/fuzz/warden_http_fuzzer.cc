@@ -8,11 +8,11 @@
 #include <array>
 #include <cstring>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 #include "fuzz.h"
 #include "warden/bootstrap.h"
+#include "warden/io/server.h"
 #include "warden/process_service.h"
-#include "warden/server.h"
 #include "warden_spawn.h"
 
 namespace moorage {

@@ -5,7 +5,7 @@
 
 #include <list>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 #include "warden/spawn.h"
 
 namespace moorage::fuzz {

@@ -7,11 +7,13 @@ import tempfile
 
 # A header of each layer without other relevant includes.
 HEADER = {"base": "base/error.h", "config": "config/settings.h", "state_db": "state_db/lifecycle.h",
-          "repo_cache": "repo_cache/url.h", "backends": "backends/exec_group.h", "workspace": "workspace/overlay.h",
-          "daemon": "daemon/http_text.h", "cli": "cli/text.h"}
+          "repo_cache": "repo_cache/url.h", "backends": "backends/cgroups/exec_group.h",
+          "layers": "layers/overlay.h", "packs": "packs/frame_reader.h", "workspace": "workspace/context/context.h",
+          "daemon": "daemon/http/http_text.h", "cli": "cli/output/text.h"}
 SEES = {"base": [], "config": ["base"], "state_db": ["base"], "repo_cache": ["base"], "backends": ["base"],
-        "workspace": ["base", "state_db", "repo_cache", "backends"],
-        "daemon": ["base", "state_db", "repo_cache", "backends", "workspace"], "cli": ["base"]}
+        "layers": ["base"], "packs": ["base", "layers"],
+        "workspace": ["base", "state_db", "layers", "packs", "repo_cache", "backends"],
+        "daemon": ["base", "state_db", "layers", "packs", "repo_cache", "backends", "workspace"], "cli": ["base"]}
 
 
 def compiles(compiler, directories, header):

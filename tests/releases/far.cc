@@ -1,6 +1,6 @@
 // A release that breaks the rules: it shares no protocol with this one. Linked instead of
-// base/protocol.cc.
-#include "base/protocol.h"
+// base/wire/protocol.cc.
+#include "base/wire/protocol.h"
 
 namespace moorage::base {
 

@@ -1,5 +1,5 @@
-// A release after this one with one more protocol. Linked instead of base/protocol.cc.
-#include "base/protocol.h"
+// A release after this one with one more protocol. Linked instead of base/wire/protocol.cc.
+#include "base/wire/protocol.h"
 
 namespace moorage::base {
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "git_fixture.h"
 
 using namespace moorage;

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <random>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "git_fixture.h"
 #include "repo_cache/base_tree.h"
 
@@ -106,8 +106,7 @@ std::string random_commit(Upstream& upstream, std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE(
-    "a delta over a base tree shows the other commit, also where files become directories") {
+TEST_CASE("a delta over a base tree shows the other commit, also where files become directories") {
   Deltas world;
   const std::string from = world.upstream.commit({{"same", "same"},
                                                   {"changed", "before"},

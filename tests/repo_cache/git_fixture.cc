@@ -14,8 +14,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "base/files.h"
-#include "base/process.h"
+#include "base/os/files.h"
+#include "base/os/process.h"
 
 namespace moorage::repo_cache::test {
 

@@ -1,4 +1,4 @@
-#include "repo_cache/ignore.h"
+#include "repo_cache/formats/ignore.h"
 
 #include <sys/resource.h>
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "git_fixture.h"
 #include "repo_cache/base_tree.h"
 

@@ -1,4 +1,4 @@
-#include "repo_cache/index_file.h"
+#include "repo_cache/formats/index_file.h"
 
 #include <openssl/sha.h>
 

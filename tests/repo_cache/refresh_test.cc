@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "git_fixture.h"
 #include "repo_cache/base_tree.h"
 
@@ -66,8 +66,7 @@ TEST_CASE("a refresh follows upstream's new commits, branches and tags") {
   CHECK(world.cache.behind("repo_1", world.first, "refs/heads/main") == 1);
 }
 
-TEST_CASE(
-    "commits that upstream rewrote or deleted stay readable, fast-forwards leave no trace") {
+TEST_CASE("commits that upstream rewrote or deleted stay readable, fast-forwards leave no trace") {
   World world;
   world.upstream.run({"checkout", "-q", "-b", "doomed"});
   const std::string doomed = world.upstream.commit({{"d.txt", "d\n"}});

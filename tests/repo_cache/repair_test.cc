@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "git_fixture.h"
 #include "repo_cache/base_tree.h"
 

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "git_fixture.h"
 
 using namespace moorage;

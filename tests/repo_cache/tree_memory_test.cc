@@ -8,10 +8,10 @@
 #include <random>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/look_memory.h"
+#include "base/os/files.h"
 #include "git_fixture.h"
-#include "repo_cache/attributes.h"
+#include "repo_cache/formats/attributes.h"
 #include "repo_cache/text_cost.h"
 #include "repo_cache/tree_diff.h"
 
@@ -201,8 +201,7 @@ TEST_CASE("a file too large for a diff is reported by its own size") {
   CHECK(refused([&] { tree.patch(put("a", "small\n"), limits); }));
 }
 
-TEST_CASE(
-    "comparing a file does not read the committed blob, nor does a summary if it is large") {
+TEST_CASE("comparing a file does not read the committed blob, nor does a summary if it is large") {
   World world;
   std::mt19937 random(1);
   std::string large;

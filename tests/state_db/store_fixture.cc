@@ -7,8 +7,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "base/files.h"
-#include "state_db/repositories.h"
+#include "base/os/files.h"
+#include "state_db/tables/repositories.h"
 
 namespace moorage::state_db_test {
 

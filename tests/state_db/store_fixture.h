@@ -8,10 +8,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/ids.h"
-#include "state_db/execs.h"
-#include "state_db/sandboxes.h"
 #include "state_db/store.h"
-#include "state_db/workspaces.h"
+#include "state_db/tables/execs.h"
+#include "state_db/tables/sandboxes.h"
+#include "state_db/tables/workspaces.h"
 #include "thrown_code.h"
 
 namespace moorage::state_db_test {

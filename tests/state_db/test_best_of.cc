@@ -1,7 +1,7 @@
 // Best-ofs and their attempts as rows.
 #include <catch2/catch.hpp>
 
-#include "state_db/best_of.h"
+#include "state_db/tables/best_of.h"
 #include "store_fixture.h"
 
 using namespace moorage;

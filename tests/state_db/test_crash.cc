@@ -6,10 +6,10 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "base/fd.h"
-#include "state_db/layers.h"
-#include "state_db/repositories.h"
+#include "base/os/fd.h"
 #include "state_db/statement.h"
+#include "state_db/tables/layers.h"
+#include "state_db/tables/repositories.h"
 #include "store_fixture.h"
 
 using namespace moorage;

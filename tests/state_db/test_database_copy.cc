@@ -4,13 +4,13 @@
 
 #include <catch2/catch.hpp>
 
-#include "base/files.h"
-#include "state_db/archives.h"
+#include "base/os/files.h"
 #include "state_db/connection.h"
-#include "state_db/database_copy.h"
-#include "state_db/integrity.h"
-#include "state_db/layers.h"
-#include "state_db/workspaces.h"
+#include "state_db/tables/archives.h"
+#include "state_db/tables/database_copy.h"
+#include "state_db/tables/integrity.h"
+#include "state_db/tables/layers.h"
+#include "state_db/tables/workspaces.h"
 #include "store_fixture.h"
 
 using namespace moorage;

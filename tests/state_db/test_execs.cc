@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "state_db/execs.h"
-#include "state_db/idempotency.h"
+#include "state_db/tables/execs.h"
+#include "state_db/tables/idempotency.h"
 #include "store_fixture.h"
 
 using namespace moorage;

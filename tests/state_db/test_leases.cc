@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "state_db/leases.h"
+#include "state_db/tables/leases.h"
 #include "store_fixture.h"
 
 using namespace moorage;

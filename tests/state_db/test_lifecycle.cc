@@ -2,10 +2,10 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "state_db/best_of.h"
 #include "state_db/lifecycle.h"
-#include "state_db/snapshots.h"
 #include "state_db/statement.h"
+#include "state_db/tables/best_of.h"
+#include "state_db/tables/snapshots.h"
 #include "store_fixture.h"
 
 using namespace moorage;

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "state_db/log_sync.h"
 #include "store_fixture.h"
 

@@ -3,11 +3,11 @@
 #include <regex>
 #include <sstream>
 
-#include "base/files.h"
+#include "base/os/files.h"
 #include "state_db/connection.h"
-#include "state_db/execs.h"
 #include "state_db/migrations.h"
-#include "state_db/repositories.h"
+#include "state_db/tables/execs.h"
+#include "state_db/tables/repositories.h"
 #include "store_fixture.h"
 
 using namespace moorage;

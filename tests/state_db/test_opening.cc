@@ -5,14 +5,14 @@
 
 #include <catch2/catch.hpp>
 
-#include "base/fd.h"
-#include "base/files.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
 #include "state_db/connection.h"
-#include "state_db/layers.h"
-#include "state_db/opening.h"
-#include "state_db/quarantine.h"
-#include "state_db/repositories.h"
+#include "state_db/damaged_copies.h"
+#include "state_db/open_store.h"
 #include "state_db/statement.h"
+#include "state_db/tables/layers.h"
+#include "state_db/tables/repositories.h"
 #include "store_fixture.h"
 
 using namespace moorage;

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "state_db/look.h"
-#include "state_db/reading.h"
+#include "state_db/read_transaction.h"
 #include "store_fixture.h"
 
 using namespace moorage;

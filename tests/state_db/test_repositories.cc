@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "state_db/layers.h"
-#include "state_db/repositories.h"
+#include "state_db/tables/layers.h"
+#include "state_db/tables/repositories.h"
 #include "store_fixture.h"
 
 using namespace moorage;

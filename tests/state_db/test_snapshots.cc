@@ -2,11 +2,11 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "state_db/archives.h"
-#include "state_db/layer_disk.h"
-#include "state_db/layers.h"
-#include "state_db/snapshots.h"
-#include "state_db/workspaces.h"
+#include "state_db/tables/archives.h"
+#include "state_db/tables/layer_disk.h"
+#include "state_db/tables/layers.h"
+#include "state_db/tables/snapshots.h"
+#include "state_db/tables/workspaces.h"
 #include "store_fixture.h"
 
 using namespace moorage;

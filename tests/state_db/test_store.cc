@@ -10,13 +10,13 @@
 #include <filesystem>
 #include <thread>
 
-#include "base/fd.h"
-#include "base/files.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
 #include "state_db/connection.h"
-#include "state_db/reading.h"
-#include "state_db/repositories.h"
+#include "state_db/read_transaction.h"
 #include "state_db/statement.h"
 #include "state_db/store_lock.h"
+#include "state_db/tables/repositories.h"
 #include "store_fixture.h"
 
 using namespace moorage;

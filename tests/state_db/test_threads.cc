@@ -4,7 +4,7 @@
 #include <set>
 #include <thread>
 
-#include "state_db/repositories.h"
+#include "state_db/tables/repositories.h"
 #include "store_fixture.h"
 
 using namespace moorage;

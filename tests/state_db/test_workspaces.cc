@@ -1,10 +1,10 @@
 #include <catch2/catch.hpp>
 
-#include "state_db/archives.h"
-#include "state_db/idempotency.h"
-#include "state_db/layers.h"
 #include "state_db/store_age.h"
-#include "state_db/workspaces.h"
+#include "state_db/tables/archives.h"
+#include "state_db/tables/idempotency.h"
+#include "state_db/tables/layers.h"
+#include "state_db/tables/workspaces.h"
 #include "store_fixture.h"
 
 using namespace moorage;
@@ -400,8 +400,7 @@ TEST_CASE("undoing a move into or out of an archive releases its key") {
   CHECK(keys.find(other)->subject == id.str());
 }
 
-TEST_CASE(
-    "a policy changes as a whole, in one commit, with an event that states the difference") {
+TEST_CASE("a policy changes as a whole, in one commit, with an event that states the difference") {
   TestStore test;
   Workspaces workspaces(*test.store);
   const auto id = make_workspace(*test.store, make_repository(*test.store), "auth");

@@ -116,7 +116,8 @@ int mount_setattr(int directory, const char* path, unsigned flags, mount_attr* a
 
 int move_mount(int from, const char* from_path, int to, const char* to_path,
                unsigned flags) noexcept {
-  // Only for furnish.cc: LXC, recognized by its settings, has its own uses for such paths.
+  // Only for backends/launch/container_mounts.cc: LXC, recognized by its settings, has its own uses
+  // for such paths.
   if (off("masks") && !set_item && std::strncmp(to_path, "/proc/", 6) == 0) return 0;
   return real<decltype(move_mount)>("move_mount")(from, from_path, to, to_path, flags);
 }

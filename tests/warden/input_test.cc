@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/os/files.h"
 #include "warden_process.h"
 
 using namespace moorage;

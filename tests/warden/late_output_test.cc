@@ -18,7 +18,7 @@ using namespace moorage::test;
 
 namespace {
 
-constexpr size_t kMaxLate = 256;  // as in warden/late_output.h
+constexpr size_t kMaxLate = 256;  // as in warden/output/late_output.h
 
 int rounds() { return std::getenv("MOORAGE_TEST_LONG") ? 1000 : 10; }
 

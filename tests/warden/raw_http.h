@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/fd.h"
+#include "base/os/fd.h"
 
 namespace moorage::test {
 

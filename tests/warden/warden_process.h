@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "backends/envd_client.h"
-#include "base/fd.h"
-#include "base/journal.h"
+#include "base/os/fd.h"
+#include "base/wire/journal.h"
 #include "patience.h"
 
 namespace moorage::test {

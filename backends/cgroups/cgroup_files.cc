@@ -1,0 +1,175 @@
+// Finds the hierarchies; reads, writes and removes single groups (backends/cgroups/cgroups.h).
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <sstream>
+#include <thread>
+
+#include "backends/cgroups/cgroups.h"
+#include "base/error.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
+
+namespace moorage::backends {
+namespace {
+
+using base::Code;
+using base::Error;
+using Clock = std::chrono::steady_clock;
+
+bool has_word(std::string_view list, std::string_view word, char separator) {
+  std::istringstream words{std::string(list)};
+  for (std::string part; std::getline(words, part, separator);) {
+    if (part == word) return true;
+  }
+  return false;
+}
+
+struct MountLine {
+  std::string target, type, options;
+};
+
+std::optional<MountLine> parse_mount_line(const std::string& line) {
+  // 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate
+  const size_t dash = line.find(" - ");
+  if (dash == std::string::npos) return std::nullopt;
+  MountLine mount;
+  std::string skipped;
+  std::istringstream front(line.substr(0, dash));
+  std::istringstream back(line.substr(dash + 3));
+  front >> skipped >> skipped >> skipped >> skipped >> mount.target;
+  back >> mount.type >> skipped >> mount.options;
+  return mount;
+}
+
+std::string own_options(const std::string& unified) {
+  std::istringstream lines(base::read_file("/proc/self/mountinfo"));
+  for (std::string line; std::getline(lines, line);) {
+    auto mount = parse_mount_line(line);
+    if (mount && mount->target == unified) return mount->options;
+  }
+  return {};
+}
+
+void kill_members(const std::string& group) {
+  auto text = base::read_file_if_exists(group + "/cgroup.procs");
+  if (!text) return;
+  std::istringstream pids(*text);
+  for (pid_t pid = 0; pids >> pid;) {
+    if (pid > 0) kill(pid, SIGKILL);
+  }
+}
+
+}  // namespace
+
+std::string CgroupHierarchies::kind() const {
+  const bool v1 = !memory_v1.empty() || !pids_v1.empty() || !cpu_v1.empty();
+  if (unified.empty()) return v1 ? "v1" : "none";
+  return v1 ? "v1-hybrid" : "v2";
+}
+
+CgroupHierarchies parse_cgroup_mounts(std::string_view mountinfo) {
+  CgroupHierarchies found;
+  std::istringstream lines{std::string(mountinfo)};
+  for (std::string line; std::getline(lines, line);) {
+    auto mount = parse_mount_line(line);
+    if (!mount) continue;
+    // If a hierarchy is mounted several times, the first mount is the host's own.
+    auto take = [&](std::string& place) {
+      if (place.empty()) place = mount->target;
+    };
+    if (mount->type == "cgroup2") take(found.unified);
+    if (mount->type != "cgroup") continue;
+    if (has_word(mount->options, "memory", ',')) take(found.memory_v1);
+    if (has_word(mount->options, "pids", ',')) take(found.pids_v1);
+    if (has_word(mount->options, "cpu", ',')) take(found.cpu_v1);
+    if (has_word(mount->options, "blkio", ',')) take(found.disk_v1);
+  }
+  return found;
+}
+
+CgroupHierarchies find_cgroups() {
+  CgroupHierarchies found = parse_cgroup_mounts(base::read_file("/proc/self/mountinfo"));
+  if (found.unified.empty()) {
+    throw Error(Code::unsupported, "no cgroup2 file system is mounted",
+                "boot with a service manager, or: mount -t cgroup2 none /sys/fs/cgroup");
+  }
+  std::string controllers = base::read_file(found.unified + "/cgroup.controllers");
+  if (!controllers.empty() && controllers.back() == '\n') controllers.pop_back();
+  found.memory = !found.memory_v1.empty() || has_word(controllers, "memory", ' ');
+  found.pids = !found.pids_v1.empty() || has_word(controllers, "pids", ' ');
+  found.cpu = !found.cpu_v1.empty() || has_word(controllers, "cpu", ' ');
+  found.disk = !found.disk_v1.empty() || has_word(controllers, "io", ' ');
+  return found;
+}
+
+bool favor_quick_moves(const CgroupHierarchies& hierarchies) {
+  std::string options = own_options(hierarchies.unified);
+  if (has_word(options, "favordynmods", ',')) return true;
+  // A remount resets all options, so repeat the current ones; ro and rw are not cgroup2's own.
+  std::string data = "favordynmods";
+  std::istringstream words(options);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word != "rw" && word != "ro") data += "," + word;
+  }
+  return mount("none", hierarchies.unified.c_str(), "cgroup2", MS_REMOUNT | MS_RELATIME,
+               data.c_str()) == 0;
+}
+
+void make_cgroup(const std::string& path) {
+  if (mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return;
+  if (errno != ENOSPC) base::throw_errno("create cgroup " + path);
+  throw base::Error(base::Code::resource_exhausted,
+                    "create cgroup " + path + ": the kernel's limit of control groups is reached",
+                    "stop background processes of commands: each such command keeps one");
+}
+
+void write_cgroup_file(const std::string& path, const std::string& value) {
+  base::Fd file = base::open_file(path, O_WRONLY);
+  if (write(file.get(), value.data(), value.size()) < 0) {
+    base::throw_errno("write " + value + " to " + path);
+  }
+}
+
+std::optional<uint64_t> cgroup_counter(const std::string& path, std::string_view key) {
+  auto text = base::read_file_if_exists(path);
+  if (!text) return std::nullopt;
+  std::istringstream lines(*text);
+  std::string name;
+  for (uint64_t value = 0; lines >> name >> value;) {
+    if (name == key) return value;
+  }
+  return std::nullopt;
+}
+
+bool cgroup_populated(const std::string& path) {
+  return cgroup_counter(path + "/cgroup.events", "populated").value_or(0) == 1;
+}
+
+// An exec's group has no children and usually disappears at once. Listing children would look up
+// each of its 34 files, twice, and delay the end of every exec.
+void remove_cgroup(const std::string& path, Clock::time_point deadline) {
+  while (rmdir(path.c_str()) < 0 && errno != ENOENT) {
+    if (errno != EBUSY || Clock::now() >= deadline) base::throw_errno("remove cgroup " + path);
+    // On each try: a command may start during the removal and create its group.
+    bool had_children = false;
+    for (const std::string& name : base::list_directory(path)) {
+      struct stat info;
+      const std::string child = path + "/" + name;
+      if (lstat(child.c_str(), &info) < 0 || !S_ISDIR(info.st_mode)) continue;
+      had_children = true;
+      remove_cgroup(child, deadline);
+    }
+    if (had_children) continue;
+    // v1 has no cgroup.kill. Its members were killed through the unified hierarchy; kill those
+    // outside it here.
+    kill_members(path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace moorage::backends

@@ -1,0 +1,316 @@
+#include "backends/cgroups/cgroups.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include "backends/cgroups/exec_cgroup.h"
+#include "base/error.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
+
+namespace moorage::backends {
+namespace {
+
+using base::Code;
+using base::Error;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Extra room for the warden, LXC's monitor and the launcher: measured 5 MiB together; the rest is
+// for the page cache of their writes.
+constexpr uint64_t kHeadroomBytes = 64ULL << 20;
+constexpr uint64_t kHeadroomPids = 64;
+constexpr uint64_t kCpuPeriodUsec = 100'000;
+constexpr uint64_t kWeightOfAService = 100;
+constexpr const char* kLabel = "trusted.moorage";
+constexpr milliseconds kFreezePatience{300};
+constexpr std::chrono::nanoseconds kFirstPause = std::chrono::microseconds(50);
+constexpr std::chrono::nanoseconds kLongestPause = milliseconds(100);
+
+// The group of all sandboxes in one hierarchy.
+std::string all_sandboxes(const std::string& top) { return top + "/" + kSandboxesGroup; }
+
+void write_if_there(const std::string& path, const std::string& value) {
+  if (base::path_exists(path)) write_cgroup_file(path, value);
+}
+
+// The limits of one group, in whichever hierarchy has the controller.
+void limit_memory(const CgroupHierarchies& h, const std::string& group, uint64_t bytes) {
+  const std::string value = std::to_string(bytes);
+  if (!h.memory_v1.empty()) {
+    write_cgroup_file(h.memory_v1 + group + "/memory.limit_in_bytes", value);
+    write_if_there(h.memory_v1 + group + "/memory.memsw.limit_in_bytes", value);
+  } else {
+    write_cgroup_file(h.unified + group + "/memory.max", value);
+    write_if_there(h.unified + group + "/memory.swap.max", "0");
+  }
+}
+
+void limit_pids(const CgroupHierarchies& h, const std::string& group, uint64_t count) {
+  const std::string& top = h.pids_v1.empty() ? h.unified : h.pids_v1;
+  write_cgroup_file(top + group + "/pids.max", std::to_string(count));
+}
+
+void limit_cpu(const CgroupHierarchies& h, const std::string& group, double cpus) {
+  const std::string quota = std::to_string(static_cast<uint64_t>(cpus * kCpuPeriodUsec));
+  if (!h.cpu_v1.empty()) {
+    write_cgroup_file(h.cpu_v1 + group + "/cpu.cfs_period_us", std::to_string(kCpuPeriodUsec));
+    write_cgroup_file(h.cpu_v1 + group + "/cpu.cfs_quota_us", quota);
+  } else {
+    write_cgroup_file(h.unified + group + "/cpu.max", quota + " " + std::to_string(kCpuPeriodUsec));
+  }
+}
+
+// Waits for a value of cgroup.events until the deadline. A change raises POLLPRI, but the kernel
+// reports at most one per file in 10 ms (cgroup_file_notify): a freeze soon after a thaw takes 0.2
+// ms and is reported after 10. So the file is also read again after growing pauses.
+bool wait_for_event(const std::string& group, std::string_view key, uint64_t wanted,
+                    Clock::time_point deadline) {
+  const std::string path = group + "/cgroup.events";
+  const std::string line = std::string(key) + " " + std::to_string(wanted);
+  for (std::chrono::nanoseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    // Opened before the read: a change between read and poll then wakes the poll.
+    base::Fd events(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!events) return errno == ENOENT;
+    const std::string text = base::read_up_to(events.get(), 4096);
+    if (text.find(line) != std::string::npos) return true;
+    const std::chrono::nanoseconds left = deadline - Clock::now();
+    if (left.count() <= 0) return false;
+    pollfd entry{events.get(), POLLPRI, 0};
+    const timespec time{0, std::min(pause, left).count()};
+    ppoll(&entry, 1, &time, nullptr);
+  }
+}
+
+}  // namespace
+
+SandboxCgroup::SandboxCgroup(const CgroupHierarchies& hierarchies, std::string name)
+    : hierarchies_(hierarchies),
+      name_(std::move(name)),
+      group_(std::string(kSandboxesGroup) + "/" + name_) {}
+
+std::vector<std::string> SandboxCgroup::all_paths() const {
+  std::vector<std::string> paths{unified_path()};
+  for (const std::string* top : {&hierarchies_.memory_v1, &hierarchies_.pids_v1,
+                                 &hierarchies_.cpu_v1, &hierarchies_.disk_v1}) {
+    const std::string path = *top + "/" + group_;
+    if (!top->empty() && std::find(paths.begin(), paths.end(), path) == paths.end()) {
+      paths.push_back(path);
+    }
+  }
+  return paths;
+}
+
+void SandboxCgroup::create(const Limits& limits) {
+  const CgroupHierarchies& h = hierarchies_;
+  std::string controllers;
+  if (h.memory && h.memory_v1.empty()) controllers += " +memory";
+  if (h.pids && h.pids_v1.empty()) controllers += " +pids";
+  if (h.cpu && h.cpu_v1.empty()) controllers += " +cpu";
+  if (h.disk && h.disk_v1.empty()) controllers += " +io";
+  const std::string below_commands = h.memory && h.memory_v1.empty() ? "+memory" : "";
+
+  // The unified one first: `list` finds the name there after any interruption.
+  const std::string all = all_sandboxes(h.unified);
+  make_cgroup(all);
+  make_cgroup(unified_path());
+  if (!controllers.empty()) {
+    for (const std::string& group : {h.unified, all, unified_path()}) {
+      write_cgroup_file(group + "/cgroup.subtree_control", controllers);
+    }
+  }
+  make_cgroup(unified_path() + "/launch");
+  make_cgroup(unified_path() + "/cmd");
+  if (!below_commands.empty()) {
+    write_cgroup_file(unified_path() + "/cmd/cgroup.subtree_control", below_commands);
+  }
+  for (const std::string& path : all_paths()) {
+    make_cgroup(std::filesystem::path(path).parent_path());
+    make_cgroup(path);
+    const bool has_no_parts = path == h.cpu_v1 + "/" + group_ || path == h.disk_v1 + "/" + group_;
+    if (path == unified_path() || has_no_parts) continue;
+    make_cgroup(path + "/warden");
+    make_cgroup(path + "/cmd");
+  }
+  apply_limits(limits);
+}
+
+void SandboxCgroup::weigh_cpu(uint32_t weight) const {
+  if (!hierarchies_.cpu) return;
+  if (!hierarchies_.cpu_v1.empty()) {
+    constexpr uint64_t kSharesOfAService = 1024;
+    const uint64_t shares = std::max<uint64_t>(2, weight * kSharesOfAService / kWeightOfAService);
+    write_cgroup_file(all_sandboxes(hierarchies_.cpu_v1) + "/cpu.shares", std::to_string(shares));
+  } else {
+    write_cgroup_file(all_sandboxes(hierarchies_.unified) + "/cpu.weight", std::to_string(weight));
+  }
+}
+
+void SandboxCgroup::limit_disk(const std::string& disk, uint64_t bytes_per_s) const {
+  const std::string rate = std::to_string(bytes_per_s);
+  if (hierarchies_.disk_v1.empty()) {
+    write_cgroup_file(unified_path() + "/io.max", disk + " rbps=" + rate + " wbps=" + rate);
+    return;
+  }
+  const std::string group = hierarchies_.disk_v1 + "/" + group_;
+  write_cgroup_file(group + "/blkio.throttle.read_bps_device", disk + " " + rate);
+  write_cgroup_file(group + "/blkio.throttle.write_bps_device", disk + " " + rate);
+}
+
+void SandboxCgroup::add_warden_part() const { make_cgroup(unified_path() + "/warden"); }
+
+void SandboxCgroup::apply_limits(const Limits& limits) const {
+  const std::string group = "/" + group_;
+  if (hierarchies_.memory) {
+    limit_memory(hierarchies_, group, limits.memory_bytes + kHeadroomBytes);
+    limit_memory(hierarchies_, group + "/cmd", limits.memory_bytes);
+  }
+  if (hierarchies_.pids) {
+    limit_pids(hierarchies_, group, limits.pids + kHeadroomPids);
+    limit_pids(hierarchies_, group + "/cmd", limits.pids);
+  }
+  if (hierarchies_.cpu && limits.cpus > 0) limit_cpu(hierarchies_, group, limits.cpus);
+}
+
+bool SandboxCgroup::exists() const {
+  auto paths = all_paths();
+  return std::any_of(paths.begin(), paths.end(), base::path_exists);
+}
+
+bool SandboxCgroup::populated() const {
+  return cgroup_populated(unified_path() + "/warden") || cgroup_populated(unified_path() + "/cmd");
+}
+
+std::vector<std::string> SandboxCgroup::join_files(const std::string& part) const {
+  // cpu and blkio have no parts. v1 has parts only for the warden and the commands; processes that
+  // start the warden count as the warden.
+  const std::string part_v1 = part == "cmd" ? "/cmd" : "/warden";
+  std::vector<std::string> files{unified_path() + "/" + part + "/cgroup.procs"};
+  for (const std::string* top : {&hierarchies_.memory_v1, &hierarchies_.pids_v1}) {
+    if (!top->empty()) files.push_back(*top + "/" + group_ + part_v1 + "/cgroup.procs");
+  }
+  for (const std::string* top : {&hierarchies_.cpu_v1, &hierarchies_.disk_v1}) {
+    if (!top->empty()) files.push_back(*top + "/" + group_ + "/cgroup.procs");
+  }
+  return files;
+}
+
+bool SandboxCgroup::frozen() const {
+  auto text = base::read_file_if_exists(unified_path() + "/cgroup.freeze");
+  return text && text->starts_with("1");
+}
+
+void SandboxCgroup::freeze(milliseconds deadline) {
+  const auto until = Clock::now() + deadline;
+  const std::string file = unified_path() + "/cgroup.freeze";
+  // A load that forks constantly can prevent a freeze; a thaw and a second attempt solve that.
+  do {
+    write_cgroup_file(file, "1");
+    if (wait_for_event(unified_path(), "frozen", 1,
+                       std::min(until, Clock::now() + kFreezePatience))) {
+      return;
+    }
+    write_cgroup_file(file, "0");
+    wait_for_event(unified_path(), "frozen", 0, until);
+  } while (Clock::now() < until);
+  throw Error(Code::deadline_exceeded, name_ + " could not be frozen and is still running");
+}
+
+void SandboxCgroup::thaw(milliseconds deadline) {
+  write_cgroup_file(unified_path() + "/cgroup.freeze", "0");
+  if (!wait_for_event(unified_path(), "frozen", 0, Clock::now() + deadline)) {
+    throw Error(Code::deadline_exceeded, name_ + " could not be thawed");
+  }
+}
+
+void SandboxCgroup::kill_and_remove(milliseconds deadline) {
+  const auto until = Clock::now() + deadline;
+  write_if_there(unified_path() + "/cgroup.kill", "1");
+  if (!wait_for_event(unified_path(), "populated", 0, until)) {
+    throw Error(Code::deadline_exceeded, name_ + " still has processes after SIGKILL",
+                "a process may hang in the kernel; see `dmesg`");
+  }
+  // The unified one last: while anything is left, `list` finds the name there.
+  auto paths = all_paths();
+  std::reverse(paths.begin(), paths.end());
+  for (const std::string& path : paths) remove_cgroup(path, until);
+}
+
+CgroupUsage SandboxCgroup::usage() const {
+  const CgroupHierarchies& h = hierarchies_;
+  const std::string group = "/" + group_;
+  auto number = [](const std::string& path) -> uint64_t {
+    auto text = base::read_file_if_exists(path);
+    return text ? std::strtoull(text->c_str(), nullptr, 10) : 0;
+  };
+  CgroupUsage usage;
+  usage.memory_bytes = h.memory_v1.empty() ? number(h.unified + group + "/memory.current")
+                                           : number(h.memory_v1 + group + "/memory.usage_in_bytes");
+  // Counted for every group of the unified hierarchy, even without the cpu controller.
+  usage.cpu_usec = cgroup_counter(h.unified + group + "/cpu.stat", "usage_usec").value_or(0);
+  const std::string& pids = h.pids_v1.empty() ? h.unified : h.pids_v1;
+  usage.processes = static_cast<uint32_t>(number(pids + group + "/cmd/pids.current"));
+  return usage;
+}
+
+std::vector<pid_t> SandboxCgroup::members() const {
+  std::vector<pid_t> pids;
+  const std::string commands = unified_path() + "/cmd";
+  if (!base::path_exists(commands)) return pids;
+  // Commands may not create groups, so there is only one level.
+  for (const auto& entry : std::filesystem::directory_iterator(commands)) {
+    if (!entry.is_directory()) continue;
+    const auto list = base::read_file_if_exists(entry.path().string() + "/cgroup.procs");
+    std::istringstream lines(list.value_or(""));
+    for (pid_t pid = 0; lines >> pid;) pids.push_back(pid);
+  }
+  return pids;
+}
+
+void SandboxCgroup::set_label(const std::string& label) {
+  base::check(setxattr(unified_path().c_str(), kLabel, label.data(), label.size(), 0),
+              "label cgroup " + unified_path());
+}
+
+std::optional<std::string> SandboxCgroup::label() const {
+  char value[4096];
+  ssize_t size = getxattr(unified_path().c_str(), kLabel, value, sizeof value);
+  if (size >= 0) return std::string(value, static_cast<size_t>(size));
+  if (errno == ENODATA || errno == ENOENT) return std::nullopt;
+  base::throw_errno("read the label of cgroup " + unified_path());
+}
+
+std::unique_ptr<ExecGroup> SandboxCgroup::exec_group(const std::string& exec_name) const {
+  if (!base::path_exists(unified_path() + "/cmd")) {
+    throw Error(Code::not_found, "there is no sandbox " + name_);
+  }
+  return make_exec_cgroup(hierarchies_, group_ + "/cmd", exec_name);
+}
+
+std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,
+                                         const std::string& prefix) {
+  std::vector<std::string> names;
+  for (const std::string* top : {&hierarchies.unified, &hierarchies.memory_v1, &hierarchies.pids_v1,
+                                 &hierarchies.cpu_v1, &hierarchies.disk_v1}) {
+    if (top->empty()) continue;
+    const std::string all = all_sandboxes(*top);
+    if (!base::path_exists(all)) continue;
+    for (std::string& name : base::list_directory(all)) {
+      if (name.starts_with(prefix)) names.push_back(std::move(name));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+}  // namespace moorage::backends

@@ -1,0 +1,27 @@
+// User names inside a container made by an engine: its image knows neither the agent's user nor the
+// sandbox's host name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/os/process.h"
+
+namespace moorage::backends {
+
+inline constexpr uint32_t kInsideUser = 1000;  // warden/users.h
+
+// The host id of the process's root: the first line of its uid_map. 0: it has no user namespace of
+// its own.
+uint32_t first_mapped_id(const base::ProcessIdentity& process);
+
+// Writes to `directory` copies of the container's /etc/passwd and /etc/group, where `user` has that
+// id (inside) and /home/user, and files with the sandbox's names; returns where to show each. Skips
+// files that the container lacks. All input is hostile: an image may contain anything.
+std::vector<std::pair<std::string, std::string>> write_users(const base::ProcessIdentity& init,
+                                                             uint32_t user_id,
+                                                             const std::string& directory);
+
+}  // namespace moorage::backends

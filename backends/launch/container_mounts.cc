@@ -1,0 +1,137 @@
+#include "container_mounts.h"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
+#include "base/os/mount.h"
+#include "base/os/mount_namespace.h"
+#include "masked.h"
+#include "root.h"
+
+namespace moorage::launch {
+namespace {
+
+using base::Fd;
+
+// Mounts that engines add: sysfs with the control groups (reveals the host), message queues that
+// need no file system, and files with the names of the host and its resolvers; ours replace them
+// (backends/engine/container_users.h).
+constexpr const char* kTakenAway[] = {"/sys", "/dev/mqueue", "/etc/resolv.conf", "/etc/hostname",
+                                      "/etc/hosts"};
+
+// With mount points for the shown parts of the host's.
+Fd empty_sys() {
+  Fd sys = base::make_file_system("tmpfs", {{"size", "64k"}, {"mode", "755"}}, {});
+  for (const char* directory :
+       {"devices", "devices/system", "devices/system/cpu", "devices/system/node"}) {
+    base::check(mkdirat(sys.get(), directory, 0755), std::string("create /sys/") + directory);
+  }
+  base::MountAttributes attributes;
+  attributes.read_only = true;
+  attributes.nosuid = true;
+  attributes.nodev = true;
+  attributes.noexec = true;
+  base::set_mount_attributes(sys.get(), attributes);
+  return sys;
+}
+
+// A link to the host's memory, which is masked; no other backend has it.
+void remove_core_link() {
+  if (unlink("/dev/core") != 0 && errno != ENOENT) base::throw_errno("remove /dev/core");
+}
+
+void take_away(const char* place) {
+  if (umount2(place, MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return;
+  if (errno != EINVAL && errno != ENOENT) base::throw_errno(std::string("unmount ") + place);
+}
+
+Fd nothing() {
+  base::MountAttributes attributes;
+  attributes.read_only = true;
+  attributes.nosuid = true;
+  attributes.nodev = true;
+  attributes.noexec = true;
+  return base::make_file_system("tmpfs", {{"size", "0"}, {"mode", "755"}}, attributes);
+}
+
+// Done here: not every engine accepts a list of paths to mask.
+void mask(std::vector<Place>& places) {
+  for (const char* file : kMaskedFiles) {
+    const std::string path = std::string("/proc/") + file;
+    if (base::path_exists(path)) places.push_back({cloned("/dev/null", {}), path});
+  }
+  for (const char* directory : kMaskedDirectories) {
+    const std::string path = std::string("/proc/") + directory;
+    if (base::path_exists(path)) places.push_back({nothing(), path});
+  }
+}
+
+// The options of the terminals' own file system, which an engine mounts without a limit: the
+// current ones plus ours. In the form "key" or "key=value", as /proc shows them.
+std::vector<std::pair<std::string, std::string>> bounded_terminals(const Request& request) {
+  std::istringstream mounts(
+      base::read_file("/proc/" + std::to_string(request.init_pid) + "/mountinfo"));
+  std::string words;
+  for (std::string line; std::getline(mounts, line);) {
+    const size_t type = line.find(" - devpts ");
+    if (type != std::string::npos && line.find(" /dev/pts ") < type)
+      words = line.substr(line.rfind(' ') + 1);
+  }
+  std::vector<std::pair<std::string, std::string>> options;
+  std::istringstream stream(words);
+  for (std::string word; std::getline(stream, word, ',');) {
+    const size_t equal = word.find('=');
+    if (equal == std::string::npos || word.starts_with("max=")) continue;
+    options.emplace_back(word.substr(0, equal), word.substr(equal + 1));
+  }
+  options.emplace_back("max", std::to_string(kMaxTerminals));
+  return options;
+}
+
+std::vector<Place> clone_files(const Request& request) {
+  base::MountAttributes attributes;
+  attributes.read_only = true;
+  attributes.nosuid = true;
+  attributes.nodev = true;
+  attributes.noexec = true;
+  std::vector<Place> files;
+  for (const auto& [source, target] : request.files)
+    files.push_back({cloned(source, attributes), target});
+  return files;
+}
+
+}  // namespace
+
+void furnish(const Request& request) {
+  std::optional<Fd> id_map;
+  if (request.maps_ids)
+    id_map = base::make_user_namespace({{0, request.first_host_id, kIdsPerSandbox}});
+  // While the host's paths are visible.
+  std::vector<Place> places;
+  places.push_back({empty_sys(), "/sys"});
+  mask(places);
+  for (Place& place : clone_shared_places(request, id_map)) places.push_back(std::move(place));
+  for (Place& place : clone_files(request)) places.push_back(std::move(place));
+
+  const auto terminals = bounded_terminals(request);
+  base::in_mount_namespace({request.init_pid, request.init_start_ticks}, [&] {
+    for (const char* place : kTakenAway) take_away(place);
+    remove_core_link();
+    for (const Place& place : places) base::attach_mount(place.mount.get(), place.target);
+    base::reconfigure_file_system("/dev/pts", terminals);
+  });
+}
+
+}  // namespace moorage::launch

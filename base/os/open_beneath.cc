@@ -1,0 +1,163 @@
+#include "base/os/open_beneath.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cassert>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+
+namespace moorage::base {
+namespace {
+
+// openat2 returns EAGAIN when a rename raced with the path; a loop of renames must not block us.
+constexpr int kMaxTries = 100;
+
+[[noreturn]] void throw_open_error(const std::string& path, int error_number) {
+  const std::string what = "open " + escape_for_message(path);
+  switch (error_number) {
+    case EEXIST:
+      throw Error(Code::already_exists, what + ": it already exists");
+    case EAGAIN:
+      throw Error(Code::conflict, what + ": the tree keeps changing", "try again");
+    case ELOOP:
+      throw Error(Code::invalid_argument, what + ": the path contains a symbolic link");
+    case EXDEV:
+      throw Error(Code::invalid_argument, what + ": the path leaves the tree");
+    case EINVAL:
+      throw Error(Code::invalid_argument, what + ": not a regular file");
+    case ENOTDIR:
+    case EISDIR:
+    case ENXIO:
+    case ENAMETOOLONG:
+      try {
+        throw_errno(what, error_number);
+      } catch (const Error& error) {
+        throw Error(Code::invalid_argument, error.message());
+      }
+    default:
+      throw_errno(what, error_number);
+  }
+}
+
+Fd opened(Fd fd, const std::string& path) {
+  if (!fd) throw_open_error(path, errno);
+  return fd;
+}
+
+std::string random_name(const std::string& name) {
+  uint64_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number) throw_errno("get a random number");
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, number);
+  return name + "." + text;
+}
+
+}  // namespace
+
+Fd try_open_beneath(int directory, const std::string& path, int flags, mode_t mode) {
+  assert(!(flags & O_TRUNC));
+  assert(!(flags & O_CREAT) || (flags & O_EXCL));
+  if (path.find('\0') != std::string::npos) {
+    errno = ENOENT;
+    return {};
+  }
+  // openat2 rejects O_PATH combined with flags for reading and writing.
+  const int guards = (flags & O_PATH) ? 0 : O_NONBLOCK | O_NOCTTY;
+  open_how how{};
+  how.flags = static_cast<uint64_t>(static_cast<unsigned>(flags | guards | O_NOFOLLOW | O_CLOEXEC));
+  how.mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? mode & 07777 : 0;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
+  const char* below = path.empty() ? "." : path.c_str();
+  for (int i = 0; i < kMaxTries; ++i) {
+    const long fd = syscall(SYS_openat2, directory, below, &how, sizeof how);
+    if (fd >= 0) return Fd(static_cast<int>(fd));
+    if (errno != EAGAIN && errno != EINTR) break;
+  }
+  return {};
+}
+
+Fd open_beneath(int directory, const std::string& path, int flags, mode_t mode) {
+  return opened(try_open_beneath(directory, path, flags, mode), path);
+}
+
+Fd try_open_directory_beneath(int directory, const std::string& path) {
+  return try_open_beneath(directory, path, O_RDONLY | O_DIRECTORY);
+}
+
+Fd open_directory_beneath(int directory, const std::string& path) {
+  return opened(try_open_directory_beneath(directory, path), path);
+}
+
+Fd try_open_regular_beneath(int directory, const std::string& path, int flags) {
+  Fd fd = try_open_beneath(directory, path, flags);
+  struct stat status {};
+  if (!fd) return fd;
+  const bool regular = fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode);
+  if (regular) return fd;
+  fd.reset();
+  errno = EINVAL;
+  return fd;
+}
+
+Fd open_regular_beneath(int directory, const std::string& path, int flags) {
+  return opened(try_open_regular_beneath(directory, path, flags), path);
+}
+
+bool directory_is_empty(const std::string& path) {
+  std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(open_directory(path).release()), closedir);
+  if (!stream) throw_errno("list " + path);
+  constexpr int kAlways = 2;  // "." and ".."
+  for (int seen = 0; seen <= kAlways; ++seen) {
+    errno = 0;
+    if (readdir(stream.get())) continue;
+    if (errno != 0) throw_errno("list " + path);
+    return true;
+  }
+  return false;
+}
+
+Fd try_open_parent(int directory, dev_t device, ino_t inode) {
+  Fd up(openat(directory, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat status {};
+  const bool expected =
+      up && fstat(up.get(), &status) == 0 && status.st_dev == device && status.st_ino == inode;
+  return expected ? std::move(up) : Fd();
+}
+
+NewFileBeneath::NewFileBeneath(int directory, std::string name, mode_t mode)
+    : directory_(directory), name_(std::move(name)) {
+  assert(!name_.empty() && name_.find('/') == std::string::npos);
+  // A fixed name, so that a kill leaves at most one file. If something occupies it, such as a
+  // directory made by an agent, use an unpredictable name.
+  temporary_ = "." + name_ + ".moorage-new";
+  unlinkat(directory_, temporary_.c_str(), 0);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;
+  fd_ = try_open_beneath(directory_, temporary_, kFlags, mode);
+  if (fd_) return;
+  if (errno != EEXIST) throw_open_error(temporary_, errno);
+  temporary_ = random_name(temporary_);
+  fd_ = open_beneath(directory_, temporary_, kFlags, mode);
+}
+
+NewFileBeneath::~NewFileBeneath() {
+  if (!temporary_.empty()) unlinkat(directory_, temporary_.c_str(), 0);
+}
+
+void NewFileBeneath::commit() {
+  check(renameat(directory_, temporary_.c_str(), directory_, name_.c_str()),
+        "replace " + escape_for_message(name_));
+  temporary_.clear();
+}
+
+}  // namespace moorage::base

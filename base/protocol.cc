@@ -1,8 +1,0 @@
-#include "base/protocol.h"
-
-namespace moorage::base {
-
-const Protocols kProtocols{1, 1};
-const char* const kRelease = MOORAGE_VERSION;
-
-}  // namespace moorage::base

@@ -1,0 +1,60 @@
+#include "cli/client/context.h"
+
+#include "base/error.h"
+#include "base/ids.h"
+#include "base/os/fd.h"
+#include "cli/output/text.h"
+
+namespace moorage::cli {
+
+void Context::print(std::string_view text) const { base::write_all(streams.out, text); }
+
+void Context::print_table(const Table& table) const {
+  Table::Style style;
+  if (terminal.out) style = {static_cast<size_t>(terminal.columns), terminal.colours};
+  print(table.render(style));
+}
+
+void Context::print_json(std::string_view text) const {
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  print(std::string(text) + "\n");
+}
+
+void Context::note(std::string_view text) const {
+  try {
+    base::write_all(streams.err, "moorage: " + printable(text) + "\n");
+  } catch (const base::Error&) {
+    // Nobody reads standard error; the exit code remains.
+  }
+}
+
+bool Context::printed_json(std::string_view answer) const {
+  if (json) print_json(answer);
+  return json;
+}
+
+Api& Context::api() {
+  if (!api_) api_ = std::make_unique<Api>(socket);
+  return *api_;
+}
+
+std::string Context::workspace_path(std::string_view workspace, std::string_view rest) const {
+  if (workspace.empty()) {
+    throw base::Error(base::Code::invalid_argument, "the workspace name is empty",
+                      "moorage ls lists the names");
+  }
+  return "/v1/workspaces/" + percent_encode(workspace) + std::string(rest);
+}
+
+std::string Context::exec_path(std::string_view exec, std::string_view rest) const {
+  if (!is_exec_id(exec)) {
+    throw base::Error(base::Code::invalid_argument,
+                      "'" + std::string(exec) + "' is not a command id (expected ex_N)",
+                      "running commands: moorage ps; all of a workspace: moorage ps NAME");
+  }
+  return "/v1/execs/" + percent_encode(exec) + std::string(rest);
+}
+
+bool is_exec_id(std::string_view text) { return base::ExecId::parse(text).has_value(); }
+
+}  // namespace moorage::cli

@@ -1,0 +1,48 @@
+// The streams, the daemon and the global options, for every command. Commands print through it, so
+// a test can run them against pipes and a scripted daemon.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/client/api.h"
+#include "cli/client/json.h"
+#include "cli/output/table.h"
+#include "cli/output/terminal.h"
+
+namespace moorage::cli {
+
+class Context {
+ public:
+  explicit Context(const Streams& s) : streams(s), terminal(Terminal::look(s)) {}
+
+  void print(std::string_view text) const;  // standard output, raw
+  void print_table(const Table& table) const;
+  // Standard output: JSON as the API sent it, one line.
+  void print_json(std::string_view text) const;
+  // Standard error, "moorage: TEXT"; escaped. Never fails.
+  void note(std::string_view text) const;
+  // With --json prints the answer and returns true: the command is done.
+  bool printed_json(std::string_view answer) const;
+
+  Api& api();
+  // "/v1/workspaces/NAME" + rest; checks the form of the name; the daemon checks that it exists.
+  std::string workspace_path(std::string_view workspace, std::string_view rest = {}) const;
+  std::string exec_path(std::string_view exec, std::string_view rest = {}) const;
+
+  const Streams streams;
+  const Terminal terminal;
+  std::string socket;
+  std::string lease;  // from --lease; empty: MOORAGE_LEASE, if set (kept_leases.h)
+  bool json = false;
+  std::vector<std::string> command;  // the words after --
+
+ private:
+  std::unique_ptr<Api> api_;
+};
+
+bool is_exec_id(std::string_view text);  // "ex_12"
+
+}  // namespace moorage::cli

@@ -1,0 +1,212 @@
+#include "cli/client/json.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <charconv>
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/output/text.h"
+
+namespace moorage::cli {
+namespace json = boost::json;
+using base::Code;
+using base::Error;
+
+namespace {
+
+const json::value* step_into(const json::value* place, std::string_view name) {
+  const json::object* object = place == nullptr ? nullptr : place->if_object();
+  return object == nullptr ? nullptr : object->if_contains({name.data(), name.size()});
+}
+
+std::string quoted(std::string_view name, std::string_view text) {
+  if (!is_utf8(text)) {
+    throw Error(Code::invalid_argument,
+                std::string(name) + ": '" + printable(text) + "' is not UTF-8 text",
+                "pass such bytes in a file or standard input instead");
+  }
+  return json::serialize(json::string_view(text.data(), text.size()));
+}
+
+// Clamps: a double may be beyond any int64, or NaN.
+int64_t whole_part(double number) {
+  constexpr double kBeyond = 0x1p63;
+  if (number >= kBeyond) return INT64_MAX;
+  return number >= -kBeyond ? static_cast<int64_t>(number) : INT64_MIN;
+}
+
+}  // namespace
+
+Json Json::parse(std::string_view text) {
+  json::error_code failure;
+  json::parse_options options;
+  options.max_depth = 64;
+  json::value value = json::parse({text.data(), text.size()}, failure, {}, options);
+  if (failure) {
+    throw Error(Code::corrupted, "the daemon's answer is not JSON: " + failure.message(),
+                "another program may be listening on this socket");
+  }
+  auto root = std::make_shared<const json::value>(std::move(value));
+  const json::value* place = root.get();
+  return Json(std::move(root), place);
+}
+
+Json Json::at(std::string_view path) const {
+  const json::value* place = place_;
+  while (!path.empty() && place != nullptr) {
+    const size_t dot = path.find('.');
+    place = step_into(place, path.substr(0, dot));
+    path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+  }
+  return Json(root_, place);
+}
+
+bool Json::has(std::string_view path) const {
+  const Json found = at(path);
+  return found.place_ != nullptr && !found.place_->is_null();
+}
+
+std::string Json::text(std::string_view path, std::string_view fallback) const {
+  const Json found = at(path);
+  if (found.place_ == nullptr || found.place_->is_null()) return std::string(fallback);
+  if (const json::string* string = found.place_->if_string())
+    return {string->data(), string->size()};
+  return json::serialize(*found.place_);
+}
+
+int64_t Json::number(std::string_view path, int64_t fallback) const {
+  const Json found = at(path);
+  if (found.place_ == nullptr) return fallback;
+  if (const int64_t* number = found.place_->if_int64()) return *number;
+  if (const uint64_t* number = found.place_->if_uint64()) return static_cast<int64_t>(*number);
+  if (const double* number = found.place_->if_double()) return whole_part(*number);
+  const json::string* string = found.place_->if_string();
+  int64_t number = 0;
+  if (string == nullptr) return fallback;
+  auto [end, failure] = std::from_chars(string->data(), string->data() + string->size(), number);
+  return failure == std::errc() ? number : fallback;
+}
+
+double Json::real(std::string_view path, double fallback) const {
+  const Json found = at(path);
+  if (found.place_ != nullptr && found.place_->is_double()) return found.place_->get_double();
+  return static_cast<double>(number(path, whole_part(fallback)));
+}
+
+bool Json::flag(std::string_view path) const {
+  const Json found = at(path);
+  return found.place_ != nullptr && found.place_->is_bool() && found.place_->get_bool();
+}
+
+std::vector<Json> Json::items(std::string_view path) const {
+  const Json found = at(path);
+  std::vector<Json> out;
+  if (found.place_ == nullptr || !found.place_->is_array()) return out;
+  for (const json::value& item : found.place_->get_array()) out.push_back(Json(root_, &item));
+  return out;
+}
+
+std::vector<std::string> Json::texts(std::string_view path) const {
+  std::vector<std::string> out;
+  for (const Json& item : items(path)) out.push_back(item.text());
+  return out;
+}
+
+std::string Json::bytes(const std::string& name) const {
+  const std::string encoded = name + "_b64";
+  return has(encoded) ? base64_decode(text(encoded)) : text(name);
+}
+
+std::vector<std::string> Json::byte_list(const std::string& name) const {
+  const std::string encoded = name + "_b64";
+  if (!has(encoded)) return texts(name);
+  std::vector<std::string> out;
+  for (const std::string& item : texts(encoded)) out.push_back(base64_decode(item));
+  return out;
+}
+
+std::map<std::string, std::string> Json::members(std::string_view path) const {
+  const Json found = at(path);
+  std::map<std::string, std::string> out;
+  if (found.place_ == nullptr || !found.place_->is_object()) return out;
+  for (const auto& member : found.place_->get_object()) {
+    out[std::string(member.key())] = Json(root_, &member.value()).text();
+  }
+  return out;
+}
+
+bool Json::is_text(std::string_view path) const {
+  const Json found = at(path);
+  return found.place_ != nullptr && found.place_->is_string();
+}
+
+bool Json::is_object(std::string_view path) const {
+  const Json found = at(path);
+  return found.place_ != nullptr && found.place_->is_object();
+}
+
+std::string Json::dump() const { return place_ == nullptr ? "null" : json::serialize(*place_); }
+
+std::string& JsonObject::field(std::string_view name) {
+  if (!fields_.empty()) fields_ += ',';
+  fields_ += quoted("field name", name) + ":";
+  return fields_;
+}
+
+JsonObject& JsonObject::add(std::string_view name, std::string_view text) {
+  field(name) += quoted(name, text);
+  return *this;
+}
+
+JsonObject& JsonObject::add(std::string_view name, int64_t number) {
+  field(name) += std::to_string(number);
+  return *this;
+}
+
+JsonObject& JsonObject::add(std::string_view name, double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", number);
+  field(name) += text;
+  return *this;
+}
+
+JsonObject& JsonObject::add(std::string_view name, bool flag) {
+  field(name) += flag ? "true" : "false";
+  return *this;
+}
+
+JsonObject& JsonObject::add(std::string_view name, const std::vector<std::string>& texts) {
+  std::string list;
+  for (const std::string& text : texts) {
+    if (!list.empty()) list += ',';
+    list += quoted(name, text);
+  }
+  field(name) += "[" + list + "]";
+  return *this;
+}
+
+JsonObject& JsonObject::add(std::string_view name,
+                            const std::map<std::string, std::string>& members) {
+  JsonObject object;
+  for (const auto& [key, value] : members) object.add(key, value);
+  return add(name, object);
+}
+
+JsonObject& JsonObject::add(std::string_view name, const JsonObject& object) {
+  field(name) += object.str();
+  return *this;
+}
+
+JsonObject& JsonObject::add_bytes(const std::string& name, const std::string& bytes) {
+  return is_utf8(bytes) ? add(name, bytes) : add(name + "_b64", base64_encode(bytes));
+}
+
+JsonObject& JsonObject::add_bytes(const std::string& name, const std::vector<std::string>& list) {
+  if (std::all_of(list.begin(), list.end(), is_utf8)) return add(name, list);
+  std::vector<std::string> encoded;
+  for (const std::string& bytes : list) encoded.push_back(base64_encode(bytes));
+  return add(name + "_b64", encoded);
+}
+
+}  // namespace moorage::cli

@@ -1,0 +1,113 @@
+#include "cli/client/remote_path.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "cli/output/text.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+
+RemoteEntry entry_of(const Json& json) {
+  RemoteEntry entry;
+  entry.name = json.bytes("name");
+  entry.type = json.text("type");
+  entry.target = json.bytes("target");
+  entry.size_bytes = static_cast<uint64_t>(json.number("size_bytes"));
+  entry.mode = parse_mode(json.at("mode"));
+  entry.mtime_at = json.text("mtime_at");
+  return entry;
+}
+
+bool lies_in(std::string_view path, std::string_view directory) {
+  return path.starts_with(directory) &&
+         (path.size() == directory.size() || path[directory.size()] == '/');
+}
+
+std::string octal(uint32_t mode) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%04o", mode & 07777u);
+  return text;
+}
+
+}  // namespace
+
+std::optional<RemotePath> parse_remote_path(std::string_view text) {
+  const size_t colon = text.find(':');
+  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+  const std::string_view name = text.substr(0, colon);
+  if (name.find_first_of("/.") != std::string_view::npos) return std::nullopt;
+  return RemotePath{std::string(name), std::string(text.substr(colon + 1))};
+}
+
+std::string join_path(const std::string& directory, const std::string& name) {
+  if (directory.empty()) return name;
+  return directory.ends_with('/') ? directory + name : directory + "/" + name;
+}
+
+bool is_safe_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
+uint32_t parse_mode(const Json& mode) {
+  if (!mode.is_text()) return static_cast<uint32_t>(mode.number()) & 07777u;
+  return static_cast<uint32_t>(std::strtoul(mode.text().c_str(), nullptr, 8)) & 07777u;
+}
+
+std::string RemoteFiles::target(const std::string& route, const std::string& path) const {
+  return context_.workspace_path(workspace_, route + "?path=" + percent_encode(path, true));
+}
+
+std::string RemoteFiles::list_json(const std::string& path) {
+  return context_.api().get(target("/files", path));
+}
+
+std::optional<std::vector<RemoteEntry>> RemoteFiles::list(const std::string& path) {
+  Json json;
+  try {
+    json = Json::parse(list_json(path));
+  } catch (const Error& error) {
+    // Outside the workspace: pass on the daemon's refusal.
+    const bool outside =
+        path.starts_with('/') && !lies_in(path, "/workspace") && !lies_in(path, "/home/user");
+    if (error.code() == Code::invalid_argument && !outside) return std::nullopt;
+    throw;
+  }
+  std::vector<RemoteEntry> entries;
+  for (const Json& item : json.items("entries")) entries.push_back(entry_of(item));
+  if (json.flag("truncated")) {
+    throw Error(Code::resource_exhausted, path + " has more entries than the daemon lists",
+                "pack it inside: moorage exec " + workspace_ + " -- tar cf - DIR | tar xf -");
+  }
+  return entries;
+}
+
+void RemoteFiles::read(const std::string& path, const BodySink& sink) {
+  context_.api().download(target("/file", path), sink);
+}
+
+void RemoteFiles::write(const std::string& path, uint32_t mode, const BodySource& source) {
+  context_.api().upload("PUT", target("/file", path) + "&mode=" + octal(mode), source);
+}
+
+void RemoteFiles::make_symlink(const std::string& path, const std::string& link_target) {
+  JsonObject body;
+  body.add_bytes("path", path).add_bytes("target", link_target);
+  context_.api().send("POST", context_.workspace_path(workspace_, "/files/symlink"), body.str());
+}
+
+void RemoteFiles::make_directory(const std::string& path) {
+  const std::string body = JsonObject().add_bytes("path", path).str();
+  try {
+    context_.api().send("POST", context_.workspace_path(workspace_, "/files/mkdir"), body);
+  } catch (const Error& error) {
+    if (error.code() != Code::already_exists) throw;
+  }
+}
+
+}  // namespace moorage::cli

@@ -1,0 +1,211 @@
+// `archive`, `unarchive`, `export`, `import`: pack workspaces, and move them to other hosts.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <boost/crc.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "base/os/files.h"
+#include "cli/client/context.h"
+#include "cli/client/json.h"
+#include "cli/commands.h"
+#include "cli/local/new_file.h"
+#include "cli/output/text.h"
+#include "cli/views/progress.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+
+// Every archive ends with a skippable zstd frame that has the SHA-256 of everything before it.
+constexpr size_t kTrailerBytes = 48;
+constexpr std::string_view kTrailerHead{"\x5E\x2A\x4D\x18\x28\x00\x00\x00MOORAGE\x01", 16};
+constexpr size_t kPieceBytes = 1 << 20;
+
+// Watches an archive pass: was its end seen, and which bytes?
+class Watch {
+ public:
+  void see(std::string_view bytes) {
+    bytes_ += bytes.size();
+    sum_.process_bytes(bytes.data(), bytes.size());
+    tail_ += bytes;
+    if (tail_.size() > kTrailerBytes) tail_.erase(0, tail_.size() - kTrailerBytes);
+  }
+  bool has_end() const { return tail_.size() == kTrailerBytes && tail_.starts_with(kTrailerHead); }
+  uint64_t bytes() const { return bytes_; }
+  bool saw_the_same(const Watch& other) const {
+    return bytes_ == other.bytes_ && sum_.checksum() == other.sum_.checksum();
+  }
+
+ private:
+  std::string tail_;
+  // This checksum catches errors of the disk; the SHA-256 catches changes by people.
+  boost::crc_optimal<64, 0x42f0e1eba9ea3693, UINT64_MAX, UINT64_MAX, true, true> sum_;
+  uint64_t bytes_ = 0;
+};
+
+// Reads from the disk, not from the page cache: the user may delete the workspace next.
+void require_kept(int file, const Watch& written, const std::string& path) {
+  base::check(::fsync(file), "sync " + path);
+  ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  Watch kept;
+  for (std::string piece; !(piece = base::read_at(file, kPieceBytes, kept.bytes())).empty();) {
+    kept.see(piece);
+  }
+  if (kept.saw_the_same(written)) return;
+  throw Error(Code::corrupted, path + " differs from the data that was written to it",
+              "the disk is faulty; export to another one");
+}
+
+int for_each(Context& context, const std::vector<std::string>& names, const std::string& verb,
+             const std::function<std::string(const Json&)>& tell) {
+  for (const std::string& name : names) {
+    Progress progress(context);
+    const std::string answer = context.api().send_long(
+        "POST", context.workspace_path(name, "/" + verb), {}, progress.sink());
+    progress.finish();
+    if (context.printed_json(answer)) continue;
+    context.print(label_line(verb + "d", name + "   " + tell(Json::parse(answer))));
+  }
+  return 0;
+}
+
+struct Transfer {
+  std::string workspace;
+  std::string file;
+  std::string name;
+  bool without_snapshots = false;
+};
+
+// "3 snapshots included", "without its snapshots".
+std::string snapshots_text(const HttpResponse& answer, bool without) {
+  if (without) return "without its snapshots";
+  const std::string count = answer.header("Moorage-Snapshots");
+  if (count.empty() || count == "0") return "no snapshots";
+  return count + (count == "1" ? " snapshot" : " snapshots") + " included";
+}
+
+// An import needs the same image; say so while this host still has it.
+void tell_image(Context& context, const HttpResponse& answer) {
+  const std::string image = answer.header("Moorage-Image");
+  if (image.empty()) return;
+  const std::string id = answer.header("Moorage-Image-Id");
+  const std::string source = answer.header("Moorage-Image-Source");
+  context.note("to import it, a host needs image " + image + (id.empty() ? "" : " (" + id + ")") +
+               (source.empty() ? "" : ": docker pull " + source + ", or") +
+               (source.empty() ? ": " : " ") + "docker save " + image +
+               " here, then docker load there");
+}
+
+int export_workspace(Context& context, const Transfer& transfer) {
+  const bool to_output = transfer.file == "-";
+  if (to_output && ::isatty(STDOUT_FILENO)) {
+    throw Error(Code::invalid_argument, "refusing to write an archive to a terminal",
+                "moorage export " + transfer.workspace + " FILE, or pipe the output");
+  }
+  std::optional<NewFile> file;
+  if (!to_output) file.emplace(transfer.file);
+  Watch watch;
+  Progress progress(context);
+  const std::string target = context.workspace_path(transfer.workspace, "/export") +
+                             (transfer.without_snapshots ? "?without_snapshots=1" : "");
+  const HttpResponse answer = context.api().download(
+      target,
+      [&](std::string_view bytes) {
+        watch.see(bytes);
+        base::write_all(to_output ? STDOUT_FILENO : file->fd(), bytes);
+        progress.update("export", -1, format_size(watch.bytes()));
+      },
+      kLongSilenceMs);
+  if (!watch.has_end()) {
+    throw Error(Code::corrupted, "the received archive is incomplete", "try again");
+  }
+  if (file) {
+    require_kept(file->fd(), watch, transfer.file);
+    file->commit();
+  }
+  progress.finish();
+  tell_image(context, answer);
+  if (to_output) return 0;
+  if (context.json) {
+    context.print_json(JsonObject()
+                           .add("workspace", transfer.workspace)
+                           .add("file", transfer.file)
+                           .add("bytes", static_cast<int64_t>(watch.bytes()))
+                           .str());
+    return 0;
+  }
+  context.print(label_line("exported", transfer.workspace + "   " + format_size(watch.bytes()) +
+                                           " in " + transfer.file + ", verified; " +
+                                           snapshots_text(answer, transfer.without_snapshots)));
+  return 0;
+}
+
+int import_workspace(Context& context, const Transfer& transfer) {
+  const bool from_input = transfer.file == "-";
+  const base::Fd file =
+      from_input ? base::Fd(base::check(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), "the input"))
+                 : base::open_file(transfer.file, O_RDONLY);
+  std::string target = "/v1/workspaces/import";
+  if (!transfer.name.empty()) target += "?name=" + percent_encode(transfer.name);
+  uint64_t sent = 0;
+  Progress progress(context);
+  const std::string answer =
+      context.api().upload("POST", target, [&](char* buffer, size_t room) -> size_t {
+        const ssize_t got = base::check(::read(file.get(), buffer, room), transfer.file);
+        sent += static_cast<uint64_t>(got);
+        progress.update("import", -1, format_size(sent));
+        return static_cast<size_t>(got);
+      });
+  progress.finish();
+  if (context.printed_json(answer)) return 0;
+  const Json made = Json::parse(answer);
+  const std::string name = made.text("name");
+  if (made.has("notice")) context.note(made.text("notice"));
+  context.print(label_line(
+      "imported", name + "   " + format_size(sent) + "   next: moorage exec " + name + " -- CMD"));
+  return 0;
+}
+
+}  // namespace
+
+Action archive_command(Options& options) {
+  auto names = std::make_shared<std::vector<std::string>>();
+  options.required_arguments({"NAME", "", "The workspaces"}, *names);
+  return [names](Context& context) {
+    return for_each(context, *names, "archive", [](const Json& workspace) {
+      return format_size(static_cast<uint64_t>(workspace.number("archive.bytes"))) +
+             ", verified; exec or start unpacks it";
+    });
+  };
+}
+
+Action unarchive_command(Options& options) {
+  auto names = std::make_shared<std::vector<std::string>>();
+  options.required_arguments({"NAME", "ARCHIVED", "The workspaces"}, *names);
+  return [names](Context& context) {
+    return for_each(context, *names, "unarchive",
+                    [](const Json&) { return std::string("all files restored"); });
+  };
+}
+
+Action export_command(Options& options) {
+  auto transfer = std::make_shared<Transfer>();
+  options.argument({"NAME", "", "The workspace"}, transfer->workspace);
+  options.argument({"FILE", "", "The file to write; - is standard output"}, transfer->file);
+  options.flag({"--without-snapshots", "", "Leave the snapshots out"}, transfer->without_snapshots);
+  return [transfer](Context& context) { return export_workspace(context, *transfer); };
+}
+
+Action import_command(Options& options) {
+  auto transfer = std::make_shared<Transfer>();
+  options.argument({"FILE", "", "A file from export; - is standard input"}, transfer->file);
+  options.value({"--name", "NAME", "Name of the workspace; default: as in the archive"},
+                transfer->name);
+  return [transfer](Context& context) { return import_workspace(context, *transfer); };
+}
+
+}  // namespace moorage::cli

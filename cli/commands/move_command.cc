@@ -1,0 +1,131 @@
+// `move`: first prints what the new place lacks, then waits for running commands.
+#include <chrono>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/client/context.h"
+#include "cli/client/json.h"
+#include "cli/commands.h"
+#include "cli/output/text.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+using std::chrono::steady_clock;
+
+constexpr int kPollMs = 30'000;       // for each request; the wait has no limit
+constexpr int64_t kSettleMs = 5'000;  // for commands that start or end just now
+constexpr int64_t kCancelMs = 60'000;
+
+struct Wanted {
+  std::string workspace;
+  std::string backend;
+  std::string image;
+  std::string runtime;
+  bool now = false;
+  bool check = false;
+};
+
+JsonObject place_of(const Wanted& wanted) {
+  JsonObject body;
+  if (!wanted.backend.empty()) body.add("backend", wanted.backend);
+  if (!wanted.image.empty()) body.add("image", wanted.image);
+  if (!wanted.runtime.empty()) body.add("runtime", wanted.runtime);
+  if (!body.empty()) return body;
+  throw Error(Code::invalid_argument, "move needs --backend, --image or --runtime",
+              "moorage move " + wanted.workspace + " --backend docker");
+}
+
+std::string side_text(const Json& side) {
+  std::string text = side.text("backend") + ", image " + side.text("image");
+  if (side.has("runtime")) text += ", runtime " + side.text("runtime");
+  return text + ", " + side.text("isolation", "isolation unknown");
+}
+
+std::string ask(Context& context, const Wanted& wanted) {
+  return context.api().send("POST", context.workspace_path(wanted.workspace, "/move/check"),
+                            place_of(wanted).str());
+}
+
+int check(Context& context, const Wanted& wanted) {
+  const std::string answer = ask(context, wanted);
+  if (context.printed_json(answer)) return 0;
+  const Json plan = Json::parse(answer);
+  std::string text = label_line("from", side_text(plan.at("from")));
+  text += label_line("to", side_text(plan.at("to")));
+  text += label_line("sandbox", plan.flag("running") ? "running; will be replaced" : "not running");
+  for (const Json& exec : plan.items("execs"))
+    text += label_line("waits", "for " + exec.text() + "; cancel it instead: --now");
+  for (const Json& notice : plan.items("notices")) text += label_line("note", notice.text());
+  context.print(text);
+  return 0;
+}
+
+// Waits until all commands of the plan have ended; notes each once.
+void wait_for_commands(Context& context, const Wanted& wanted, Json plan) {
+  std::string noted;
+  for (;;) {
+    const auto execs = plan.items("execs");
+    if (execs.empty()) return;
+    const std::string id = execs.front().text();
+    if (noted != id) context.note("waiting for " + id + "; --now cancels it");
+    noted = id;
+    context.api().get(context.exec_path(id, "/wait?timeout_ms=" + std::to_string(kPollMs)));
+    plan = Json::parse(ask(context, wanted));
+  }
+}
+
+std::string move_now(Context& context, const Wanted& wanted) {
+  JsonObject body = place_of(wanted);
+  if (wanted.now) body.add("now", true);
+  body.add("wait_ms", wanted.now ? kCancelMs : kSettleMs);
+  return context.api().send("POST", context.workspace_path(wanted.workspace, "/move"), body.str(),
+                            {.slow = true});
+}
+
+int move(Context& context, const Wanted& wanted) {
+  const auto began = steady_clock::now();
+  const Json plan = Json::parse(ask(context, wanted));
+  for (const Json& notice : plan.items("notices")) context.note(notice.text());
+  std::optional<std::string> answer;
+  while (!answer) {
+    if (!wanted.now) wait_for_commands(context, wanted, Json::parse(ask(context, wanted)));
+    try {
+      answer = move_now(context, wanted);
+    } catch (const Error& error) {
+      // A command started in between: wait for it, too.
+      const bool busy = error.code() == Code::conflict && !wanted.now &&
+                        !Json::parse(ask(context, wanted)).items("execs").empty();
+      if (!busy) throw;
+    }
+  }
+  if (context.printed_json(*answer)) return 0;
+  const auto took =
+      std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - began);
+  const Json moved = Json::parse(*answer);
+  const bool same = plan.at("from").dump() == plan.at("to").dump();
+  context.print(label_line(
+      same ? "stayed" : "moved",
+      moved.text("name") + "   " + side_text(plan.at("to")) + "   " + format_took(took.count())));
+  return 0;
+}
+
+}  // namespace
+
+Action move_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  options.value({"--backend", "NAME", "Backend of its sandboxes from now on"}, wanted->backend);
+  options.value({"--image", "NAME", "Root file system; default: host, or unchanged"},
+                wanted->image);
+  options.value({"--runtime", "NAME", "Runtime of the backend's engine"}, wanted->runtime);
+  options.flag({"--now", "", "Cancel running commands instead of waiting for them"}, wanted->now);
+  options.flag({"--check", "", "Only show what it would do and leave behind"}, wanted->check);
+  return [wanted](Context& context) {
+    return wanted->check ? check(context, *wanted) : move(context, *wanted);
+  };
+}
+
+}  // namespace moorage::cli

@@ -1,0 +1,141 @@
+// `logs` and `attach`: the output of an existing command.
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/output/text.h"
+#include "cli/stream/exec_session.h"
+#include "cli/views/exec_result.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+
+struct LogsOptions {
+  std::string name;
+  std::string exec;
+  std::string since_offset = "0";
+  bool follow = false;
+  bool only_stdout = false;
+  bool only_stderr = false;
+};
+
+// The latest command of the workspace.
+std::string latest_exec(Context& context, const std::string& workspace) {
+  const Json json = Json::parse(context.api().get(context.workspace_path(workspace, "/execs")));
+  std::string latest, started;
+  for (const Json& exec : json.is_object() ? json.items("execs") : json.items()) {
+    const std::string at = exec.text("started_at");
+    if (latest.empty() || at >= started) {
+      latest = exec.text("id");
+      started = at;
+    }
+  }
+  if (latest.empty()) {
+    throw Error(Code::not_found, "no commands in " + workspace + " yet",
+                "moorage exec " + workspace + " -- make test");
+  }
+  return latest;
+}
+
+// In "logs auth ex_2" a command of another workspace is a mistake.
+void check_belongs(Context& context, const std::string& exec, const std::string& workspace) {
+  const std::string owner =
+      Json::parse(context.api().get(context.exec_path(exec))).text("workspace");
+  const Json named = Json::parse(context.api().get(context.workspace_path(workspace)));
+  if (named.text("id") == owner) return;
+  std::string name = owner;
+  try {
+    name = Json::parse(context.api().get(context.workspace_path(owner))).text("name", owner);
+  } catch (const Error&) {
+    // Purged: only its id is known.
+  }
+  throw Error(Code::invalid_argument, exec + " belongs to another workspace, " + name,
+              "moorage logs " + exec + " | moorage ps " + workspace);
+}
+
+uint64_t parse_offset(const std::string& text) {
+  const bool digits = !text.empty() && text.size() < 19 &&
+                      text.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits)
+    throw Error(Code::invalid_argument, "--since-offset: '" + text + "' is not a number of bytes");
+  return std::stoull(text);
+}
+
+int print_logs(Context& context, const LogsOptions& options) {
+  std::string exec = options.exec;
+  if (exec.empty()) {
+    exec = is_exec_id(options.name) ? options.name : latest_exec(context, options.name);
+  }
+  context.exec_path(exec);  // refuses an invalid id
+  if (!options.exec.empty()) check_belongs(context, exec, options.name);
+  SessionPlan plan;
+  plan.exec = exec;
+  plan.output_offset = parse_offset(options.since_offset);
+  plan.follow = options.follow;
+  plan.late = true;
+  plan.role = Role::reads_logs;
+  plan.forward_stdin = false;
+  // Both flags together mean the same as none.
+  plan.show_stdout = options.only_stdout || !options.only_stderr;
+  plan.show_stderr = options.only_stderr || !options.only_stdout;
+  plan.capture = context.json;
+  SessionEnd end = run_session(context, plan);
+  if (end.how == SessionEnd::How::reader_gone) return finish_session(context, end);
+  if (context.json) {
+    if (end.how != SessionEnd::How::ended)
+      end.record = Json::parse(context.api().get(context.exec_path(exec)));
+    context.print_json(json_with_output(end.record, end.output));
+  } else if (end.how == SessionEnd::How::ended) {
+    for (const std::string& notice : end_notices(end.record, Reading::its_logs))
+      context.note(notice);
+  }
+  return 0;
+}
+
+struct AttachOptions {
+  std::string exec;
+  bool all = false;
+  bool no_stdin = false;
+  bool close_stdin = false;
+};
+
+int attach(Context& context, const AttachOptions& options) {
+  const Json exec = Json::parse(context.api().get(context.exec_path(options.exec)));
+  SessionPlan plan;
+  plan.exec = options.exec;
+  plan.output_offset = options.all ? 0 : static_cast<uint64_t>(exec.number("output_bytes"));
+  plan.tty = exec.has("tty") && exec.text("tty") != "false";
+  plan.forward_stdin = !options.no_stdin && !has_ended(exec);
+  plan.stdin_offset = static_cast<uint64_t>(exec.number("stdin_accepted"));
+  plan.close_stdin_at_end = options.close_stdin;
+  plan.role = plan.forward_stdin ? Role::joins : Role::watches;
+  plan.capture = context.json;
+  return finish_session(context, run_session(context, plan));
+}
+
+}  // namespace
+
+Action logs_command(Options& options) {
+  auto logs = std::make_shared<LogsOptions>();
+  options.argument({"NAME", "", "A workspace (its latest command) or a command's id"}, logs->name);
+  options.optional_argument({"EXEC", "", "One command of the workspace"}, logs->exec);
+  options.flag({"-f,--follow", "", "Follow until the command ends"}, logs->follow);
+  options.value({"--since-offset", "N", "Skip the first N bytes of output"}, logs->since_offset);
+  options.flag({"--stdout", "", "Standard output only"}, logs->only_stdout);
+  options.flag({"--stderr", "", "Standard error only"}, logs->only_stderr);
+  return [logs](Context& context) { return print_logs(context, *logs); };
+}
+
+Action attach_command(Options& options) {
+  auto options_of_attach = std::make_shared<AttachOptions>();
+  options.argument({"EXEC", "", "The command's id"}, options_of_attach->exec);
+  options.flag({"--all", "", "Print its output from the beginning"}, options_of_attach->all);
+  options.flag({"-n,--no-stdin", "", "Watch; Ctrl-C leaves the command running"},
+               options_of_attach->no_stdin);
+  options.flag({"--close-stdin", "", "Close the command's input at the end of yours"},
+               options_of_attach->close_stdin);
+  return [options_of_attach](Context& context) { return attach(context, *options_of_attach); };
+}
+
+}  // namespace moorage::cli

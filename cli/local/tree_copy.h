@@ -1,0 +1,27 @@
+// Copies trees between the local file system and a workspace through the file API, as the calling
+// user. Names and links from a sandbox are untrusted: each directory is entered by its descriptor,
+// without following links, so that nothing is written outside the destination. Drops set-id bits;
+// skips and counts sockets, pipes and devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/client/remote_path.h"
+
+namespace moorage::cli {
+
+struct CopyTally {
+  int64_t files = 0;
+  int64_t directories = 0;
+  int64_t links = 0;
+  int64_t skipped = 0;
+  uint64_t bytes = 0;
+};
+
+// The remote path, file or directory, becomes the local path `to`.
+CopyTally copy_out(RemoteFiles& files, const std::string& from, const std::string& to);
+// The local path, file or directory, becomes the remote path `to`.
+CopyTally copy_in(RemoteFiles& files, const std::string& from, const std::string& to);
+
+}  // namespace moorage::cli

@@ -1,0 +1,105 @@
+#include "cli/views/exec_result.h"
+
+#include "cli/output/text.h"
+
+namespace moorage::cli {
+
+namespace {
+
+// Reasons beyond the state. Categories of a failed start have an error text instead.
+constexpr std::pair<std::string_view, const char*> kBecause[] = {
+    {"stopped", " ended because its workspace was stopped"},
+    {"out_of_memory", " failed: out of memory, one of its processes was killed"},
+    {"pids_limit", " failed: its sandbox reached its limit of processes"},
+    {"disk_full", " failed while the disk of the store was full; see: moorage du"},
+    {"network_denied", " failed: it needs a network and its sandbox has none"}};
+
+// The daemon's text in the record of a command that was ended by a stop.
+constexpr std::string_view kWithSandbox = "ended with its sandbox: ";
+
+bool told_by_state(const Json& exec) {
+  const std::string state = exec.text("state");
+  return state == "timed_out" || state == "oom_killed" || state == "cancelled";
+}
+
+}  // namespace
+
+std::string category_text(const Json& exec) {
+  const std::string category = exec.text("category"), error = exec.text("error");
+  if (category == "cancelled" && error.starts_with("cancelled by ")) return error;
+  const bool by_stop = category == "stopped" && error.starts_with(kWithSandbox);
+  return by_stop ? error.substr(kWithSandbox.size()) : category;
+}
+
+bool has_ended(const Json& exec) { return exec.text("state") != "running"; }
+
+int exit_code_of(const Json& exec) {
+  const std::string state = exec.text("state");
+  if (state == "exited") return static_cast<int>(exec.number("exit_code"));
+  if (state == "signalled") return kSignalBase + static_cast<int>(exec.number("signal"));
+  if (state == "timed_out") return kTimedOut;
+  if (state == "oom_killed") return kOomKilled;
+  if (state == "cancelled") return kCancelled;
+  return kInterrupted;
+}
+
+std::vector<std::string> end_notices(const Json& exec, Reading reading) {
+  const std::string id = exec.text("id", "the command"), state = exec.text("state");
+  std::vector<std::string> notices;
+  if (state == "timed_out") {
+    const int64_t limit = exec.number("timeout_ms");
+    notices.push_back(id + " timed out" + (limit > 0 ? " after " + format_took(limit) : "") +
+                      "; it and its children were killed");
+  }
+  if (state == "oom_killed")
+    notices.push_back(id + " exceeded its memory limit; raise it: moorage set " +
+                      exec.text("workspace", "NAME") + " --memory SIZE");
+  const std::string error = exec.text("error");
+  if (state == "cancelled" && error.empty()) notices.push_back(id + " was cancelled");
+  const std::string category = exec.text("category");
+  if (state == "interrupted" && category != "not_started" && category != "not_synced") {
+    const std::string kept = reading == Reading::its_logs ? "" : "; its output: moorage logs " + id;
+    notices.push_back(id + " was interrupted: its sandbox " +
+                      (category == "stopped" ? "was stopped" : "ended") + " first" + kept);
+  } else if (!told_by_state(exec)) {
+    for (const auto& [word, text] : kBecause) {
+      if (category == word) notices.push_back(id + text);
+    }
+  }
+  if (!error.empty()) notices.push_back(id + ": " + error);
+  const int64_t omitted = exec.number("omitted_bytes");
+  if (omitted > 0) {
+    notices.push_back(id + " exceeded its output limit: " +
+                      format_size(static_cast<uint64_t>(omitted)) + " of output were dropped");
+  }
+  return notices;
+}
+
+void CapturedOutput::add(bool is_error, std::string_view bytes) {
+  constexpr size_t kMostBytes = 64 << 20;  // of both together
+  const size_t room = kMostBytes - standard_output.size() - standard_error.size();
+  truncated = truncated || bytes.size() > room;
+  (is_error ? standard_error : standard_output).append(bytes.substr(0, room));
+}
+
+std::string json_with_output(const Json& exec, const CapturedOutput& output) {
+  JsonObject added;
+  added.add_bytes("stdout", output.standard_output).add_bytes("stderr", output.standard_error);
+  if (output.truncated) added.add("output_truncated", true);
+  std::string json = exec.dump();
+  json.back() = ',';
+  return json + added.str().substr(1);
+}
+
+std::string end_text(const Json& exec) {
+  const std::string state = exec.text("state");
+  std::string text = state;
+  if (state == "exited") text += " " + exec.text("exit_code", "0");
+  if (state == "signalled") text += " " + exec.text("signal");
+  const std::string category = exec.text("category");
+  if (state == "cancelled" && !category.empty()) return category_text(exec);
+  const bool adds = !category.empty() && category != "signal" && !told_by_state(exec);
+  return adds ? text + " (" + category_text(exec) + ")" : text;
+}
+
+}  // namespace moorage::cli

@@ -1,0 +1,41 @@
+// Translates the end of a command into an exit code and notices.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/client/json.h"
+
+namespace moorage::cli {
+
+inline constexpr int kTimedOut = 124;
+inline constexpr int kInterrupted = 125;
+inline constexpr int kCancelled = 130;
+inline constexpr int kOomKilled = 137;
+inline constexpr int kSignalBase = 128;
+
+// The command's own code, 128 + its signal, or one of the above.
+int exit_code_of(const Json& exec);
+// Lines for standard error that explain the exit code; often none.
+enum class Reading { its_end, its_logs };
+std::vector<std::string> end_notices(const Json& exec, Reading reading = Reading::its_end);
+
+// The output of a command for --json, kept up to a limit, so that an endless command does not fill
+// the memory.
+struct CapturedOutput {
+  std::string standard_output;  // also of a terminal
+  std::string standard_error;
+  bool truncated = false;
+  void add(bool is_error, std::string_view bytes);
+};
+// The record with "stdout" and "stderr" (or "stdout_b64", "stderr_b64" when they are not UTF-8)
+// and, when output was cut, "output_truncated": true.
+std::string json_with_output(const Json& exec, const CapturedOutput& output);
+// "exited 0", "exited 127 (not_found)", "signalled 9", "timed_out", "running".
+std::string end_text(const Json& exec);
+bool has_ended(const Json& exec);
+// "not_found", "stopped by alice"; empty: the state says all.
+std::string category_text(const Json& exec);
+
+}  // namespace moorage::cli

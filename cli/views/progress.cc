@@ -1,0 +1,74 @@
+#include "cli/views/progress.h"
+
+#include "base/error.h"
+#include "base/os/fd.h"
+#include "cli/output/text.h"
+
+namespace moorage::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kRedraw{100};
+constexpr milliseconds kWorthALine{200};
+
+}  // namespace
+
+Progress::Progress(const Context& context) : context_(context), live_(context.terminal.err) {}
+
+Progress::~Progress() { clear_line(); }
+
+std::function<void(const Json&)> Progress::sink() {
+  return [this](const Json& json) {
+    update(json.text("phase"), json.number("percent", -1), json.text("text"));
+  };
+}
+
+void Progress::update(const std::string& phase, int64_t percent, const std::string& text) {
+  const auto now = steady_clock::now();
+  const bool fresh = phase != phase_;
+  if (fresh) {
+    finish();
+    phase_ = phase;
+    phase_began_ = now;
+  }
+  text_ = text;
+  percent_ = percent;
+  if (live_ && (fresh || now - shown_ >= kRedraw)) show_line();
+}
+
+void Progress::finish() {
+  clear_line();
+  if (phase_.empty()) return;
+  const auto took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - phase_began_);
+  if (took >= kWorthALine && !context_.json) {
+    write(label_line(phase_, text_ + "   " + format_took(took.count())));
+  }
+  phase_.clear();
+}
+
+void Progress::show_line() {
+  if (context_.json) return;
+  shown_ = steady_clock::now();
+  std::string text = percent_ < 0 ? text_ : std::to_string(percent_) + "%  " + text_;
+  const auto columns = static_cast<size_t>(window_size(context_.streams.err).columns);
+  std::string line = label_line(phase_, text);
+  line.pop_back();
+  write("\r\x1b[K" + shorten(line, columns > 1 ? columns - 1 : columns));
+}
+
+void Progress::clear_line() {
+  if (live_ && shown_ != steady_clock::time_point{}) write("\r\x1b[K");
+  shown_ = {};
+}
+
+void Progress::write(std::string_view text) const {
+  try {
+    base::write_all(context_.streams.err, text);
+  } catch (const base::Error&) {
+    // A failure to print progress must not stop the verb.
+  }
+}
+
+}  // namespace moorage::cli

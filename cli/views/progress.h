@@ -1,0 +1,41 @@
+// The progress of a long verb on standard error: a line that rewrites itself on a terminal, one
+// plain line for each phase elsewhere, nothing with --json. A phase that took a moment leaves a
+// line: " fetch    acme/shop main 4f1c2e9   2.6 s".
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "cli/client/context.h"
+
+namespace moorage::cli {
+
+class Progress {
+ public:
+  explicit Progress(const Context& context);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // For Api::send_long; borrows this.
+  std::function<void(const Json&)> sink();
+  void update(const std::string& phase, int64_t percent,
+              const std::string& text);  // percent -1: none
+  void finish();                         // ends the current phase
+
+ private:
+  void show_line();
+  void clear_line();
+  void write(std::string_view text) const;
+
+  const Context& context_;
+  const bool live_;
+  std::string phase_;
+  std::string text_;
+  int64_t percent_ = -1;
+  std::chrono::steady_clock::time_point phase_began_{};
+  std::chrono::steady_clock::time_point shown_{};
+};
+
+}  // namespace moorage::cli

@@ -1,0 +1,109 @@
+#include "cli/views/workspace_view.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "cli/client/accounts.h"
+#include "cli/output/text.h"
+
+namespace moorage::cli {
+
+bool needs_check(const Json& workspace) {
+  const std::string integrity = workspace.is_object("integrity") ? workspace.text("integrity.state")
+                                                                 : workspace.text("integrity");
+  return !integrity.empty() && integrity != "intact" && integrity != "ok" &&
+         integrity != "unknown" && integrity != "unchecked" && integrity != "none";
+}
+
+int64_t age_of(const Json& json, const std::string& field, int64_t now_ms) {
+  const auto at = parse_utc(json.text(field));
+  return at ? std::max<int64_t>(0, now_ms - *at) : -1;
+}
+
+Cell state_cell(const Json& workspace, int64_t now_ms) {
+  if (needs_check(workspace)) return {"CHECK", Colour::red};
+  if (workspace.flag("rescued")) {  // state.db cannot be read: shows the state on disk
+    if (workspace.has("archive")) return {"archived", Colour::yellow};
+    if (!workspace.items("lost_layers").empty()) return {"PART LOST", Colour::red};
+    return {workspace.items("layers").empty() ? "no files" : "on disk", Colour::yellow};
+  }
+  const std::string state = workspace.text("state");
+  if (state == "failed") return {state, Colour::red};
+  if (state != "ready") return {state, Colour::yellow};
+  const std::string sandbox = workspace.text("sandbox.state");
+  if (sandbox == "running" && workspace.has("doing")) return {"running", Colour::green};
+  if (sandbox == "running") {
+    const int64_t idle = age_of(workspace, "sandbox.idle_since_at", now_ms);
+    return {idle < 0 ? "idle" : "idle " + format_age(idle), Colour::plain};
+  }
+  const bool moving = sandbox == "starting" || sandbox == "stopping" || sandbox == "frozen";
+  if (moving) return {sandbox, Colour::yellow};
+  return {"stopped", Colour::dim};
+}
+
+std::string short_commit(const std::string& commit) { return commit.substr(0, 7); }
+
+std::string base_text(const Json& workspace) {
+  std::string ref = workspace.text("base.ref");
+  if (ref.empty()) ref = short_commit(workspace.text("base.commit"));
+  for (const std::string_view prefix : {"refs/heads/", "refs/tags/"}) {
+    if (ref.starts_with(prefix)) ref.erase(0, prefix.size());
+  }
+  const int64_t behind = workspace.number("base.behind");
+  if (ref.empty()) return "-";
+  return behind > 0 ? ref + " -" + std::to_string(behind) : ref;
+}
+
+std::string doing_text(const Json& workspace, int64_t now_ms) {
+  const Json doing = workspace.at("doing");
+  const std::vector<std::string> argv = doing.byte_list("argv");
+  if (argv.empty()) return "-";
+  const std::string program = argv[0].substr(argv[0].rfind('/') + 1);
+  const int64_t age = age_of(doing, "since_at", now_ms);
+  return age < 0 ? program : program + " " + format_age(age);
+}
+
+std::string off_host_text(const Json& replica) {
+  if (!replica.is_object()) return {};
+  const std::string state = replica.text("state");
+  std::string text = "no off-host copy yet";
+  if (replica.has("behind_s"))
+    text = "off-host copy " + format_age_long(replica.number("behind_s") * 1000) + " behind";
+  if (state == "failing" || state == "refused") text += ", not updated (moorage doctor)";
+  return text;
+}
+
+std::string changes_text(const Json& workspace) {
+  const int64_t files = workspace.number("changes.files");
+  if (files > 0) return count_of(files, "file");
+  return workspace.number("unpushed") > 0 ? "unpushed" : "-";
+}
+
+std::string holder_text(const Json& holder) {
+  if (!holder.is_object()) return person_text(holder);
+  const std::string who = person_text(holder.at("uid"));
+  return who == "you" ? holder.text("holder") : holder.text("holder") + " (" + who + ")";
+}
+
+std::string holder_line(const Json& lease) {
+  if (!lease.is_object()) return person_text(lease);
+  return holder_text(lease) + ", lease " + lease.text("generation") + ", seen " +
+         format_age_long(lease.number("seen_ms_ago")) + " ago";
+}
+
+std::string person_text(const Json& place) {
+  const Json who = place.is_object() ? place.at("uid") : place;
+  const std::string text = who.text();
+  if (text.empty() || text == "null") return "-";
+  const int64_t uid = who.number({}, -1);
+  if (uid < 0) return text;
+  return uid == static_cast<int64_t>(::getuid()) ? "you" : user_name(uid);
+}
+
+std::string origin_text(const Json& forked_elsewhere) {
+  return forked_elsewhere.text("snapshot") + " of " + forked_elsewhere.text("name") + " (" +
+         forked_elsewhere.text("workspace") + ") in store " + forked_elsewhere.text("store");
+}
+
+}  // namespace moorage::cli

@@ -1,0 +1,37 @@
+// The fields of a workspace as text for people; shared by `ls` and `show`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/client/json.h"
+#include "cli/output/table.h"
+
+namespace moorage::cli {
+
+// True when a check found the workspace damaged or changed outside.
+bool needs_check(const Json& workspace);
+// "running", "idle 3h", "stopped", "CHECK", or the life cycle state when it is not ready.
+Cell state_cell(const Json& workspace, int64_t now_ms);
+// "main", "main -23".
+std::string base_text(const Json& workspace);
+// "my-agent 2h14m", "-".
+std::string doing_text(const Json& workspace, int64_t now_ms);
+// "37 files", "unpushed", "-".
+// "off-host copy 12 s behind"; empty: none configured.
+std::string off_host_text(const Json& replica);
+std::string changes_text(const Json& workspace);
+// "you", "alice", "uid 1004", "-"; holders and owners alike.
+std::string person_text(const Json& place);
+// "agent-7", "agent-7 (alice)", "-": the holder of the lease.
+std::string holder_text(const Json& holder);
+// The same with its generation and last heartbeat.
+std::string holder_line(const Json& lease);
+// ms since the time in that field; -1 when it is missing.
+int64_t age_of(const Json& json, const std::string& field, int64_t now_ms);
+// "sn_4 of shop (ws_3) in store 1a2b3c4d", for an imported fork.
+std::string origin_text(const Json& forked_elsewhere);
+// "4f1c2e9": seven digits of a commit.
+std::string short_commit(const std::string& commit);
+
+}  // namespace moorage::cli

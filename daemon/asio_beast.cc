@@ -1,3 +1,0 @@
-// Compiles Asio and Beast, once; all other files see only declarations (daemon/asio.h).
-#include <boost/asio/impl/src.hpp>
-#include <boost/beast/src.hpp>

@@ -1,0 +1,126 @@
+#include "daemon/http/exchange.h"
+
+#include <boost/json.hpp>
+#include <charconv>
+
+#include "base/log.h"
+
+namespace moorage::daemon {
+
+using base::Code;
+using base::Error;
+
+std::optional<std::string> Request::query_text(const std::string& name) const {
+  const auto found = query.find(name);
+  if (found == query.end()) return std::nullopt;
+  return found->second;
+}
+
+std::string Request::required_query(const std::string& name) const {
+  auto value = query_text(name);
+  if (!value) throw Error(Code::invalid_argument, "the query parameter '" + name + "' is missing");
+  return *value;
+}
+
+bool Request::query_flag(const std::string& name) const {
+  const auto value = query_text(name);
+  if (!value || *value == "0" || *value == "false") return false;
+  if (*value == "1" || *value == "true") return true;
+  throw Error(Code::invalid_argument, "the query parameter '" + name + "' must be 0 or 1");
+}
+
+std::optional<uint64_t> Request::query_number(const std::string& name, uint64_t max) const {
+  const auto value = query_text(name);
+  if (!value) return std::nullopt;
+  uint64_t number = 0;
+  const char* end = value->data() + value->size();
+  const auto parsed = std::from_chars(value->data(), end, number);
+  if (parsed.ec != std::errc() || parsed.ptr != end || number > max) {
+    throw Error(Code::invalid_argument, "the query parameter '" + name +
+                                            "' must be a number from 0 to " + std::to_string(max));
+  }
+  return number;
+}
+
+size_t Request::query_limit(size_t usual) const {
+  constexpr uint64_t kMost = 1000;
+  uint64_t limit = 0;
+  try {
+    limit = query_number("limit", kMost).value_or(usual);
+  } catch (const Error&) {
+    limit = 0;
+  }
+  if (limit > 0) return limit;
+  throw Error(Code::invalid_argument, "the query parameter 'limit' must be a number from 1 to 1000",
+              "leave it out for " + std::to_string(usual) + "; request further pages for more");
+}
+
+Reply Reply::json(std::string body, int status) {
+  Reply reply;
+  reply.status = status;
+  reply.body = std::move(body);
+  return reply;
+}
+
+Reply Reply::none() {
+  Reply reply;
+  reply.status = 204;
+  return reply;
+}
+
+int status_of(Code code) {
+  switch (code) {
+    case Code::invalid_argument:
+      return 400;
+    case Code::permission_denied:
+      return 403;
+    case Code::not_found:
+      return 404;
+    case Code::already_exists:
+      return 409;
+    case Code::conflict:
+      return 409;
+    case Code::unavailable:
+      return 503;
+    case Code::unsupported:
+      return 501;
+    case Code::resource_exhausted:
+      return 507;
+    case Code::deadline_exceeded:
+      return 504;
+    case Code::unknown_outcome:
+      return 502;
+    case Code::corrupted:
+      return 500;
+    case Code::io:
+      return 500;
+    case Code::internal:
+      return 500;
+  }
+  return 500;
+}
+
+// A message may quote arbitrary bytes from outside; JSON needs UTF-8.
+std::string error_json(const Error& error) {
+  const boost::json::object object{{"code", base::code_name(error.code())},
+                                   {"message", base::escape_for_message(error.message())},
+                                   {"hint", base::escape_for_message(error.hint())}};
+  return boost::json::serialize(object);
+}
+
+Reply error_reply(const Error& error) {
+  return Reply::json(error_json(error), status_of(error.code()));
+}
+
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::error, "daemon.bug", {{"what", error.what()}});
+    return Error(Code::internal, "internal error", "see the daemon's log for details");
+  }
+}
+
+}  // namespace moorage::daemon

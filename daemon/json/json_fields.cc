@@ -1,0 +1,212 @@
+#include "daemon/json/json_fields.h"
+
+#include <boost/beast/core/detail/base64.hpp>
+#include <boost/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/spelling.h"
+#include "daemon/json/json_check.h"
+
+namespace moorage::daemon {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr size_t kMaxMeantBytes = 64;
+
+std::string as_text(const boost::json::value& value, const std::string& name) {
+  if (!value.is_string()) throw Error(Code::invalid_argument, name + " must be a string");
+  const auto& text = value.get_string();
+  return {text.data(), text.size()};
+}
+
+std::string as_decoded(const boost::json::value& value, const std::string& name) {
+  auto bytes = base64_decode(as_text(value, name));
+  if (!bytes) throw Error(Code::invalid_argument, name + " must be base64");
+  return *bytes;
+}
+
+// The known field that was probably meant: "timeout" lacks the unit of timeout_ms; or a typo. The
+// edit distance to a name as long as the body would take seconds.
+std::optional<std::string> meant(const std::string& name, const std::set<std::string>& known) {
+  if (name.size() > kMaxMeantBytes) return std::nullopt;
+  const auto longer = known.lower_bound(name + "_");
+  if (longer != known.end() && longer->starts_with(name + "_")) return *longer;
+  return base::nearest(name, {known.begin(), known.end()});
+}
+
+}  // namespace
+
+struct JsonFields::State {
+  boost::json::object object;
+  std::string prefix;  // "limits."
+  std::set<std::string> asked;
+
+  const boost::json::value* find(const std::string& name) {
+    asked.insert(name);
+    return object.if_contains(name);
+  }
+  [[noreturn]] void refuse(const std::string& name, const std::string& what) const {
+    throw Error(Code::invalid_argument, prefix + name + " " + what);
+  }
+  [[noreturn]] void refuse_missing(const std::string& name) const {
+    throw Error(Code::invalid_argument, "missing field '" + prefix + name + "'");
+  }
+  [[noreturn]] void refuse_both(const std::string& name) const {
+    throw Error(Code::invalid_argument,
+                "give " + prefix + name + " or " + prefix + name + "_b64, not both");
+  }
+};
+
+JsonFields JsonFields::parse(std::string_view body) {
+  auto state = std::make_shared<State>();
+  if (!body.empty()) state->object = std::move(parse_strictly(body).get_object());
+  return JsonFields(std::move(state));
+}
+
+std::optional<std::string> JsonFields::text(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  return as_text(*value, state_->prefix + name);
+}
+
+std::string JsonFields::required_text(const std::string& name) {
+  auto value = text(name);
+  if (!value) state_->refuse_missing(name);
+  return *value;
+}
+
+std::optional<std::string> JsonFields::bytes(const std::string& name) {
+  const auto* encoded = state_->find(name + "_b64");
+  auto plain = text(name);
+  if (encoded && plain) state_->refuse_both(name);
+  return encoded ? as_decoded(*encoded, state_->prefix + name + "_b64") : plain;
+}
+
+std::string JsonFields::required_bytes(const std::string& name) {
+  auto value = bytes(name);
+  if (!value) state_->refuse_missing(name);
+  return *value;
+}
+
+std::optional<std::vector<std::string>> JsonFields::byte_list(const std::string& name) {
+  const auto* encoded = state_->find(name + "_b64");
+  const auto* plain = state_->find(name);
+  if (encoded && plain) state_->refuse_both(name);
+  const auto* value = encoded ? encoded : plain;
+  if (!value) return std::nullopt;
+  const std::string given = state_->prefix + name + (encoded ? "_b64" : "");
+  if (!value->is_array())
+    throw Error(Code::invalid_argument, given + " must be an array of strings");
+  std::vector<std::string> list;
+  for (const auto& item : value->get_array()) {
+    const std::string one = given + "[" + std::to_string(list.size()) + "]";
+    list.push_back(encoded ? as_decoded(item, one) : as_text(item, one));
+  }
+  return list;
+}
+
+std::optional<std::vector<std::string>> JsonFields::command(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value || !value->is_string()) return byte_list(name);
+  const std::string script = as_text(*value, state_->prefix + name);
+  if (script.empty()) return std::vector<std::string>{};
+  return std::vector<std::string>{"/bin/sh", "-c", script};
+}
+
+std::optional<int64_t> JsonFields::whole(const std::string& name, int64_t min, int64_t max) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  // Numbers above INT64_MAX parse as unsigned and exceed any max.
+  if (!value->is_int64() || value->get_int64() < min || value->get_int64() > max) {
+    state_->refuse(name,
+                   "must be an integer from " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  return value->get_int64();
+}
+
+std::optional<double> JsonFields::number(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_number()) state_->refuse(name, "must be a number");
+  return value->to_number<double>();
+}
+
+bool JsonFields::flag(const std::string& name) { return given_flag(name).value_or(false); }
+
+std::optional<bool> JsonFields::given_flag(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_bool()) state_->refuse(name, "must be true or false");
+  return value->get_bool();
+}
+
+std::optional<std::map<std::string, std::string>> JsonFields::text_map(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_object()) state_->refuse(name, "must be an object of strings");
+  std::map<std::string, std::string> map;
+  for (const auto& [key, item] : value->get_object()) {
+    const std::string full = state_->prefix + name + "." + std::string(key.data(), key.size());
+    map.emplace(std::string(key.data(), key.size()), as_text(item, full));
+  }
+  return map;
+}
+
+std::optional<JsonFields> JsonFields::object(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_object()) state_->refuse(name, "must be an object");
+  auto inner = std::make_shared<State>();
+  inner->object = value->get_object();
+  inner->prefix = state_->prefix + name + ".";
+  return JsonFields(std::move(inner));
+}
+
+std::optional<std::vector<JsonFields>> JsonFields::objects(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_array()) state_->refuse(name, "must be an array of objects");
+  std::vector<JsonFields> list;
+  for (const auto& item : value->get_array()) {
+    if (!item.is_object()) state_->refuse(name, "must be an array of objects");
+    auto inner = std::make_shared<State>();
+    inner->object = item.get_object();
+    inner->prefix = state_->prefix + name + "[" + std::to_string(list.size()) + "].";
+    list.push_back(JsonFields(std::move(inner)));
+  }
+  return list;
+}
+
+void JsonFields::finish() const {
+  for (const auto& [key, value] : state_->object) {
+    const std::string name(key.data(), key.size());
+    if (!state_->asked.contains(name)) {
+      const auto known = meant(name, state_->asked);
+      throw Error(Code::invalid_argument,
+                  "unknown field '" + state_->prefix + name + "'" +
+                      (known ? "; did you mean " + state_->prefix + *known + "?" : ""));
+    }
+  }
+}
+
+std::string base64_encode(std::string_view bytes) {
+  namespace base64 = boost::beast::detail::base64;
+  std::string text(base64::encoded_size(bytes.size()), '\0');
+  text.resize(base64::encode(text.data(), bytes.data(), bytes.size()));
+  return text;
+}
+
+std::optional<std::string> base64_decode(std::string_view text) {
+  namespace base64 = boost::beast::detail::base64;
+  std::string bytes(base64::decoded_size(text.size()) + 3, '\0');
+  const auto [written, read] = base64::decode(bytes.data(), text.data(), text.size());
+  bytes.resize(written);
+  // Beast stops at the padding or at an invalid character; encoding again detects a cut text.
+  if (base64_encode(bytes) != text) return std::nullopt;
+  return bytes;
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,52 @@
+// Shared by the json_views_*.cc files: builds one JSON object and leaves out unknown values.
+#pragma once
+
+#include <boost/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "daemon/json/json_fields.h"
+#include "daemon/json/json_views.h"
+
+namespace moorage::daemon {
+
+using JsonObject = boost::json::object;
+
+inline void put_bytes(JsonObject& object, const std::string& name, const std::string& bytes) {
+  const std::string shown = lossy_utf8(bytes);
+  object[name] = shown;
+  if (shown != bytes) object[name + "_b64"] = base64_encode(bytes);
+}
+
+inline void put_byte_list(JsonObject& object, const std::string& name,
+                          const std::vector<std::string>& list) {
+  boost::json::array shown;
+  boost::json::array encoded;
+  bool all_shown = true;
+  for (const auto& item : list) {
+    const std::string text = lossy_utf8(item);
+    all_shown = all_shown && text == item;
+    shown.emplace_back(text);
+    encoded.emplace_back(base64_encode(item));
+  }
+  object[name] = std::move(shown);
+  if (!all_shown) object[name + "_b64"] = std::move(encoded);
+}
+
+inline void put_time(JsonObject& object, const std::string& name, int64_t wall_ms) {
+  if (wall_ms > 0) object[name] = base::format_utc(wall_ms);
+}
+
+template <typename T>
+void put_known(JsonObject& object, const std::string& name, const std::optional<T>& value) {
+  if (value) object[name] = *value;
+}
+
+inline void put_text(JsonObject& object, const std::string& name, const std::string& text) {
+  if (!text.empty()) object[name] = lossy_utf8(text);
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,217 @@
+#include "daemon/json/json_views.h"
+
+#include "backends/backend.h"
+#include "daemon/json/json_object.h"
+#include "daemon/json/policy_json.h"
+
+namespace moorage::daemon {
+namespace {
+
+JsonObject repository_object(const RepositoryView& view) {
+  const auto& row = view.row;
+  JsonObject object{{"id", row.id.str()},
+                    {"url", lossy_utf8(row.url)},
+                    {"name", lossy_utf8(row.name)},
+                    {"state", state_db::state_name(row.state)},
+                    {"default_branch", lossy_utf8(row.default_branch)},
+                    {"tip", view.tip},
+                    {"stale", !row.stale_reason.empty()},
+                    {"bytes", row.bytes},
+                    {"workspaces", view.workspaces}};
+  put_time(object, "fetched_at", row.fetched_wall_ms);
+  put_time(object, "checked_at", row.checked_wall_ms);
+  put_text(object, "stale_reason", row.stale_reason);
+  return object;
+}
+
+JsonObject base_object(const workspace::WorkspaceView& view) {
+  const auto& row = view.row;
+  JsonObject base{
+      {"ref", lossy_utf8(row.base_ref.empty() ? view.repo.default_branch : row.base_ref)},
+      {"commit", row.base_commit},
+      {"stale", !view.repo.stale_reason.empty()}};
+  put_known(base, "behind", view.behind);
+  put_time(base, "checked_at", view.repo.checked_wall_ms);
+  put_text(base, "stale_reason", view.repo.stale_reason);
+  return base;
+}
+
+JsonObject sandbox_object(const workspace::WorkspaceView& view) {
+  const auto& row = *view.sandbox;
+  JsonObject sandbox{{"id", row.id.str()},
+                     {"state", state_db::state_name(row.state)},
+                     {"backend", row.backend},
+                     {"image", row.image}};
+  put_text(sandbox, "isolation", row.isolation);
+  put_text(sandbox, "runtime", row.runtime);
+  put_time(sandbox, "started_at", row.started_wall_ms);
+  put_text(sandbox, "reason", row.reason);
+  if (view.rest) {
+    put_text(sandbox, "busy_with", view.rest->busy_with);
+    if (view.rest->busy_with.empty())
+      put_time(sandbox, "idle_since_at", base::system_clock().wall_ms() - view.rest->idle_ms);
+    put_known(sandbox, "idle_stop_in_ms", view.rest->idle_stop_in_ms);
+    put_known(sandbox, "lifetime_left_ms", view.rest->lifetime_left_ms);
+  }
+  if (view.sandbox_status) {
+    sandbox["memory_bytes"] = view.sandbox_status->memory_bytes;
+    sandbox["processes"] = view.sandbox_status->processes;
+    sandbox["cpu_ms"] = view.sandbox_status->cpu_usec / 1000;
+  }
+  return sandbox;
+}
+
+JsonObject integrity_object(const state_db::IntegrityRow& row) {
+  JsonObject integrity{{"state", state_db::integrity_name(row.state)}};
+  put_text(integrity, "reason", row.reason);
+  put_time(integrity, "checked_at", row.wall_ms);
+  return integrity;
+}
+
+JsonObject lease_object(const workspace::LeaseView& view) {
+  const auto& row = view.row;
+  JsonObject lease{{"held", row.held()},
+                   {"generation", row.generation},
+                   {"holder", lossy_utf8(row.holder)},
+                   {"uid", row.holder_uid},
+                   {"ttl_s", row.ttl_ms / 1000}};
+  put_time(lease, "since_at", row.acquired_wall_ms);
+  put_text(lease, "ended", row.ended);
+  if (row.held()) lease["seen_ms_ago"] = view.seen_ms_ago;
+  put_text(lease, "token", view.token);
+  return lease;
+}
+
+JsonObject workspace_object(const workspace::WorkspaceView& view) {
+  const auto& row = view.row;
+  JsonObject object{{"id", row.id.str()},
+                    {"name", row.name},
+                    {"owner", row.owner_uid},
+                    {"repo",
+                     {{"id", view.repo.id.str()},
+                      {"name", lossy_utf8(view.repo.name)},
+                      {"url", lossy_utf8(view.repo.url)}}},
+                    {"base", base_object(view)},
+                    {"branch", lossy_utf8(row.branch)},
+                    {"state", state_db::state_name(row.state)},
+                    {"backend", row.backend},
+                    {"image", row.image},
+                    {"disposable", row.disposable}};
+  put_text(object, "runtime", row.runtime);
+  put_policy(object, view.policy);
+  object["used_execs"] = row.used_execs;
+  object["used_exec_ms"] = row.used_exec_ms;
+  put_text(object, "notice", view.notice);
+  if (!view.ended.empty()) {
+    boost::json::array ended;
+    for (const auto id : view.ended) ended.emplace_back(id.str());
+    object["ended"] = std::move(ended);
+  }
+  object["access"] = row.team_gid ? "team" : "private";
+  if (row.team_gid) object["team"] = lossy_utf8(workspace::group_name(*row.team_gid));
+  if (row.stands_on) object["stands_on"] = row.stands_on.str();
+  if (row.forked_from) object["forked_from"] = row.forked_from.str();
+  if (const auto& origin = row.fork_of) {
+    object["forked_elsewhere"] = {{"store", origin->store},
+                                  {"workspace", origin->workspace.str()},
+                                  {"snapshot", origin->snapshot.str()},
+                                  {"name", lossy_utf8(origin->name)}};
+  }
+  if (row.attempts > 0) object["attempt"] = {{"number", row.attempt}, {"of", row.attempts}};
+  if (view.lease) object["holder"] = lease_object(*view.lease);
+  put_known(object, "unpushed", row.unpushed);
+  put_text(object, "reason", row.reason);
+  put_known(object, "disk_bytes", row.disk_bytes);
+  put_known(object, "disk_files", row.disk_files);
+  put_text(object, "disk_quota", view.disk_quota);
+  if (view.integrity.state != state_db::IntegrityState::unknown)
+    object["integrity"] = integrity_object(view.integrity);
+  if (view.off_host) {
+    JsonObject replica{{"state", view.off_host->state}};
+    if (view.off_host->behind_ms) replica["behind_s"] = *view.off_host->behind_ms / 1000;
+    object["replica"] = std::move(replica);
+  }
+  put_time(object, "created_at", row.created_wall_ms);
+  put_time(object, "deleted_at", row.deleted_wall_ms.value_or(0));
+  JsonObject labels;
+  for (const auto& [key, value] : row.labels) labels[lossy_utf8(key)] = lossy_utf8(value);
+  object["labels"] = std::move(labels);
+  if (row.changes_files) {
+    object["changes"] = {{"files", *row.changes_files},
+                         {"as_of", base::format_utc(row.changes_wall_ms)}};
+  }
+  if (view.doing) {
+    JsonObject doing{{"exec", view.doing->id.str()}};
+    put_byte_list(doing, "argv", view.doing->request.argv);
+    put_time(doing, "since_at", view.doing->started_wall_ms);
+    put_time(doing, "last_output_at", view.last_output_ms);
+    object["doing"] = std::move(doing);
+  }
+  if (view.sandbox) object["sandbox"] = sandbox_object(view);
+  if (view.archive && view.archive->whole) {
+    JsonObject archive{{"file", view.archive_file},
+                       {"bytes", view.archive->bytes},
+                       {"sha256", view.archive->sha256}};
+    put_time(archive, "archived_at", view.archive->wall_ms);
+    object["archive"] = std::move(archive);
+  }
+  if (view.base_tree) {
+    object["submodules"] = view.base_tree->submodules;
+    object["lfs"] = view.base_tree->lfs_files;
+    object["base_files"] = view.base_tree->files;
+  }
+  return object;
+}
+
+}  // namespace
+
+std::string repository_json(const RepositoryView& view) {
+  return boost::json::serialize(repository_object(view));
+}
+
+std::string repositories_json(const std::vector<RepositoryView>& views) {
+  boost::json::array list;
+  for (const auto& view : views) list.push_back(repository_object(view));
+  return boost::json::serialize(list);
+}
+
+std::string import_json(const workspace::ImportedWork& work) {
+  const JsonObject object{{"repo", work.repo.str()},
+                          {"head_commit", work.head_commit},
+                          {"work_commit", work.work_commit}};
+  return boost::json::serialize(object);
+}
+
+std::string tips_json(const std::vector<std::string>& tips) {
+  boost::json::array list(tips.begin(), tips.end());
+  return boost::json::serialize(JsonObject{{"tips", std::move(list)}});
+}
+
+std::string lease_json(const std::optional<workspace::LeaseView>& lease) {
+  if (lease) return boost::json::serialize(lease_object(*lease));
+  return boost::json::serialize(JsonObject{{"held", false}, {"generation", 0}});
+}
+
+std::string workspace_json(const workspace::WorkspaceView& view) {
+  return boost::json::serialize(workspace_object(view));
+}
+
+std::string forks_json(const std::vector<workspace::WorkspaceView>& views) {
+  boost::json::array list;
+  for (const auto& view : views) list.push_back(workspace_object(view));
+  return boost::json::serialize(JsonObject{{"workspaces", std::move(list)}});
+}
+
+std::string workspaces_json(const workspace::WorkspacePage& page, const StoreSpace& space) {
+  boost::json::array list;
+  for (const auto& view : page.views) list.push_back(workspace_object(view));
+  JsonObject object{{"workspaces", std::move(list)},
+                    {"store",
+                     {{"total_bytes", space.total_bytes},
+                      {"used_bytes", space.used_bytes},
+                      {"free_bytes", space.free_bytes}}}};
+  if (page.more) object["next"] = page.views.back().row.id.str();
+  return boost::json::serialize(object);
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,112 @@
+#include "daemon/json/json_object.h"
+
+namespace moorage::daemon {
+namespace {
+
+std::string_view type_name(layers::FileType type) {
+  switch (type) {
+    case layers::FileType::file:
+      return "file";
+    case layers::FileType::directory:
+      return "directory";
+    case layers::FileType::symlink:
+      return "symlink";
+    case layers::FileType::other:
+      return "other";
+  }
+  return "other";
+}
+
+JsonObject entry_object(const layers::FileEntry& entry) {
+  JsonObject object;
+  put_bytes(object, "name", entry.name);
+  object["type"] = type_name(entry.type);
+  object["size_bytes"] = entry.size_bytes;
+  object["mode"] = entry.mode;
+  put_time(object, "mtime_at", entry.modified_ms);
+  if (entry.type == layers::FileType::symlink) put_bytes(object, "target", entry.link_target);
+  return object;
+}
+
+}  // namespace
+
+std::string status_json(const workspace::ChangeList& list) {
+  boost::json::array files;
+  for (const auto& change : list.changes) {
+    JsonObject object;
+    put_bytes(object, "path", change.path);
+    object["change"] = workspace::change_name(change.kind);
+    files.push_back(std::move(object));
+  }
+  return boost::json::serialize(
+      JsonObject{{"files", std::move(files)}, {"truncated", list.truncated}});
+}
+
+std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats) {
+  boost::json::array list;
+  for (const auto& stat : stats) {
+    JsonObject object;
+    put_bytes(object, "path", stat.path);
+    object["added"] = stat.added;
+    object["removed"] = stat.removed;
+    object["binary"] = stat.binary;
+    object["change"] = workspace::change_name(stat.kind);
+    list.push_back(std::move(object));
+  }
+  return boost::json::serialize(list);
+}
+
+std::string listing_json(const std::string& path, const layers::Listing& listing) {
+  JsonObject object;
+  put_bytes(object, "path", path);
+  object["truncated"] = listing.truncated;
+  std::string text = boost::json::serialize(object);
+  text.back() = ',';
+  text += "\"entries\":[";
+  // One at a time: a hundred thousand objects take ten times the memory of their text.
+  for (const auto& entry : listing.entries) {
+    if (&entry != &listing.entries.front()) text += ',';
+    text += boost::json::serialize(entry_object(entry));
+  }
+  return text + "]}";
+}
+
+std::string file_json(const std::string& path, const layers::FileEntry& entry,
+                      const std::string& sha256_hex) {
+  JsonObject object = entry_object(entry);
+  object["hash"] = "sha256-" + sha256_hex;
+  put_bytes(object, "path", path);
+  return boost::json::serialize(object);
+}
+
+// Keeps a byte if it belongs to a shortest-form sequence of a scalar value (RFC 3629).
+std::string lossy_utf8(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  for (size_t i = 0; i < bytes.size();) {
+    const auto first = static_cast<unsigned char>(bytes[i]);
+    const size_t length = first < 0x80 ? 1 : first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+    bool valid = first < 0x80 || (first >= 0xC2 && first <= 0xF4);
+    valid = valid && i + length <= bytes.size();
+    for (size_t k = 1; valid && k < length; ++k) {
+      const auto next = static_cast<unsigned char>(bytes[i + k]);
+      unsigned char low = 0x80;
+      unsigned char high = 0xBF;
+      if (k == 1 && first == 0xE0) low = 0xA0;
+      if (k == 1 && first == 0xED) high = 0x9F;
+      if (k == 1 && first == 0xF0) low = 0x90;
+      if (k == 1 && first == 0xF4) high = 0x8F;
+      valid = next >= low && next <= high;
+    }
+    if (valid) {
+      out.append(bytes.substr(i, length));
+      i += length;
+    } else {
+      out.append("\xEF\xBF\xBD");
+      ++i;
+    }
+  }
+  return out;
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,152 @@
+#include "daemon/json/json_object.h"
+
+namespace moorage::daemon {
+
+std::string event_json(const state_db::Event& event) {
+  JsonObject object{{"seq", event.seq}, {"kind", event.kind}};
+  put_time(object, "at", event.wall_ms);
+  if (event.subject.repository) object["repo"] = event.subject.repository.str();
+  if (event.subject.workspace) object["workspace"] = event.subject.workspace.str();
+  if (event.subject.sandbox) object["sandbox"] = event.subject.sandbox.str();
+  if (event.subject.exec) object["exec"] = event.subject.exec.str();
+  if (event.subject.snapshot) object["snapshot"] = event.subject.snapshot.str();
+  put_text(object, "from", event.from);
+  put_text(object, "to", event.to);
+  put_text(object, "text", event.text);
+  return boost::json::serialize(object);
+}
+
+std::string progress_json(const std::string& phase, int percent, const std::string& text) {
+  const JsonObject object{
+      {"progress", {{"phase", phase}, {"percent", percent}, {"text", lossy_utf8(text)}}}};
+  return boost::json::serialize(object);
+}
+
+namespace {
+
+JsonObject replica_object(const workspace::ReplicaStatus& status) {
+  JsonObject object{{"directory", lossy_utf8(status.directory)},
+                    {"state", workspace::replica_state_name(status.state)}};
+  if (status.behind_ms) object["behind_s"] = *status.behind_ms / 1000;
+  put_time(object, "as_of", status.copied_wall_ms);
+  put_text(object, "problem", status.problem);
+  put_text(object, "hint", status.hint);
+  boost::json::array notes;
+  for (const auto& note : status.notes) notes.emplace_back(lossy_utf8(note));
+  if (!notes.empty()) object["notes"] = std::move(notes);
+  return object;
+}
+
+}  // namespace
+
+std::string info_json(const InfoView& info) {
+  boost::json::array checks;
+  for (const auto& check : info.checks) {
+    checks.push_back(JsonObject{{"name", check.name},
+                                {"ok", check.ok},
+                                {"text", lossy_utf8(check.text)},
+                                {"hint", lossy_utf8(check.hint)}});
+  }
+  boost::json::array backends;
+  for (const auto& backend : info.backends) {
+    JsonObject runtimes;
+    for (const auto& [name, isolation] : backend.runtimes) runtimes[lossy_utf8(name)] = isolation;
+    JsonObject told{{"name", backend.name},
+                    {"usable", backend.usable},
+                    {"reason", lossy_utf8(backend.reason)},
+                    {"isolation", backend.isolation}};
+    if (!runtimes.empty()) told["runtimes"] = std::move(runtimes);
+    backends.push_back(std::move(told));
+  }
+  boost::json::array rules;
+  for (const auto& rule : info.own_rules)
+    rules.push_back(JsonObject{{"name", lossy_utf8(rule.name)}, {"text", lossy_utf8(rule.text)}});
+  JsonObject object{
+      {"version", info.version},
+      {"store_id", info.store_id},
+      {"store", lossy_utf8(info.store)},
+      {"kernel", info.kernel},
+      {"cgroup", info.cgroup},
+      {"checks", std::move(checks)},
+      {"backends", std::move(backends)},
+      {"space", {{"total_bytes", info.space.total_bytes}, {"free_bytes", info.space.free_bytes}}},
+      {"counts",
+       {{"workspaces", info.workspaces},
+        {"sandboxes", info.sandboxes},
+        {"execs_running", info.execs_running}}}};
+  if (info.rules) object["policy"] = {{"rules", *info.rules}, {"yours", std::move(rules)}};
+  if (info.replica) object["replica"] = replica_object(*info.replica);
+  put_text(object, "rescue", info.rescue);
+  return boost::json::serialize(object);
+}
+
+std::string rescue_health_json(const std::string& why) {
+  return boost::json::serialize(JsonObject{{"rescue", lossy_utf8(why)}});
+}
+
+std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
+                         const StoreSpace& space, const std::string& why) {
+  boost::json::array list;
+  for (const auto& one : found) {
+    JsonObject object{{"id", one.id}, {"name", one.id}, {"rescued", true}};
+    if (const auto& about = one.about) {
+      object["name"] = lossy_utf8(about->name);
+      object["owner"] = about->owner_uid;
+      object["access"] = about->team_gid ? "team" : "private";
+      object["repo"] = {{"id", about->repository.str()},
+                        {"name", lossy_utf8(about->repo_name)},
+                        {"url", lossy_utf8(about->repo_url)}};
+      object["base"] = {{"ref", lossy_utf8(about->base_ref)}, {"commit", about->base_commit}};
+      object["branch"] = lossy_utf8(about->branch);
+      put_time(object, "created_at", about->created_wall_ms);
+    }
+    boost::json::array layers;
+    for (const auto& layer : one.layers) layers.emplace_back(layer.str());
+    object["layers"] = std::move(layers);
+    if (!one.lost_layers.empty()) {
+      boost::json::array lost;
+      for (const auto& layer : one.lost_layers) lost.emplace_back(layer.str());
+      object["lost_layers"] = std::move(lost);
+    }
+    put_text(object, "archive", one.archive);
+    put_known(object, "disk_bytes", one.bytes);
+    list.push_back(std::move(object));
+  }
+  return boost::json::serialize(JsonObject{{"workspaces", std::move(list)},
+                                           {"rescue", lossy_utf8(why)},
+                                           {"store",
+                                            {{"total_bytes", space.total_bytes},
+                                             {"used_bytes", space.used_bytes},
+                                             {"free_bytes", space.free_bytes}}}});
+}
+
+std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::string& storage) {
+  boost::json::array findings;
+  for (const auto& finding : diagnosis.findings) {
+    JsonObject object{{"check", finding.check},
+                      {"severity", workspace::severity_name(finding.severity)},
+                      {"subject", lossy_utf8(finding.subject)},
+                      {"text", lossy_utf8(finding.text)},
+                      {"mended", finding.mended}};
+    put_text(object, "mend", finding.mend);
+    put_text(object, "command", finding.command);
+    findings.push_back(std::move(object));
+  }
+  JsonObject object{{"clean", diagnosis.clean()}, {"findings", std::move(findings)}};
+  put_text(object, "storage", storage);
+  return boost::json::serialize(object);
+}
+
+std::string settings_json(const std::vector<SettingView>& settings) {
+  boost::json::array list;
+  for (const auto& setting : settings) {
+    JsonObject object{{"name", setting.name}, {"value", lossy_utf8(setting.value)}};
+    put_text(object, "unit", setting.unit);
+    object["source"] = setting.source;
+    object["help"] = setting.help;
+    list.push_back(std::move(object));
+  }
+  return boost::json::serialize(list);
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,259 @@
+#include "base/error.h"
+#include "base/log.h"
+#include "daemon/json/json_fields.h"
+#include "daemon/routes/exec_input.h"
+#include "daemon/routes/exec_output.h"
+#include "daemon/routes/routes.h"
+#include "workspace/context/metrics.h"
+
+namespace moorage::daemon {
+namespace {
+
+using base::Code;
+using base::Error;
+using std::chrono::milliseconds;
+
+constexpr uint64_t kMaxWaitMs = 3'600'000;
+constexpr uint64_t kDefaultWaitMs = 60'000;
+constexpr size_t kUsualList = 1000;
+constexpr size_t kUsualHistory = 100;
+
+base::ExecId exec_id(const Request& request) {
+  const std::string& text = request.parameter(0);
+  const auto id = base::ExecId::parse(text);
+  if (!id)
+    throw Error(Code::not_found, "there is no exec '" + text + "'",
+                "an exec id looks like ex_N; moorage ps lists them");
+  return *id;
+}
+
+std::pair<uint32_t, uint32_t> terminal_size(JsonFields& fields) {
+  const auto columns = fields.whole("columns", 1, 10'000);
+  const auto rows = fields.whole("rows", 1, 10'000);
+  fields.finish();
+  return {static_cast<uint32_t>(columns.value_or(80)), static_cast<uint32_t>(rows.value_or(24))};
+}
+
+workspace::ExecRequest exec_request(const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  workspace::ExecRequest exec;
+  exec.argv = fields.byte_list("argv").value_or(std::vector<std::string>());
+  exec.environment = fields.text_map("env").value_or(std::map<std::string, std::string>());
+  exec.directory = fields.bytes("cwd").value_or(exec.directory);
+  exec.user = fields.text("user").value_or(exec.user);
+  if (auto terminal = fields.object("tty")) exec.terminal = terminal_size(*terminal);
+  exec.input = fields.flag("stdin");
+  exec.timeout_ms = fields.whole("timeout_ms", 0, INT64_MAX).value_or(0);
+  exec.sync = fields.flag("sync");
+  exec.free_space = fields.flag("free_space");
+  exec.idempotency_key = request.idempotency_key;
+  fields.finish();
+  return exec;
+}
+
+Reply stream_reply(std::unique_ptr<BodySource> source, const std::string& id,
+                   std::string_view type) {
+  Reply reply;
+  reply.content_type = type;
+  reply.source = std::move(source);
+  reply.headers.emplace_back("Moorage-Exec", id);
+  reply.subject = id;
+  return reply;
+}
+
+void put_warning(Reply& reply, const workspace::ExecView& view) {
+  if (view.warning.empty()) return;
+  std::string text = base::escape_for_message(view.warning);
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) >= 0x7f) c = '?';  // headers are ASCII; see `show`
+  }
+  reply.headers.emplace_back("Moorage-Warning", std::move(text));
+}
+
+void put_gaps(Reply& reply, const std::vector<base::JournalReader::GapPlace>& gaps) {
+  std::string text;
+  for (const auto& gap : gaps) {
+    if (!text.empty()) text += ", ";
+    text += std::to_string(gap.offset) + "-" + std::to_string(gap.end);
+  }
+  if (!text.empty()) reply.headers.emplace_back("Moorage-Output-Gaps", std::move(text));
+}
+
+Reply start(Api& api, const Request& request) {
+  const auto view = api.context.metrics.counted(workspace::Verb::exec, [&] {
+    return api.execs.start(request.caller, request.parameter(0), exec_request(request));
+  });
+  const std::string id = view.row.id.str();
+  if (request.accepts(kOutputType)) {
+    const OutputOptions options{.follow = true};
+    auto stream = stream_output(api.execs, request.caller, view.row.id, options);
+    Reply reply = stream_reply(std::move(stream.source), id, kOutputType);
+    put_warning(reply, view);
+    return reply;
+  }
+  Reply reply = Reply::json(exec_json(view), 201);
+  reply.headers.emplace_back("Moorage-Exec", id);
+  put_warning(reply, view);
+  reply.subject = id;
+  return reply;
+}
+
+Reply output(Api& api, const Request& request) {
+  const auto id = exec_id(request);
+  OutputOptions options;
+  options.offset = request.query_number("offset").value_or(0);
+  options.tail_bytes = request.query_number("tail_bytes");
+  options.follow = request.query_flag("follow");
+  // A follower stops when the command ends, whatever the command left running.
+  options.late = request.query_text("late") ? request.query_flag("late") : !options.follow;
+  options.raw = request.query_flag("raw");
+  const std::string stream = request.query_text("stream").value_or("all");
+  if (stream != "all" && stream != "stdout" && stream != "stderr") {
+    throw Error(Code::invalid_argument,
+                "the query parameter 'stream' must be stdout, stderr or all");
+  }
+  if (stream != "all" && !options.raw) {
+    throw Error(Code::invalid_argument, "the query parameter 'stream' needs raw=1");
+  }
+  options.standard_output = stream != "stderr";
+  options.standard_error = stream != "stdout";
+  auto found = stream_output(api.execs, request.caller, id, options);
+  Reply reply =
+      stream_reply(std::move(found.source), id.str(), options.raw ? kBytesType : kOutputType);
+  put_gaps(reply, found.gaps);
+  return reply;
+}
+
+// The warden counts the input bytes; only a client that resumes needs the count.
+Reply get(Api& api, const Request& request) {
+  const auto view = api.execs.get(request.caller, exec_id(request));
+  std::optional<uint64_t> accepted;
+  if (view.row.request.input && view.row.state == state_db::ExecState::running) {
+    try {
+      accepted = api.execs.input_accepted(request.caller, view.row.id);
+    } catch (const Error&) {
+      accepted.reset();  // it just ended, or its input is closed
+    }
+  }
+  return Reply::json(exec_json(view, accepted));
+}
+
+Reply list(Api& api, const Request& request) {
+  workspace::Execs::ListWanted wanted;
+  if (!request.parameters.empty()) wanted.workspace = request.parameter(0);
+  wanted.running_only = request.query_flag("running");
+  wanted.before = request.query_id<base::ExecId>("before");
+  wanted.limit = request.query_limit(kUsualList);
+  return Reply::json(execs_json(api.execs.list(request.caller, wanted)));
+}
+
+Reply history(Api& api, const Request& request) {
+  const auto before = request.query_id<base::ExecId>("before");
+  const size_t limit = request.query_limit(kUsualHistory);
+  return Reply::json(
+      history_json(api.execs.history(request.caller, request.parameter(0), before, limit)));
+}
+
+Reply wait(Api& api, const Request& request) {
+  const auto id = exec_id(request);
+  const milliseconds timeout(
+      request.query_number("timeout_ms", kMaxWaitMs).value_or(kDefaultWaitMs));
+  Reply reply;
+  reply.source = wait_for_end(api.execs, request.caller, id, timeout);
+  return reply;
+}
+
+std::unique_ptr<BodySink> input(Api& api, const Request& request) {
+  InputOptions options;
+  options.offset = request.query_number("offset").value_or(0);
+  options.close_after = request.query_flag("close");
+  return feed_input(api.execs, request.caller, exec_id(request), options);
+}
+
+Reply send_signal(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const std::string name = fields.required_text("signal");
+  fields.finish();
+  api.execs.send_signal(request.caller, exec_id(request), name);
+  return Reply::none();
+}
+
+Reply cancel(Api& api, const Request& request) {
+  JsonFields::parse(request.body).finish();
+  api.execs.cancel(request.caller, exec_id(request));
+  return Reply::none();
+}
+
+Reply resize(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const auto [columns, rows] = terminal_size(fields);
+  api.execs.resize(request.caller, exec_id(request), columns, rows);
+  return Reply::none();
+}
+
+}  // namespace
+
+void add_exec_routes(Router& router, Api& api) {
+  const auto verb = [&api](Reply (*run)(Api&, const Request&)) {
+    return Handler([&api, run](const Request& request) { return run(api, request); });
+  };
+  const UploadHandler put_input = [&api](const Request& request) { return input(api, request); };
+
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/execs",
+              .access = Right::write,
+              .handler = verb(start),
+              .lane = Lane::exec,
+              .keep = Keep::refusal});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/execs",
+              .access = Right::read,
+              .handler = verb(list),
+              .query = {"running", "before", "limit"}});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/history",
+              .access = Right::read,
+              .handler = verb(history),
+              .query = {"limit", "before"},
+              .lane = Lane::look});
+  router.add({.method = "GET",
+              .pattern = "/v1/execs",
+              .access = Right::read,
+              .handler = verb(list),
+              .query = {"running", "before", "limit"}});
+  router.add(
+      {.method = "GET", .pattern = "/v1/execs/{}", .access = Right::read, .handler = verb(get)});
+  router.add({.method = "GET",
+              .pattern = "/v1/execs/{}/wait",
+              .access = Right::read,
+              .handler = verb(wait),
+              .query = {"timeout_ms"}});
+  router.add({.method = "GET",
+              .pattern = "/v1/execs/{}/output",
+              .access = Right::read,
+              .handler = verb(output),
+              .query = {"offset", "follow", "tail_bytes", "raw", "stream", "late"}});
+  router.add({.method = "PUT",
+              .pattern = "/v1/execs/{}/stdin",
+              .access = Right::write,
+              .handler = put_input,
+              .query = {"offset", "close"},
+              .lane = Lane::input,
+              .keep = Keep::nothing});
+  router.add({.method = "POST",
+              .pattern = "/v1/execs/{}/signal",
+              .access = Right::write,
+              .handler = verb(send_signal)});
+  router.add({.method = "POST",
+              .pattern = "/v1/execs/{}/cancel",
+              .access = Right::write,
+              .handler = verb(cancel),
+              .keep = Keep::joined,
+              .resume = resumed_none});
+  router.add({.method = "POST",
+              .pattern = "/v1/execs/{}/resize",
+              .access = Right::write,
+              .handler = verb(resize)});
+}
+
+}  // namespace moorage::daemon

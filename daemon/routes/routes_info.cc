@@ -1,0 +1,188 @@
+#include <array>
+
+#include "base/os/files.h"
+#include "daemon/json/json_fields.h"
+#include "daemon/rescue.h"
+#include "daemon/routes/disk_usage.h"
+#include "daemon/routes/host_info.h"
+#include "daemon/routes/metrics_page.h"
+#include "daemon/routes/routes.h"
+#include "state_db/store.h"
+#include "state_db/tables/execs.h"
+#include "state_db/tables/sandboxes.h"
+#include "state_db/tables/workspaces.h"
+#include "workspace/access/placement.h"
+#include "workspace/context/free_space.h"
+
+namespace moorage::daemon {
+namespace {
+
+// Reported until somebody has taken these files away.
+void tell_of_lost_work(const std::string& directory, InfoView& view) {
+  const size_t count = base::path_exists(directory) ? base::list_directory(directory).size() : 0;
+  if (count == 0) return;
+  view.checks.push_back(
+      {"state.db", false,
+       "it does not list " +
+           (count == 1 ? "a layer or journal, which is kept in "
+                       : std::to_string(count) + " layers and journals, which are kept in ") +
+           directory,
+       "if an older state.db was restored, take what you need from this directory, "
+       "then remove it"});
+}
+
+void tell_of_room(const workspace::DiskRoom& room, InfoView& view) {
+  constexpr std::array<std::string_view, 3> kEffects{"", "; nothing that needs space may start",
+                                                     "; commands that write are ended"};
+  const auto level = static_cast<size_t>(room.level());
+  view.checks.push_back({"disk room", level == 0, room.text() + std::string(kEffects.at(level)),
+                         level == 0 ? "" : "moorage gc --explain lists what can be removed"});
+  view.space = {room.space.total_bytes, room.space.free_bytes, 0};
+}
+
+std::string storage_of(const Api& api) {
+  for (const auto& check : api.host.checks) {
+    if (check.name == "storage") return check.text;
+  }
+  return {};  // the overlay's own check gives the reason
+}
+
+void tell_rules(const std::vector<workspace::PlacementRule>& rules, uint32_t uid, InfoView& view) {
+  view.rules = rules.size();
+  for (const auto& rule : workspace::rules_for(rules, uid))
+    view.own_rules.push_back({rule.name, rule.text});
+}
+
+// The kind of disk limit on this host, and how to get a better one.
+Check check_of_quota(const layers::DiskQuota& quota) {
+  Check check{"disk quota", true, quota.name(), ""};
+  if (!quota.refuses_bytes()) {
+    check.hint =
+        "the daemon measures and ends commands some MiB over a disk limit; to have the kernel "
+        "refuse at the limit, put the store on btrfs, or on ext4 or XFS mounted with prjquota";
+  } else if (!quota.refuses_files()) {
+    check.hint = "the kernel refuses bytes at the disk limit; the daemon measures file counts";
+  }
+  return check;
+}
+
+Reply info(Api& api, const Request& request) {
+  InfoView view = api.host;
+  auto& store = api.context.store;
+  view.backends = look_at_backends(api.context.backends);
+  view.checks.push_back(check_of_quota(api.context.storage.quota()));
+  tell_of_room(workspace::look_at_room(api.context.options), view);
+  view.workspaces = state_db::Workspaces(store).count_live();
+  view.sandboxes = state_db::Sandboxes(store).in_state(state_db::SandboxState::running).size();
+  view.execs_running = state_db::Execs(store).count_running();
+  tell_of_lost_work(api.context.options.lost(), view);
+  tell_rules(api.context.options.placement_rules, request.caller.uid, view);
+  if (api.replica && api.replica->is_on()) view.replica = api.replica->status();
+  return Reply::json(info_json(view));
+}
+
+Reply disk_usage(Api& api, const Request& request) {
+  std::optional<base::WorkspaceId> only;
+  if (const auto name = request.query_text("workspace"))
+    only = api.workspaces.find_with_deleted(request.caller, *name, Right::read).id;
+  Reply reply;
+  reply.source = tell_disk_usage(api, request.caller, only);
+  return reply;
+}
+
+Reply top(Api& api, const Request& request) {
+  const auto space = base::file_system_space(api.context.options.store);
+  return Reply::json(top_json(api.top.look(request.caller, request.query_flag("mine")),
+                              {space.total_bytes, space.free_bytes, 0}));
+}
+
+Reply doctor(Api& api, const Request& request) {
+  return Reply::json(diagnosis_json(api.doctor.look(request.query_flag("deep")), storage_of(api)));
+}
+
+Reply doctor_fix(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const bool deep = fields.flag("deep");
+  fields.finish();
+  return Reply::json(diagnosis_json(api.doctor.fix(deep), storage_of(api)));
+}
+
+Reply events(Api& api, const Request& request) {
+  const auto since = static_cast<int64_t>(request.query_number("since").value_or(0));
+  Reply reply;
+  reply.content_type = kLinesType;
+  reply.source = stream_events(api.events, request.caller, since, request.query_flag("follow"));
+  return reply;
+}
+
+}  // namespace
+
+void add_info_routes(Router& router, Api& api) {
+  const Handler health = [](const Request&) { return Reply::none(); };
+  const Handler get_info = [&api](const Request& request) { return info(api, request); };
+  const Handler config = [&api](const Request&) {
+    return Reply::json(settings_json(api.settings));
+  };
+  const Handler get_top = [&api](const Request& request) { return top(api, request); };
+  const Handler get_usage = [&api](const Request& request) { return disk_usage(api, request); };
+  const Handler get_events = [&api](const Request& request) { return events(api, request); };
+
+  router.add({.method = "GET", .pattern = "/v1/health", .access = Right::none, .handler = health});
+  router.add({.method = "GET", .pattern = "/v1/info", .access = Right::none, .handler = get_info});
+  router.add({.method = "GET", .pattern = "/v1/config", .access = Right::none, .handler = config});
+  router.add({.method = "GET",
+              .pattern = "/v1/top",
+              .access = Right::read,
+              .handler = get_top,
+              .query = {"mine"},
+              .lane = Lane::look});
+  router.add({.method = "GET",
+              .pattern = "/v1/du",
+              .access = Right::read,
+              .handler = get_usage,
+              .query = {"workspace"}});
+  router.add({.method = "GET",
+              .pattern = "/v1/doctor",
+              .access = Access::root(),
+              .handler = Handler([&api](const Request& request) { return doctor(api, request); }),
+              .query = {"deep"},
+              .lane = Lane::slow});
+  router.add(
+      {.method = "POST",
+       .pattern = "/v1/doctor",
+       .access = Access::root(),
+       .handler = Handler([&api](const Request& request) { return doctor_fix(api, request); }),
+       .lane = Lane::slow});
+  router.add({.method = "GET",
+              .pattern = "/v1/events",
+              .access = Right::read,
+              .handler = get_events,
+              .query = {"since", "follow"}});
+}
+
+void add_metrics_route(Router& router, const MetricsPage& page) {
+  const Handler metrics = [&page](const Request&) {
+    Reply reply;
+    reply.content_type = kMetricsType;
+    reply.body = page.text();
+    return reply;
+  };
+  router.add({.method = "GET", .pattern = "/metrics", .access = Right::none, .handler = metrics});
+}
+
+void add_all_routes(Router& router, Api& api) {
+  add_info_routes(router, api);
+  add_repository_routes(router, api);
+  add_snapshot_routes(router, api);
+  add_move_routes(router, api);
+  add_best_of_routes(router, api);
+  add_archive_routes(router, api);  // before {}, which matches "import" too
+  add_workspace_routes(router, api);
+  add_file_routes(router, api);
+  add_exec_routes(router, api);
+  add_lease_routes(router, api);
+  add_gc_routes(router, api);
+  add_no_rescue_route(router);
+}
+
+}  // namespace moorage::daemon

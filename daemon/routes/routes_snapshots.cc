@@ -1,0 +1,161 @@
+// Snapshots of a workspace: taking, restoring, forking.
+#include "daemon/json/json_fields.h"
+#include "daemon/routes/routes.h"
+#include "workspace/context/metrics.h"
+
+namespace moorage::daemon {
+namespace {
+
+using workspace::Right;
+using Counted = workspace::Verb;
+
+Reply answer(const state_db::SnapshotRow& row, int status = 200) {
+  Reply reply = Reply::json(snapshot_json(row), status);
+  reply.subject = row.id.str();
+  return reply;
+}
+
+Reply answer(const workspace::WorkspaceView& view) {
+  Reply reply = Reply::json(workspace_json(view));
+  reply.subject = view.row.id.str();
+  return reply;
+}
+
+Reply take(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  workspace::SnapshotRequest wanted;
+  wanted.name = fields.text("name").value_or("");
+  wanted.external_id = fields.text("external_id").value_or("");
+  wanted.idempotency_key = request.idempotency_key;
+  fields.finish();
+  return answer(
+      api.context.metrics.counted(
+          Counted::snapshot,
+          [&] { return api.snapshots.take(request.caller, request.parameter(0), wanted); }),
+      201);
+}
+
+Reply list(Api& api, const Request& request) {
+  return Reply::json(snapshots_json(api.snapshots.list(request.caller, request.parameter(0))));
+}
+
+Reply show(Api& api, const Request& request) {
+  return answer(api.snapshots.show(request.caller, request.parameter(0), request.parameter(1)));
+}
+
+Reply drop(Api& api, const Request& request) {
+  api.context.metrics.counted(Counted::drop, [&] {
+    api.snapshots.drop(request.caller, request.parameter(0), request.parameter(1));
+  });
+  return Reply::none();
+}
+
+Reply restore(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  workspace::RestoreRequest wanted;
+  wanted.snapshot = fields.required_text("snapshot");
+  wanted.kill = fields.flag("kill");
+  fields.finish();
+  return answer(api.context.metrics.counted(Counted::restore, [&] {
+    return api.snapshots.restore(request.caller, request.parameter(0), wanted);
+  }));
+}
+
+Reply undo(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  workspace::UndoRequest wanted;
+  wanted.exec = fields.text("exec").value_or("");
+  wanted.kill = fields.flag("kill");
+  fields.finish();
+  return answer(api.context.metrics.counted(Counted::restore, [&] {
+    return api.snapshots.undo(request.caller, request.parameter(0), wanted);
+  }));
+}
+
+Reply fork(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  workspace::ForkRequest wanted;
+  wanted.snapshot = fields.text("snapshot").value_or("");
+  wanted.names = fields.byte_list("names").value_or(std::vector<std::string>{});
+  wanted.count = static_cast<uint32_t>(fields.whole("count", 1, workspace::kMaxForks).value_or(1));
+  wanted.labels = fields.text_map("labels").value_or(std::map<std::string, std::string>{});
+  wanted.idempotency_key = request.idempotency_key;
+  fields.finish();
+  return Reply::json(
+      forks_json(api.context.metrics.counted(
+          Counted::fork,
+          [&] { return api.snapshots.fork(request.caller, request.parameter(0), wanted); })),
+      201);
+}
+
+Reply promote(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const bool kill = fields.flag("kill");
+  fields.finish();
+  return answer(api.context.metrics.counted(Counted::promote, [&] {
+    return api.snapshots.promote(request.caller, request.parameter(0), kill);
+  }));
+}
+
+Reply tree(Api& api, const Request& request) {
+  return Reply::json(lineage_json(api.snapshots.tree(request.caller, request.parameter(0))));
+}
+
+}  // namespace
+
+void add_snapshot_routes(Router& router, Api& api) {
+  const auto plain = [&api](Reply (*run)(Api&, const Request&)) {
+    return Handler([&api, run](const Request& request) { return run(api, request); });
+  };
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/snapshots",
+              .access = Right::write,
+              .handler = plain(take),
+              .lane = Lane::slow,
+              .keep = Keep::joined});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/snapshots",
+              .access = Right::read,
+              .handler = plain(list)});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/snapshots/{}",
+              .access = Right::read,
+              .handler = plain(show)});
+  router.add({.method = "DELETE",
+              .pattern = "/v1/workspaces/{}/snapshots/{}",
+              .access = Right::write,
+              .handler = plain(drop),
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = resumed_none});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/restore",
+              .access = Right::write,
+              .handler = plain(restore),
+              .lane = Lane::slow,
+              .keep = Keep::joined});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/undo",
+              .access = Right::write,
+              .handler = plain(undo),
+              .lane = Lane::slow,
+              .keep = Keep::joined});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/fork",
+              .access = Right::write,
+              .handler = plain(fork),
+              .lane = Lane::slow,
+              .keep = Keep::joined});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/promote",
+              .access = Right::write,
+              .handler = plain(promote),
+              .lane = Lane::slow,
+              .keep = Keep::joined});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/tree",
+              .access = Right::read,
+              .handler = plain(tree)});
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,243 @@
+#include "base/os/files.h"
+#include "daemon/json/json_fields.h"
+#include "daemon/json/policy_json.h"
+#include "daemon/routes/routes.h"
+#include "workspace/context/metrics.h"
+
+namespace moorage::daemon {
+namespace {
+
+using base::Code;
+using base::Error;
+using workspace::Progress;
+using workspace::WorkspaceView;
+using Counted = workspace::Verb;
+
+constexpr size_t kUsualPage = 1000;
+
+Reply answer(const WorkspaceView& view, int status = 200) {
+  Reply reply = Reply::json(workspace_json(view), status);
+  reply.subject = view.row.id.str();
+  return reply;
+}
+
+workspace::ImportedWork import_of(JsonFields fields) {
+  workspace::ImportedWork work;
+  const std::string repo = fields.required_text("repo");
+  const auto id = base::RepoId::parse(repo);
+  if (!id) throw Error(Code::invalid_argument, "import.repo must be an id such as repo_3");
+  work.repo = *id;
+  work.head_commit = fields.required_text("head_commit");
+  work.work_commit = fields.required_text("work_commit");
+  fields.finish();
+  return work;
+}
+
+workspace::CreateRequest create_request(const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  // Absent means "choose for me"; empty is the caller's mistake.
+  const auto text = [&fields](const char* name) {
+    auto given = fields.text(name);
+    if (given && given->empty())
+      throw Error(Code::invalid_argument, std::string(name) + " must not be empty",
+                  "leave it out for the default");
+    return given.value_or("");
+  };
+  workspace::CreateRequest create;
+  create.name = text("name");
+  create.repo_url = text("repo_url");
+  if (auto import = fields.object("import")) create.import = import_of(std::move(*import));
+  create.ref = text("ref");
+  create.branch = text("branch");
+  create.labels = fields.text_map("labels").value_or(std::map<std::string, std::string>());
+  create.policy = policy_change(fields);
+  create.backend = text("backend");
+  create.image = text("image");
+  create.runtime = text("runtime");
+  create.disposable = fields.flag("disposable");
+  const std::string team = text("team");
+  if (!team.empty()) create.team_gid = workspace::team_group(request.caller, team);
+  create.idempotency_key = request.idempotency_key;
+  fields.finish();
+  return create;
+}
+
+Reply list(Api& api, const Request& request) {
+  const workspace::PageRequest wanted{.with_deleted = request.query_flag("deleted"),
+                                      .after = request.query_id<base::WorkspaceId>("after"),
+                                      .limit = request.query_limit(kUsualPage)};
+  const auto page = api.workspaces.list(request.caller, wanted);
+  const auto space = base::file_system_space(api.context.options.store);
+  return Reply::json(workspaces_json(page, {space.total_bytes, space.free_bytes, page.used_bytes}));
+}
+
+Reply update(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const workspace::PolicyChange change = policy_change(fields);
+  fields.finish();
+  return answer(api.context.metrics.counted(Counted::update, [&] {
+    return api.workspaces.update(request.caller, request.parameter(0), change);
+  }));
+}
+
+// Below the time that a client waits for a silent answer.
+constexpr int64_t kMostWait_ms = 1'500'000;
+
+Reply remove(Api& api, const Request& request) {
+  const std::string& name = request.parameter(0);
+  auto& metrics = api.context.metrics;
+  const workspace::BusyRule busy{
+      .force = request.query_flag("force"),
+      .wait = std::chrono::milliseconds(request.query_number("wait_ms", kMostWait_ms).value_or(0))};
+  if (!request.query_flag("purge")) {
+    return answer(metrics.counted(
+        Counted::remove, [&] { return api.workspaces.remove(request.caller, name, busy); }));
+  }
+  metrics.counted(Counted::purge, [&] { api.workspaces.purge(request.caller, name, busy); });
+  return Reply::none();
+}
+
+base::WorkspaceId workspace_of(const std::string& subject) {
+  return base::WorkspaceId::parse(subject).value();
+}
+
+Reply resume_remove(Api& api, const Request& request, const std::string& subject) {
+  const bool purges = request.query_flag("purge");
+  const auto view = api.workspaces.resume_remove(request.caller, subject, purges);
+  return purges ? Reply::none() : answer(view);
+}
+
+Reply undelete(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const std::string new_name = fields.text("name").value_or("");
+  fields.finish();
+  return answer(api.context.metrics.counted(Counted::undelete, [&] {
+    return api.workspaces.undelete(request.caller, request.parameter(0), new_name);
+  }));
+}
+
+Reply diff(Api& api, const Request& request) {
+  const std::string& name = request.parameter(0);
+  if (request.query_flag("stat")) {
+    return Reply::json(diff_stat_json(api.workspaces.diff_stat(request.caller, name)));
+  }
+  Reply reply = Reply::json(api.workspaces.patch(request.caller, name));
+  reply.content_type = "text/x-patch";
+  return reply;
+}
+
+Reply start(Api& api, const Request& request) {
+  JsonFields::parse(request.body).finish();
+  return answer(api.context.metrics.counted(
+      Counted::start, [&] { return api.workspaces.start(request.caller, request.parameter(0)); }));
+}
+
+Reply stop(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  workspace::StopRequest wanted;
+  wanted.run_hook = !fields.flag("no_hook");
+  wanted.busy.force = fields.flag("force");
+  wanted.busy.wait =
+      std::chrono::milliseconds(fields.whole("wait_ms", 0, kMostWait_ms).value_or(0));
+  fields.finish();
+  return answer(api.context.metrics.counted(Counted::stop, [&] {
+    return api.workspaces.stop(request.caller, request.parameter(0), wanted);
+  }));
+}
+
+}  // namespace
+
+void add_workspace_routes(Router& router, Api& api) {
+  const LongHandler create = [&api](const Request& request, const Progress& progress) {
+    const auto run = [&] {
+      return api.workspaces.create(request.caller, create_request(request), progress);
+    };
+    return answer(api.context.metrics.counted(Counted::create, run), 201);
+  };
+  const Handler show = [&api](const Request& request) {
+    return answer(api.workspaces.show(request.caller, request.parameter(0)));
+  };
+  const auto resumed_remove = [&api](const Request& request, const std::string& subject) {
+    return resume_remove(api, request, subject);
+  };
+  const Handler status = [&api](const Request& request) {
+    return Reply::json(status_json(api.workspaces.status(request.caller, request.parameter(0))));
+  };
+  const auto plain = [&api](Reply (*run)(Api&, const Request&)) {
+    return Handler([&api, run](const Request& request) { return run(api, request); });
+  };
+
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces",
+              .access = Right::none,
+              .handler = create,
+              .lane = Lane::fetch,
+              .keep = Keep::joined});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces",
+              .access = Right::read,
+              .handler = plain(list),
+              .query = {"deleted", "after", "limit"}});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}",
+              .access = Right::read,
+              .handler = show,
+              .lane = Lane::look});
+  router.add({.method = "PATCH",
+              .pattern = "/v1/workspaces/{}",
+              .access = Right::govern,
+              .handler = plain(update),
+              .lane = Lane::look,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return answer(api.workspaces.resume(subject, false));
+              }});
+  router.add({.method = "DELETE",
+              .pattern = "/v1/workspaces/{}",
+              .access = Right::destroy,
+              .handler = plain(remove),
+              .query = {"purge", "force", "wait_ms"},
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = resumed_remove});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/undelete",
+              .access = Right::destroy,
+              .handler = plain(undelete),
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return answer(api.workspaces.look(workspace_of(subject)));
+              }});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/start",
+              .access = Right::write,
+              .handler = plain(start),
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return answer(api.workspaces.look(workspace_of(subject)));
+              }});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/stop",
+              .access = Right::write,
+              .handler = plain(stop),
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return answer(api.workspaces.resume(subject, true));
+              }});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/diff",
+              .access = Right::read,
+              .handler = plain(diff),
+              .query = {"stat"},
+              .lane = Lane::slow});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/status",
+              .access = Right::read,
+              .handler = status,
+              .lane = Lane::slow});
+}
+
+}  // namespace moorage::daemon

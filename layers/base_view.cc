@@ -1,0 +1,69 @@
+#include "layers/base_view.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/error.h"
+#include "base/os/files.h"
+#include "base/os/open_beneath.h"
+
+namespace moorage::layers {
+namespace {
+
+using base::Fd;
+
+bool is_opaque(const Fd& directory) {
+  char value = 0;
+  return fgetxattr(directory.get(), "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
+}
+
+// nullopt: no such entry.
+std::optional<mode_t> mode_of(const Fd& directory, const std::string& name) {
+  struct stat status {};
+  if (fstatat(directory.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
+    return status.st_mode;
+  if (errno == ENOENT) return std::nullopt;
+  base::throw_errno("stat an entry of a base tree");
+}
+
+}  // namespace
+
+BaseView::BaseView(const std::vector<std::string>& deltas, const std::string& tree) {
+  for (const std::string& delta : deltas) layers_.push_back(base::open_directory(delta));
+  layers_.push_back(base::open_directory(tree));
+}
+
+// Resolves each name in all merged directories, as ovl_lookup() does.
+std::optional<mode_t> BaseView::look(const std::string& path) const {
+  std::optional<mode_t> found = S_IFDIR | 0755;
+  std::vector<Fd> here;
+  for (const Fd& layer : layers_) here.push_back(layer.duplicate());
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    const std::string name = path.substr(begin, end - begin);
+    std::vector<Fd> below;
+    found.reset();
+    for (const Fd& directory : here) {
+      const auto mode = mode_of(directory, name);
+      if (!mode) continue;
+      if (!S_ISDIR(*mode)) {
+        if (!found && !S_ISCHR(*mode)) found = mode;
+        break;
+      }
+      if (!found) found = mode;
+      below.push_back(base::open_directory_beneath(directory.get(), name));
+      if (is_opaque(below.back())) break;
+    }
+    if (!found || (below.empty() && end < path.size())) return std::nullopt;
+    here = std::move(below);
+    begin = end + 1;
+  }
+  return found;
+}
+
+}  // namespace moorage::layers

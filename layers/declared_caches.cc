@@ -1,0 +1,154 @@
+#include "layers/declared_caches.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <deque>
+
+#include "base/error.h"
+#include "base/os/fd.h"
+#include "base/os/open_beneath.h"
+
+namespace moorage::layers {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr size_t kMostPaths = 64;
+constexpr size_t kLongestPath = 1024;
+// A larger cache is left to its owner.
+constexpr size_t kMostDirectories = 200'000;
+constexpr size_t kMostLevels = 200;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(Code::invalid_argument, "the cache '" + path + "' " + why,
+              "give a directory below /workspace or /home/user, like node_modules or "
+              "/home/user/.cache");
+}
+
+[[noreturn]] void keep(const std::string& why) { throw Error(Code::conflict, why); }
+
+std::vector<std::string> components(const std::string& path) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    parts.push_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+bool is_redirected(int directory) {
+  std::array<char, 1> any{};
+  return fgetxattr(directory, "trusted.overlay.redirect", any.data(), 1) >= 0 || errno == ERANGE;
+}
+
+// Opens the parent of the last component, through real directories only. Empty: it does not exist.
+base::Fd open_parent(const std::string& top, const std::vector<std::string>& parts) {
+  base::Fd here = base::path_exists(top) ? base::open_directory(top) : base::Fd();
+  for (size_t i = 0; here && i + 1 < parts.size(); ++i) {
+    base::Fd next = base::try_open_directory_beneath(here.get(), parts[i]);
+    if (!next && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
+      base::throw_errno("find a cache");
+    if (next && is_redirected(next.get())) keep("one of its parent directories was renamed");
+    here = std::move(next);
+  }
+  return here;
+}
+
+bool has(const base::Fd& parent, const std::string& name) {
+  struct stat status {};
+  return parent && fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+// A directory renamed with files of the base in it shows them only through a redirect.
+void refuse_redirects(const base::Fd& parent, const std::string& name) {
+  struct Level {
+    base::Fd directory;
+    std::deque<std::string> below;
+  };
+  const auto open_level = [](int at, const std::string& entry) {
+    base::Fd directory = base::try_open_directory_beneath(at, entry);
+    if (!directory && errno != ENOTDIR && errno != ELOOP) base::throw_errno("open a cache");
+    return directory;
+  };
+  std::vector<Level> levels;
+  size_t seen = 0;
+  const auto enter = [&](int at, const std::string& entry) {
+    base::Fd directory = open_level(at, entry);
+    if (!directory) return;
+    if (is_redirected(directory.get())) keep("a directory in it contains files of the base");
+    if (++seen > kMostDirectories || levels.size() >= kMostLevels)
+      keep("it is too large or too deep to be checked");
+    Level level{std::move(directory), {}};
+    for (std::string& child : base::list_directory(level.directory.get())) {
+      struct stat status {};
+      const int flags = AT_SYMLINK_NOFOLLOW;
+      if (fstatat(level.directory.get(), child.c_str(), &status, flags) == 0 &&
+          S_ISDIR(status.st_mode))
+        level.below.push_back(std::move(child));
+    }
+    levels.push_back(std::move(level));
+  };
+  enter(parent.get(), name);
+  while (!levels.empty()) {
+    if (levels.back().below.empty()) {
+      levels.pop_back();
+      continue;
+    }
+    const std::string child = std::move(levels.back().below.front());
+    levels.back().below.pop_front();
+    enter(levels.back().directory.get(), child);
+  }
+}
+
+}  // namespace
+
+CachePlace place_of_cache(const std::string& path) {
+  for (const auto& [prefix, part] : {std::pair{"/workspace/", "tree"}, {"/home/user/", "home"}}) {
+    if (path.starts_with(prefix)) return {part, path.substr(std::string(prefix).size())};
+  }
+  return {"tree", path};
+}
+
+void check_cache_paths(const std::vector<std::string>& paths) {
+  if (paths.size() > kMostPaths) {
+    throw Error(Code::invalid_argument,
+                "more than " + std::to_string(kMostPaths) + " caches declared");
+  }
+  for (const std::string& path : paths) {
+    if (path.size() > kLongestPath) refuse(path.substr(0, 40) + "...", "has an overlong path");
+    const CachePlace place = place_of_cache(path);
+    const auto parts = components(place.path);
+    for (const std::string& part : parts) {
+      if (part.empty() || part == "." || part == "..") refuse(path, "is not a plain path");
+      if (part.find('\0') != std::string::npos) refuse(path, "contains a NUL");
+    }
+    if (place.part == "tree" && parts.front() == ".git") refuse(path, "belongs to git");
+  }
+}
+
+DeclaredCache::DeclaredCache(const std::vector<std::string>& uppers, const std::string& path) {
+  const auto parts = components(path);
+  name_ = parts.back();
+  parent_ = uppers.front();
+  for (size_t i = 0; i + 1 < parts.size(); ++i) parent_ += "/" + parts[i];
+  const base::Fd parent = open_parent(uppers.front(), parts);
+  if (!has(parent, name_)) return;
+  for (size_t i = 1; i < uppers.size(); ++i) {
+    if (has(open_parent(uppers[i], parts), name_)) keep("the base has files there, too");
+  }
+  refuse_redirects(parent, name_);
+  exists_ = true;
+}
+
+base::Usage DeclaredCache::usage() const { return base::tree_usage(parent_ + "/" + name_); }
+void DeclaredCache::remove() const { base::remove_tree(parent_ + "/" + name_); }
+
+}  // namespace moorage::layers

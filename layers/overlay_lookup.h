@@ -1,0 +1,67 @@
+// How overlay finds one name in a chain of upper directories: whiteouts (character device 0:0, or
+// an empty file marked by an attribute), opaque directories, and redirects (a renamed directory),
+// relative or from the root. Source of the rules: fs/overlayfs/namei.c (ovl_lookup) and
+// Documentation/filesystems/overlayfs.rst. Only this file knows the rules; walk.h and
+// merge.h walk the chain in their own ways and ask here what a node means.
+#pragma once
+
+#include <string>
+
+#include "base/os/fd.h"
+
+namespace moorage::layers {
+
+enum class NodeType { missing, whiteout, file, symlink, directory, other };
+
+// The entry of one upper under a name.
+struct UpperNode {
+  NodeType type = NodeType::missing;
+  bool executable = false;  // by its owner, which is what git stores
+  bool opaque = false;
+  std::string redirect;
+  base::Fd directory;  // if it is a directory: opened, never through a link
+};
+
+// `marked_whiteouts`: has_marked_whiteouts() of that directory.
+UpperNode look_at_node(int directory, const std::string& name, bool marked_whiteouts);
+// Whether empty files with an attribute are whiteouts in this directory (Linux 6.7).
+bool has_marked_whiteouts(int directory);
+
+// The state that the kernel keeps in ovl_lookup_data while it searches the layers for one name.
+// From the newest layer to the oldest, until stopped(): look up target() in the layer's directory,
+// or use search_from_root() if from_root(), and pass the result to take().
+class NameLookup {
+ public:
+  enum class Part {
+    nothing,    // this layer adds nothing
+    node,       // the result is this file, link or other non-directory
+    directory,  // this directory is one of those to merge
+  };
+
+  explicit NameLookup(std::string name) : target_(std::move(name)) {}
+
+  bool stopped() const { return stopped_; }  // nothing from older layers shows through
+  bool seen() const { return seen_; }        // some layer has the name, even as a whiteout
+  bool from_root() const { return target_.starts_with('/'); }
+  const std::string& target() const { return target_; }
+
+  // A node on the way to the target; `before` and `after` are the target's text around its name.
+  Part take(const UpperNode& node, const std::string& before = "", const std::string& after = "");
+
+ private:
+  std::string target_;  // a name in the same directory, or after a redirect "/from/the/root"
+  bool stopped_ = false;
+  bool seen_ = false;
+  bool found_ = false;
+};
+
+// A target from the root, looked up part by part in one layer. Each directory on the way may itself
+// be redirected; that rewrites the target for the layers below.
+struct FoundFromRoot {
+  NameLookup::Part part = NameLookup::Part::nothing;
+  std::string path;  // of the node, in that layer
+  UpperNode node;
+};
+FoundFromRoot search_from_root(int layer, NameLookup& lookup);
+
+}  // namespace moorage::layers

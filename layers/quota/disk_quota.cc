@@ -1,0 +1,48 @@
+#include "layers/quota/disk_quota.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "base/background.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+
+namespace moorage::layers {
+namespace {
+
+class Watched : public DiskQuota {
+ public:
+  std::string name() const override { return "watched"; }
+};
+
+}  // namespace
+
+void DiskQuota::make(base::LayerId, const std::string& path) {
+  if (mkdir(path.c_str(), 0700) < 0 && errno != EEXIST) base::throw_errno("make " + path);
+}
+
+void DiskQuota::limit(base::LayerId, const std::string&, const QuotaLimit&) {}
+
+std::optional<QuotaUse> DiskQuota::use(base::LayerId, const std::string&) { return std::nullopt; }
+
+void DiskQuota::clone(const std::string& path, const std::string&) {
+  throw base::Error(base::Code::internal, path + " cannot be cloned");
+}
+
+void DiskQuota::remove(base::LayerId, const std::string& path) {
+  const base::Background background;
+  base::remove_tree(path);
+}
+
+std::unique_ptr<DiskQuota> probe_disk_quota(const std::string& layers, bool watch_only) {
+  std::unique_ptr<DiskQuota> quota;
+  if (!watch_only) quota = probe_btrfs_quota(layers);
+  if (!watch_only && !quota) quota = probe_project_quota(layers);
+  if (!quota) quota = std::make_unique<Watched>();
+  base::log(base::LogLevel::debug, "store.disk_quota", {base::Field("kind", quota->name())});
+  return quota;
+}
+
+}  // namespace moorage::layers

@@ -1,0 +1,30 @@
+// Checks that nobody wrote to a layer while it was read; otherwise the copy may be inconsistent.
+#pragma once
+
+#include <string>
+
+#include "base/error.h"
+#include "layers/seal/seal.h"
+
+namespace moorage::layers {
+
+class LayerStill {
+ public:
+  explicit LayerStill(std::string layer) : layer_(std::move(layer)), before_(look()) {}
+  // Returns the seal of the layer as it was read.
+  std::string require() const {
+    if (const std::string now = look(); now == before_) return now;
+    throw base::Error(base::Code::conflict,
+                      "something wrote to " + layer_ + " while it was being read",
+                      "moorage did not write there: find the process, then try again");
+  }
+
+ private:
+  std::string look() const {
+    return take_seal(layer_, SealLimits{.time = std::chrono::minutes(10)}).hash;
+  }
+  const std::string layer_;
+  const std::string before_;
+};
+
+}  // namespace moorage::layers

@@ -1,0 +1,83 @@
+#include "packs/layer_check.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "packs/attributes.h"
+#include "packs/layer_to_tar.h"
+
+namespace moorage::packs {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr const char* kNotALayer = "this archive was not written by moorage";
+
+}  // namespace
+
+void refuse_entry(const ArchiveEntry& entry, const std::string& why) {
+  throw Error(Code::invalid_argument, "entry " + base::escape_for_message(entry.path) + " " + why,
+              kNotALayer);
+}
+
+LayerCheck::LayerCheck(std::string prefix, uint32_t disk_first_id)
+    : prefix_(std::move(prefix)), disk_first_id_(disk_first_id) {}
+
+size_t LayerCheck::place(const ArchiveEntry& entry) {
+  const bool directory = entry.type == EntryType::directory;
+  if (open_.empty() && (entry.path != prefix_ || !directory))
+    refuse_entry(entry, "is in the place of " + prefix_ + ", which must come first");
+  if (!open_.empty()) {
+    const std::string parent = parent_of(entry.path);
+    while (!open_.empty() && open_.back() != parent) open_.pop_back();
+    if (open_.empty()) refuse_entry(entry, "does not follow its directory");
+  }
+  const size_t around = open_.size();
+  if (directory && around > kMaxArchiveDepth) {
+    throw Error(
+        Code::invalid_argument,
+        "entry " + base::escape_for_message(entry.path.substr(0, 200)) + "... is nested too deep",
+        kNotALayer);
+  }
+  if (entry.type == EntryType::symlink && !entry.attributes.empty())
+    refuse_entry(entry, "has an attribute that links cannot have");
+  if (entry.type == EntryType::hard_link && !entry.target.starts_with(prefix_ + "/"))
+    refuse_entry(entry, "links to a path that does not precede it in the same layer");
+  check_attributes(entry.attributes, disk_first_id_,
+                   "entry " + base::escape_for_message(entry.path));
+  if (directory) open_.push_back(entry.path);
+  return around;
+}
+
+void LayerCheck::Content::add(const ArchiveReader::Piece& piece) {
+  if (piece.offset < end_) refuse_entry(entry_, "has data out of order");
+  end_ = piece.offset + piece.bytes.size();
+}
+
+LayerDryRun::LayerDryRun(const std::string& prefix, uint32_t disk_first_id,
+                         std::function<base::Fd()> unnamed_file)
+    : prefix_(prefix), check_(prefix, disk_first_id), names_(std::move(unnamed_file)) {}
+
+void LayerDryRun::take(const ArchiveEntry& entry, ArchiveReader& reader) {
+  check_.place(entry);
+  names_.add(entry.path, entry.type != EntryType::directory && entry.type != EntryType::whiteout);
+  if (entry.type == EntryType::hard_link) names_.add_link(entry.target);
+  LayerCheck::Content content(entry);
+  for (ArchiveReader::Piece piece; reader.read(piece);) content.add(piece);
+}
+
+void LayerDryRun::finish() {
+  switch (names_.finish()) {
+    case LayerNames::Verdict::good:
+      return;
+    case LayerNames::Verdict::name_twice:
+      throw Error(Code::invalid_argument, "an entry of " + prefix_ + " occurs twice", kNotALayer);
+    case LayerNames::Verdict::link_to_nothing:
+      throw Error(Code::invalid_argument,
+                  "a hard link of " + prefix_ + " names a path that is not before it", kNotALayer);
+  }
+}
+
+}  // namespace moorage::packs

@@ -1,0 +1,338 @@
+#include "packs/tar_reader.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <boost/json.hpp>
+#include <exception>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "packs/tar_marks.h"
+
+namespace moorage::packs {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr size_t kDigestBytes = 32;
+constexpr uint32_t kMaxId = 65535;
+constexpr size_t kMaxPathBytes = 64 << 10;
+constexpr size_t kMaxNameBytes = 255;
+constexpr size_t kMaxLineBytes = 512 << 10;
+constexpr uint64_t kMaxPaddingBytes = 1 << 20;
+
+std::string shown(const std::string& path) { return base::escape_for_message(path); }
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(Code::invalid_argument, "entry " + shown(path) + " " + why,
+              "moorage did not write this archive");
+}
+
+void check_path(const std::string& path) {
+  if (path.size() > kMaxPathBytes) refuse(path.substr(0, 100) + "...", "has an overlong path");
+  size_t begin = 0;
+  for (;;) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view name = std::string_view(path).substr(begin, end - begin);
+    if (name.empty() || name == "." || name == ".." || name.size() > kMaxNameBytes) {
+      refuse(path, "has a path that is not allowed");
+    }
+    if (end == path.size()) return;
+    begin = end + 1;
+  }
+}
+
+std::optional<EntryType> plain_type(mode_t type) {
+  switch (type) {
+    case AE_IFREG:
+      return EntryType::file;
+    case AE_IFDIR:
+      return EntryType::directory;
+    case AE_IFLNK:
+      return EntryType::symlink;
+    case AE_IFIFO:
+      return EntryType::fifo;
+    default:
+      return std::nullopt;
+  }
+}
+
+void read_attributes(archive_entry* item, ArchiveEntry& entry) {
+  archive_entry_xattr_reset(item);
+  const char* name = nullptr;
+  const void* value = nullptr;
+  size_t size = 0;
+  while (archive_entry_xattr_next(item, &name, &value, &size) == ARCHIVE_OK) {
+    const std::string text(static_cast<const char*>(value), size);
+    if (name == kTypeMark) {
+      if (entry.type != EntryType::file || entry.size != 0) refuse(entry.path, "has a wrong mark");
+      if (text != kSocketMark && text != kWhiteoutMark) refuse(entry.path, "has a wrong mark");
+      entry.type = text == kSocketMark ? EntryType::socket : EntryType::whiteout;
+    } else if (name == kOpaqueMark) {
+      if (entry.type != EntryType::directory) refuse(entry.path, "has a wrong mark");
+      entry.opaque = true;
+    } else if (!entry.attributes.emplace(name, text).second) {
+      refuse(entry.path, "has a duplicate attribute");
+    }
+  }
+}
+
+void read_type(archive_entry* item, ArchiveEntry& entry) {
+  if (const char* link = archive_entry_hardlink(item)) {
+    entry.type = EntryType::hard_link;
+    entry.target = link;
+    check_path(entry.target);
+    return;
+  }
+  const auto type = plain_type(archive_entry_filetype(item));
+  if (!type) refuse(entry.path, "is a device or has an unknown type");
+  entry.type = *type;
+  if (*type == EntryType::file) entry.size = static_cast<uint64_t>(archive_entry_size(item));
+  if (*type == EntryType::symlink) {
+    const char* target = archive_entry_symlink(item);
+    if (!target || !*target) refuse(entry.path, "is a link without a target");
+    entry.target = target;
+  }
+}
+
+uint32_t read_id(la_int64_t id, const std::string& path) {
+  if (id < 0 || id > kMaxId) refuse(path, "has an owner id beyond 65535");
+  return static_cast<uint32_t>(id);
+}
+
+ArchiveEntry translate(archive_entry* item) {
+  ArchiveEntry entry;
+  const char* path = archive_entry_pathname(item);
+  if (!path) refuse("without a path", "cannot be read");
+  entry.path = path;
+  const bool directory = archive_entry_filetype(item) == AE_IFDIR;
+  if (directory && entry.path.ends_with('/')) entry.path.pop_back();
+  check_path(entry.path);
+  if (archive_entry_size(item) < 0) refuse(entry.path, "has a negative size");
+  read_type(item, entry);
+  entry.mode = archive_entry_perm(item) & 07777;
+  entry.uid = read_id(archive_entry_uid(item), entry.path);
+  entry.gid = read_id(archive_entry_gid(item), entry.path);
+  entry.mtime_s = archive_entry_mtime(item);
+  entry.mtime_ns = static_cast<uint32_t>(archive_entry_mtime_nsec(item));
+  if (archive_entry_acl_types(item) != 0) refuse(entry.path, "has an unsupported access list");
+  read_attributes(item, entry);
+  return entry;
+}
+
+}  // namespace
+
+struct ArchiveReader::State {
+  State(ByteSource source, const ReadLimits& read_limits)
+      : limits(read_limits), decompressor(std::move(source)) {}
+
+  // Our position, for messages.
+  std::string place() const {
+    if (in_entry) return "at " + shown(entry.path);
+    return entry.path.empty() ? "at its beginning" : "after " + shown(entry.path);
+  }
+  [[noreturn]] void fail() {
+    if (failure) {
+      try {
+        std::rethrow_exception(std::exchange(failure, nullptr));
+      } catch (const Error& error) {
+        if (error.code() != Code::corrupted) throw;
+        throw Error(Code::corrupted, "the archive is damaged " + place() + ": " + error.message());
+      }
+    }
+    const char* text = archive_error_string(tar.get());
+    throw Error(Code::corrupted, "the archive is damaged " + place() + ": " +
+                                     base::escape_for_message(text ? text : "not a tar file"));
+  }
+  static la_ssize_t give(archive* tar, void* self, const void** bytes) {
+    auto* state = static_cast<State*>(self);
+    try {
+      const std::string_view piece = state->decompressor.next();
+      state->step_bytes += piece.size();
+      state->bytes += piece.size();
+      if (state->step_bytes > state->limits.max_step_bytes ||
+          state->bytes > state->limits.max_bytes) {
+        throw Error(Code::resource_exhausted,
+                    "the archive exceeds its size limit " + state->place());
+      }
+      if (state->limits.look && state->bytes >= state->next_look) {
+        state->limits.look();
+        state->next_look = state->bytes + state->limits.look_bytes;
+      }
+      *bytes = piece.data();
+      return static_cast<la_ssize_t>(piece.size());
+    } catch (...) {  // C code must not see exceptions
+      state->failure = std::current_exception();
+      archive_set_error(tar, EIO, "the source failed");
+      return -1;
+    }
+  }
+
+  const ReadLimits limits;
+  Decompressor decompressor;
+  std::exception_ptr failure;
+  std::unique_ptr<archive, int (*)(archive*)> tar{archive_read_new(), archive_read_free};
+  uint64_t step_bytes = 0;
+  uint64_t bytes = 0;
+  uint64_t next_look = 0;
+  ArchiveEntry entry;
+  bool in_entry = false;
+  EntryDigest digest;
+  base::Sha256 all;
+  std::string digests;  // kDigestBytes each, in order
+  ArchiveFacts facts;
+  bool done = false;
+};
+
+ArchiveReader::ArchiveReader(ByteSource source, const ReadLimits& limits)
+    : state_(std::make_unique<State>(std::move(source), limits)) {
+  archive* tar = state_->tar.get();
+  if (archive_read_support_format_tar(tar) != ARCHIVE_OK ||
+      archive_read_open2(tar, state_.get(), nullptr, State::give, nullptr, nullptr) != ARCHIVE_OK) {
+    state_->fail();
+  }
+}
+
+ArchiveReader::~ArchiveReader() = default;
+
+const ArchiveFacts& ArchiveReader::facts() const { return state_->facts; }
+
+const ArchiveEntry* ArchiveReader::next() {
+  State& state = *state_;
+  if (state.done) return nullptr;
+  finish_entry();
+  state.step_bytes = 0;
+  archive_entry* item = nullptr;
+  const int answer = archive_read_next_header(state.tar.get(), &item);
+  if (answer == ARCHIVE_EOF) {
+    throw Error(Code::corrupted,
+                "the archive is damaged: it ends without its index, " + state.place());
+  }
+  if (answer != ARCHIVE_OK) state.fail();
+  state.entry = translate(item);
+  state.in_entry = true;
+  state.digest.begin(state.entry);
+  if (state.entry.path == kIndexPath) {
+    verify_index();
+    return nullptr;
+  }
+  if (++state.facts.entries > state.limits.max_entries) {
+    throw Error(
+        Code::resource_exhausted,
+        "the archive has more than " + std::to_string(state.limits.max_entries) + " entries");
+  }
+  return &state.entry;
+}
+
+bool ArchiveReader::read(Piece& piece) {
+  State& state = *state_;
+  if (!state.in_entry || state.entry.type != EntryType::file) return false;
+  for (;;) {
+    state.step_bytes = 0;
+    const void* bytes = nullptr;
+    size_t size = 0;
+    la_int64_t offset = 0;
+    const int answer = archive_read_data_block(state.tar.get(), &bytes, &size, &offset);
+    if (answer == ARCHIVE_EOF) return false;
+    if (answer != ARCHIVE_OK) state.fail();
+    if (size == 0) continue;
+    piece = {static_cast<uint64_t>(offset), {static_cast<const char*>(bytes), size}};
+    if (offset < 0 || piece.offset > state.entry.size || size > state.entry.size - piece.offset) {
+      refuse(state.entry.path, "has data beyond its size");
+    }
+    state.digest.add(piece.offset, piece.bytes);
+    return true;
+  }
+}
+
+std::string ArchiveReader::read_all(uint64_t max_bytes) {
+  if (state_->entry.size > max_bytes) {
+    throw Error(Code::resource_exhausted, "entry " + shown(state_->entry.path) +
+                                              " is larger than " + std::to_string(max_bytes) +
+                                              " bytes");
+  }
+  std::string text;
+  for (Piece piece; read(piece);) {
+    if (piece.offset != text.size()) refuse(state_->entry.path, "has a hole");
+    text += piece.bytes;
+  }
+  return text;
+}
+
+void ArchiveReader::finish_entry() {
+  State& state = *state_;
+  if (!state.in_entry) return;
+  for (Piece rest; read(rest);) {
+  }
+  const std::string digest = state.digest.raw();
+  state.digests += digest;
+  state.all.add(digest);
+  state.in_entry = false;
+}
+
+// Compares the entries that we read with the index that the writer made.
+void ArchiveReader::verify_index() {
+  State& state = *state_;
+  uint64_t line_number = 0;
+  const auto check_line = [&](std::string_view line) {
+    std::string path = "line " + std::to_string(line_number + 1) + " of the index";
+    std::string digest;
+    try {
+      const auto object = boost::json::parse({line.data(), line.size()}).as_object();
+      path = object.at("path").as_string().c_str();
+      digest = object.at("sha256").as_string().c_str();
+    } catch (const std::exception&) {
+      throw Error(Code::corrupted, "the archive is damaged: " + path + " cannot be read");
+    }
+    const bool known = line_number < state.facts.entries;
+    const auto at = static_cast<size_t>(line_number++) * kDigestBytes;
+    if (known && digest == base::to_hex(std::string_view(state.digests).substr(at, kDigestBytes))) {
+      return;
+    }
+    throw Error(Code::corrupted, "the archive is damaged: " + base::escape_for_message(path) +
+                                     " differs from what was written");
+  };
+  std::string rest;
+  uint64_t expected = 0;
+  for (Piece piece; read(piece);) {
+    if (piece.offset != expected) refuse(std::string(kIndexPath), "has a hole");
+    expected += piece.bytes.size();
+    rest += piece.bytes;
+    size_t begin = 0;
+    for (size_t end = 0; (end = rest.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      check_line(std::string_view(rest).substr(begin, end - begin));
+    }
+    rest.erase(0, begin);
+    if (rest.size() > kMaxLineBytes) refuse(std::string(kIndexPath), "has an overlong line");
+  }
+  if (!rest.empty() || line_number != state.facts.entries) {
+    throw Error(Code::corrupted, "the archive is damaged: its index lists " +
+                                     std::to_string(line_number) + " entries, found " +
+                                     std::to_string(state.facts.entries));
+  }
+  state.in_entry = false;
+  state.step_bytes = 0;
+  archive_entry* item = nullptr;
+  const int answer = archive_read_next_header(state.tar.get(), &item);
+  if (answer == ARCHIVE_OK) refuse(std::string(kIndexPath), "is not the last entry");
+  if (answer != ARCHIVE_EOF) state.fail();
+  try {
+    uint64_t padding = 0;
+    for (std::string_view left; !(left = state.decompressor.next()).empty();) {
+      padding += left.size();
+      if (padding > kMaxPaddingBytes || left.find_first_not_of('\0') != std::string_view::npos) {
+        throw Error(Code::corrupted, "there is data after its end");
+      }
+    }
+  } catch (Error& error) {
+    throw error.add_context("the archive is damaged after its index");
+  }
+  state.facts.stream = state.decompressor.facts();
+  state.facts.digest = base::to_hex(state.all.raw());
+  state.done = true;
+}
+
+}  // namespace moorage::packs

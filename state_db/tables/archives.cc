@@ -1,0 +1,141 @@
+#include "state_db/tables/archives.h"
+
+#include <charconv>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+#include "state_db/tables/id_list.h"
+#include "state_db/tables/idempotency.h"
+
+namespace moorage::state_db {
+namespace {
+
+constexpr std::string_view kSelect =
+    "SELECT id, workspace, whole, bytes, sha256, wall_ms, seal FROM archives ";
+
+std::vector<ArchiveRow> read_all(Statement& query) {
+  std::vector<ArchiveRow> rows;
+  while (query.step()) {
+    ArchiveRow& row = rows.emplace_back();
+    query.read(row.number, row.workspace, row.whole, row.bytes, row.sha256, row.wall_ms, row.seal);
+  }
+  return rows;
+}
+
+std::string prefix_of(const std::string& store_id) { return "moorage-" + store_id + "-"; }
+
+}  // namespace
+
+std::string archive_file_name(const std::string& store_id, base::WorkspaceId workspace,
+                              int64_t number) {
+  return prefix_of(store_id) + workspace.str() + "." + std::to_string(number) + ".tar.zst";
+}
+
+std::string move_under_way(base::WorkspaceId workspace) { return workspace.str() + " moves"; }
+
+std::optional<int64_t> archive_number(const std::string& file_name, const std::string& store_id,
+                                      base::WorkspaceId workspace) {
+  const std::string prefix = prefix_of(store_id) + workspace.str() + ".";
+  if (!file_name.starts_with(prefix)) return std::nullopt;
+  int64_t number = 0;
+  std::from_chars(file_name.data() + prefix.size(), file_name.data() + file_name.size(), number);
+  if (file_name != archive_file_name(store_id, workspace, number)) return std::nullopt;
+  return number;
+}
+
+ArchiveRow Archives::begin(base::WorkspaceId id) {
+  return store_.transaction([&] {
+    store_.move(id, WorkspaceState::ready, WorkspaceState::archiving);
+    store_.prepare("INSERT INTO archives (workspace) VALUES (?)").run(id);
+    return find(id).value();
+  });
+}
+
+void Archives::finish(base::WorkspaceId id, const ArchiveFile& file,
+                      const std::vector<base::LayerId>& layers) {
+  store_.transaction([&] {
+    store_
+        .prepare(
+            "UPDATE archives SET whole = 1, bytes = ?, sha256 = ?, wall_ms = ?, seal = ? WHERE "
+            "workspace = ?")
+        .run(file.bytes, file.sha256, store_.clock().wall_ms(), file.seal, id);
+    store_
+        .prepare(
+            "INSERT INTO archive_layers (archive, layer) SELECT archives.id, value FROM archives, "
+            "json_each(?) WHERE workspace = ?")
+        .run(id_list(layers), id);
+    store_.move(id, WorkspaceState::archiving, WorkspaceState::archived);
+  });
+}
+
+void Archives::undo(base::WorkspaceId id, const std::string& reason) {
+  store_.transaction([&] {
+    forget(id);
+    store_.move(id, WorkspaceState::archiving, WorkspaceState::ready, reason);
+    IdempotencyKeys(store_).forget_begun(move_under_way(id));
+  });
+}
+
+void Archives::begin_restore(base::WorkspaceId id) {
+  store_.move(id, WorkspaceState::archived, WorkspaceState::unarchiving);
+}
+
+void Archives::finish_restore(base::WorkspaceId id) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE archives SET whole = 0 WHERE workspace = ?").run(id);
+    store_.move(id, WorkspaceState::unarchiving, WorkspaceState::ready);
+  });
+}
+
+void Archives::undo_restore(base::WorkspaceId id, const std::string& reason) {
+  store_.transaction([&] {
+    store_.move(id, WorkspaceState::unarchiving, WorkspaceState::archived, reason);
+    IdempotencyKeys(store_).forget_begun(move_under_way(id));
+  });
+}
+
+void Archives::forget(base::WorkspaceId id) {
+  store_.transaction([&] {
+    store_
+        .prepare(
+            "DELETE FROM archive_layers WHERE archive IN (SELECT id FROM archives WHERE workspace "
+            "= ?)")
+        .run(id);
+    store_.prepare("DELETE FROM archives WHERE workspace = ?").run(id);
+  });
+}
+
+std::optional<ArchiveRow> Archives::find(base::WorkspaceId id) {
+  Statement query = store_.prepare(std::string(kSelect) + "WHERE workspace = ?");
+  query.bind(id);
+  auto rows = read_all(query);
+  if (rows.empty()) return std::nullopt;
+  return rows.front();
+}
+
+std::vector<ArchiveRow> Archives::list() {
+  Statement query = store_.prepare(std::string(kSelect) + "ORDER BY id");
+  return read_all(query);
+}
+
+std::vector<Archives::Place> Archives::places() {
+  Statement query = store_.prepare(
+      "SELECT a.workspace, a.whole, w.state, w.layer FROM archives a JOIN workspaces w ON w.id = "
+      "a.workspace ORDER BY a.id");
+  std::vector<Place> places;
+  while (query.step()) {
+    Place& place = places.emplace_back();
+    query.read(place.workspace, place.whole, place.state, place.layer);
+  }
+  return places;
+}
+
+std::string Archives::name_prefix() const { return prefix_of(store_.store_id()); }
+
+std::string Archives::file_name(const ArchiveRow& row) const {
+  return archive_file_name(store_.store_id(), row.workspace, row.number);
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,23 @@
+#include "state_db/tables/facts.h"
+
+#include "state_db/statement.h"
+#include "state_db/store.h"
+
+namespace moorage::state_db {
+
+std::optional<std::string> find_fact(Store& store, const std::string& name) {
+  Statement query = store.prepare("SELECT value FROM meta WHERE name = ?");
+  query.bind(name);
+  if (!query.step()) return std::nullopt;
+  std::string value;
+  query.read(value);
+  return value;
+}
+
+void set_fact(Store& store, const std::string& name, const std::string& value) {
+  store.transaction([&] {
+    store.prepare("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)").run(name, value);
+  });
+}
+
+}  // namespace moorage::state_db

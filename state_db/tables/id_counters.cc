@@ -1,0 +1,50 @@
+#include "state_db/tables/id_counters.h"
+
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+
+namespace moorage::state_db {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kTables{{
+    {base::RepoTag::kPrefix, "repositories"},
+    {base::LayerTag::kPrefix, "layers"},
+    {base::WorkspaceTag::kPrefix, "workspaces"},
+    {base::SandboxTag::kPrefix, "sandboxes"},
+    {base::ExecTag::kPrefix, "execs"},
+    {base::SnapshotTag::kPrefix, "snapshots"},
+}};
+
+std::string_view table_of(std::string_view prefix) {
+  for (const auto& [known, table] : kTables) {
+    if (known == prefix) return table;
+  }
+  throw base::Error(base::Code::internal, "unknown id prefix " + std::string(prefix));
+}
+
+}  // namespace
+
+// sqlite_sequence has a row for each AUTOINCREMENT table that ever had rows, and may be written
+// (sqlite.org/autoinc.html).
+bool IdCounters::raise(std::string_view prefix, int64_t used) {
+  const std::string_view table = table_of(prefix);
+  return store_.transaction([&] {
+    Statement query = store_.prepare("SELECT seq FROM sqlite_sequence WHERE name = ?");
+    query.bind(table);
+    const bool counted = query.step();
+    int64_t last = 0;
+    if (counted) query.read(last);
+    if (last >= used) return false;
+    store_
+        .prepare(counted ? "UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1"
+                         : "INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)")
+        .run(table, used);
+    return true;
+  });
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,108 @@
+#include "state_db/tables/integrity.h"
+
+#include <array>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+
+namespace moorage::state_db {
+namespace {
+
+constexpr std::array<std::string_view, 5> kNames{"", "intact", "changed-outside", "lost",
+                                                 "needs-repair"};
+
+IntegrityState state_of(std::string_view name) {
+  for (size_t i = 1; i < kNames.size(); ++i) {
+    if (kNames.at(i) == name) return static_cast<IntegrityState>(i);
+  }
+  throw base::Error(base::Code::corrupted, "state.db: unknown integrity " + std::string(name));
+}
+
+}  // namespace
+
+std::string_view integrity_name(IntegrityState state) {
+  return kNames.at(static_cast<size_t>(state));
+}
+
+IntegrityRow Integrity::get(base::WorkspaceId id) {
+  Statement query = store_.prepare(
+      "SELECT state, reason, wall_ms, seal, sealed_wall_ms FROM workspace_integrity "
+      "WHERE workspace = ?");
+  query.bind(id);
+  IntegrityRow row;
+  if (!query.step()) return row;
+  std::string state;
+  query.read(state, row.reason, row.wall_ms, row.seal, row.sealed_wall_ms);
+  row.state = state_of(state);
+  return row;
+}
+
+std::map<base::WorkspaceId, IntegrityRow> Integrity::all() {
+  Statement query = store_.prepare(
+      "SELECT workspace, state, reason, wall_ms, seal, sealed_wall_ms FROM workspace_integrity");
+  std::map<base::WorkspaceId, IntegrityRow> rows;
+  while (query.step()) {
+    base::WorkspaceId id;
+    std::string state;
+    IntegrityRow row;
+    query.read(id, state, row.reason, row.wall_ms, row.seal, row.sealed_wall_ms);
+    row.state = state_of(state);
+    rows.emplace(id, std::move(row));
+  }
+  return rows;
+}
+
+void Integrity::set(base::WorkspaceId id, IntegrityState state, const std::string& reason) {
+  store_.transaction([&] {
+    const IntegrityRow before = get(id);
+    store_
+        .prepare(
+            "INSERT INTO workspace_integrity (workspace, state, reason, wall_ms) "
+            "VALUES (?1, ?2, ?3, ?4) ON CONFLICT (workspace) DO UPDATE SET state = ?2, "
+            "reason = ?3, wall_ms = ?4")
+        .run(id, std::string(integrity_name(state)), reason, store_.clock().wall_ms());
+    if (before.state == state && before.reason == reason) return;
+    if (before.state == IntegrityState::unknown && reason.empty()) return;  // nothing to report
+    Subject subject;
+    subject.workspace = id;
+    const std::string name(integrity_name(state));
+    store_.add_event("workspace.integrity", subject, reason.empty() ? name : name + ": " + reason);
+  });
+}
+
+void Integrity::set_seal(base::WorkspaceId id, const std::string& seal) {
+  store_.transaction([&] {
+    store_
+        .prepare(
+            "UPDATE workspace_integrity SET seal = ?2, "
+            "sealed_wall_ms = CASE ?2 WHEN '' THEN sealed_wall_ms ELSE ?3 END WHERE workspace = ?1")
+        .run(id, seal, store_.clock().wall_ms());
+  });
+}
+
+void Integrity::clear_seal(base::WorkspaceId id) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE workspace_integrity SET seal = '' WHERE workspace = ? AND seal <> ''")
+        .run(id);
+  });
+}
+
+void Integrity::remove(base::WorkspaceId id) {
+  store_.transaction(
+      [&] { store_.prepare("DELETE FROM workspace_integrity WHERE workspace = ?").run(id); });
+}
+
+std::vector<base::WorkspaceId> Integrity::unsealed_at_rest() {
+  Statement query = store_.prepare(
+      "SELECT i.workspace FROM workspace_integrity i JOIN workspaces w ON w.id = i.workspace "
+      "WHERE i.seal = '' AND i.sealed_wall_ms > 0 AND i.state = 'intact' AND w.state = 'ready' "
+      "AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.workspace = w.id AND "
+      "s.state NOT IN ('stopped','destroyed'))");
+  std::vector<base::WorkspaceId> ids;
+  while (query.step()) query.read(ids.emplace_back());
+  return ids;
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,96 @@
+#include "state_db/tables/leases.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+
+namespace moorage::state_db {
+namespace {
+
+constexpr std::string_view kSelect =
+    "SELECT workspace, generation, holder, holder_uid, ttl_ms, acquired_wall_ms, ended, clearing, "
+    "secret_hash, request_key FROM leases WHERE ";
+
+LeaseRow read_row(Statement& query) {
+  LeaseRow row;
+  query.read(row.workspace, row.generation, row.holder, row.holder_uid, row.ttl_ms,
+             row.acquired_wall_ms, row.ended, row.clearing, row.secret_hash, row.request_key);
+  return row;
+}
+
+std::string told(const std::string& holder, uint32_t uid, int64_t generation) {
+  return holder + " (uid " + std::to_string(uid) + ", lease " + std::to_string(generation) + ")";
+}
+
+}  // namespace
+
+LeaseRow Leases::grant(const NewLease& lease) {
+  return store_.transaction([&] {
+    const auto before = find(lease.workspace);
+    const int64_t generation = before ? before->generation + 1 : 1;
+    const bool clearing = lease.end_execs || (before && before->clearing);
+    store_
+        .prepare(
+            "INSERT OR REPLACE INTO leases (workspace, generation, holder, holder_uid, ttl_ms, "
+            "acquired_wall_ms, ended, clearing, secret_hash, request_key) VALUES (?, ?, ?, ?, ?, "
+            "?, "
+            "'', ?, ?, ?)")
+        .run(lease.workspace, generation, lease.holder, lease.holder_uid, lease.ttl_ms,
+             store_.clock().wall_ms(), clearing, lease.secret_hash, lease.request_key);
+    if (lease.end_execs) {
+      store_
+          .prepare(
+              "UPDATE execs SET cancel_requested = 1, reason = ? WHERE state = 'running' AND "
+              "workspace = ? AND cancel_requested = 0")
+          .run("the lease was taken over by " + lease.holder, lease.workspace);
+    }
+    const bool over = before && before->held();
+    std::string text = told(lease.holder, lease.holder_uid, generation);
+    if (over) text += " from " + told(before->holder, before->holder_uid, before->generation);
+    store_.add_event(over ? "lease.taken_over" : "lease.acquired", {.workspace = lease.workspace},
+                     text);
+    return *find(lease.workspace);
+  });
+}
+
+void Leases::end(base::WorkspaceId workspace, const std::string& how) {
+  store_.transaction([&] {
+    const auto row = find(workspace);
+    if (!row || !row->held()) return;
+    store_.prepare("UPDATE leases SET ended = ? WHERE workspace = ?").run(how, workspace);
+    store_.add_event("lease." + how, {.workspace = workspace},
+                     told(row->holder, row->holder_uid, row->generation));
+  });
+}
+
+void Leases::renew_secret(base::WorkspaceId workspace, const std::string& secret_hash) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE leases SET secret_hash = ? WHERE workspace = ?")
+        .run(secret_hash, workspace);
+  });
+}
+
+void Leases::set_cleared(base::WorkspaceId workspace) {
+  store_.transaction(
+      [&] { store_.prepare("UPDATE leases SET clearing = 0 WHERE workspace = ?").run(workspace); });
+}
+
+std::optional<LeaseRow> Leases::find(base::WorkspaceId workspace) {
+  Statement query = store_.prepare(std::string(kSelect) + "workspace = ?");
+  query.bind(workspace);
+  if (!query.step()) return std::nullopt;
+  return read_row(query);
+}
+
+std::vector<LeaseRow> Leases::list() {
+  Statement query = store_.prepare(
+      std::string(kSelect) +
+      "workspace NOT IN (SELECT id FROM workspaces WHERE purged_wall_ms IS NOT NULL) ORDER BY "
+      "workspace");
+  std::vector<LeaseRow> rows;
+  while (query.step()) rows.push_back(read_row(query));
+  return rows;
+}
+
+}  // namespace moorage::state_db

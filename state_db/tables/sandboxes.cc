@@ -1,0 +1,224 @@
+#include "state_db/tables/sandboxes.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+constexpr std::string_view kSelect =
+    "SELECT sandboxes.id, workspace, backend, image, slot, state, reason, init_pid, "
+    "init_start_ticks, "
+    "boot_id, tree_device, home_device, created_wall_ms, started_wall_ms, ended_wall_ms, runtime, "
+    "isolation, first_host_id, standby "
+    "FROM sandboxes LEFT JOIN id_ranges ON id_ranges.sandbox = sandboxes.id WHERE ";
+
+template <typename... Values>
+std::vector<SandboxRow> select(Store& store, const Sandboxes& sandboxes, std::string_view where,
+                               const Values&... values) {
+  Statement query = store.prepare(std::string(kSelect) + std::string(where));
+  query.bind(values...);
+  std::vector<SandboxRow> rows;
+  while (query.step()) {
+    SandboxRow& row = rows.emplace_back();
+    query.read(row.id, row.workspace, row.backend, row.image, row.slot, row.state, row.reason,
+               row.init.pid, row.init.start_ticks, row.boot_id, row.tree_device, row.home_device,
+               row.created_wall_ms, row.started_wall_ms, row.ended_wall_ms, row.runtime,
+               row.isolation, row.first_host_id, row.standby);
+    row.name = sandboxes.derived_name(row.id);
+  }
+  return rows;
+}
+
+std::optional<SandboxRow> only(std::vector<SandboxRow> rows) {
+  if (rows.empty()) return std::nullopt;
+  return std::move(rows.front());
+}
+
+// The lowest slot of this pool whose ids are free. Older sandboxes may come from a pool at another
+// place.
+uint32_t lowest_free_slot(Store& store, const NewSandbox& wanted) {
+  Statement query = store.prepare(
+      "SELECT slot, first_host_id FROM id_ranges JOIN sandboxes ON sandboxes.id = sandbox");
+  std::set<uint64_t> taken;
+  const uint64_t pool = wanted.pool_first_id;
+  while (query.step()) {
+    uint64_t slot = 0;
+    uint64_t first = 0;
+    query.read(slot, first);
+    taken.insert(slot);
+    const uint64_t last = first + kIdsOfSandbox - 1;
+    if (last < pool) continue;
+    taken.insert((std::max(first, pool) - pool) / kIdsOfSandbox);
+    taken.insert((last - pool) / kIdsOfSandbox);
+  }
+  uint32_t slot = 0;
+  while (taken.contains(slot)) ++slot;
+  if (slot < wanted.slots) return slot;
+  throw Error(Code::resource_exhausted,
+              "all " + std::to_string(wanted.slots) + " id ranges are in use by sandboxes",
+              "Stop workspaces that you do not need, or raise ids.sandbox_slots.");
+}
+
+void set_ended(Store& store, base::SandboxId id) {
+  store.prepare("UPDATE sandboxes SET ended_wall_ms = ? WHERE id = ? AND ended_wall_ms = 0")
+      .run(store.clock().wall_ms(), id);
+}
+
+}  // namespace
+
+std::string Sandboxes::derived_name(base::SandboxId id) const {
+  return "moorage-" + store_.store_id() + "-" + id.str();
+}
+
+SandboxRow Sandboxes::create(const NewSandbox& wanted) {
+  return store_.transaction([&] {
+    const auto present = live(wanted.workspace);
+    if (present && !wanted.standby) {
+      throw Error(Code::conflict, wanted.workspace.str() + " already has " + present->id.str() +
+                                      ", which is " + std::string(state_name(present->state)));
+    }
+    const uint32_t slot = lowest_free_slot(store_, wanted);
+    const uint32_t first_host_id = wanted.first_host_id != 0
+                                       ? wanted.first_host_id
+                                       : wanted.pool_first_id + slot * kIdsOfSandbox;
+    store_
+        .prepare(
+            "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms, "
+            "runtime, isolation, first_host_id, standby) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+        .run(wanted.workspace, wanted.backend, wanted.image, LifeCycle<SandboxState>::kFirst,
+             base::boot_id(), store_.clock().wall_ms(), wanted.runtime, wanted.isolation,
+             first_host_id, wanted.standby);
+    const base::SandboxId id{store_.last_insert_id()};
+    store_.prepare("INSERT INTO id_ranges (slot, sandbox) VALUES (?, ?)").run(slot, id);
+    store_.record_new<SandboxState>(id);
+    return get(id);
+  });
+}
+
+base::SandboxId Sandboxes::add_past(const NewSandbox& past, std::string_view reason) {
+  return store_.transaction([&] {
+    store_
+        .prepare(
+            "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms) "
+            "VALUES (?, ?, ?, ?, ?, ?)")
+        .run(past.workspace, past.backend, past.image, LifeCycle<SandboxState>::kFirst,
+             base::boot_id(), store_.clock().wall_ms());
+    const base::SandboxId id{store_.last_insert_id()};
+    store_.record_new<SandboxState>(id);
+    set_lost(id, SandboxState::starting, reason);
+    set_destroyed(id, SandboxState::lost, reason);
+    return id;
+  });
+}
+
+void Sandboxes::set_running(base::SandboxId id, const SandboxStart& start) {
+  store_.transaction([&] {
+    store_.move(id, SandboxState::starting, SandboxState::running);
+    store_
+        .prepare(
+            "UPDATE sandboxes SET init_pid = ?, init_start_ticks = ?, tree_device = ?, "
+            "home_device = ?, started_wall_ms = ?, standby = 0 WHERE id = ?")
+        .run(start.init.pid, start.init.start_ticks, start.tree_device, start.home_device,
+             store_.clock().wall_ms(), id);
+  });
+}
+
+void Sandboxes::set_first_host_id(base::SandboxId id, uint32_t first_host_id) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE sandboxes SET first_host_id = ? WHERE id = ?").run(first_host_id, id);
+  });
+}
+
+void Sandboxes::set_devices(base::SandboxId id, uint64_t tree, uint64_t home) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE sandboxes SET tree_device = ?, home_device = ? WHERE id = ?")
+        .run(tree, home, id);
+  });
+}
+
+void Sandboxes::set_stopped(base::SandboxId id, std::string_view reason) {
+  store_.transaction([&] {
+    store_.move(id, SandboxState::stopping, SandboxState::stopped, reason);
+    set_ended(store_, id);
+  });
+}
+
+void Sandboxes::set_lost(base::SandboxId id, SandboxState from, std::string_view reason) {
+  store_.transaction([&] {
+    store_.move(id, from, SandboxState::lost, reason);
+    set_ended(store_, id);
+  });
+}
+
+void Sandboxes::set_destroyed(base::SandboxId id, SandboxState from, std::string_view reason) {
+  store_.transaction([&] {
+    store_.move(id, from, SandboxState::destroyed, reason);
+    store_.prepare("DELETE FROM id_ranges WHERE sandbox = ?").run(id);
+    set_ended(store_, id);
+  });
+}
+
+SandboxRow Sandboxes::get(base::SandboxId id) {
+  if (auto row = find(id)) return *std::move(row);
+  throw Error(Code::not_found, "there is no " + id.str());
+}
+
+std::optional<SandboxRow> Sandboxes::find(base::SandboxId id) {
+  return only(select(store_, *this, "sandboxes.id = ?", id));
+}
+
+std::optional<SandboxRow> Sandboxes::live(base::WorkspaceId workspace) {
+  return only(select(store_, *this,
+                     "workspace = ? AND state NOT IN ('stopped','destroyed') AND standby = 0",
+                     workspace));
+}
+
+std::optional<SandboxRow> Sandboxes::last(base::WorkspaceId workspace) {
+  return only(select(store_, *this, "workspace = ? ORDER BY sandboxes.id DESC LIMIT 1", workspace));
+}
+
+std::vector<SandboxRow> Sandboxes::of_workspace(base::WorkspaceId workspace) {
+  return select(store_, *this, "workspace = ? ORDER BY sandboxes.id", workspace);
+}
+
+std::vector<SandboxRow> Sandboxes::in_state(SandboxState state) {
+  return select(store_, *this, "state = ? ORDER BY sandboxes.id", state);
+}
+
+Sandboxes::Counts Sandboxes::count_by_state() {
+  Statement query = store_.prepare(
+      "SELECT state, count(*) FROM sandboxes WHERE state <> 'destroyed' GROUP BY state");
+  Counts counts{};
+  while (query.step()) {
+    SandboxState state{};
+    uint64_t count = 0;
+    query.read(state, count);
+    counts.at(static_cast<size_t>(state)) = count;
+  }
+  return counts;
+}
+
+std::map<base::WorkspaceId, SandboxRow> Sandboxes::all_live() {
+  std::map<base::WorkspaceId, SandboxRow> live;
+  for (SandboxRow& row : not_destroyed()) {
+    if (row.state != SandboxState::stopped && !row.standby) live[row.workspace] = std::move(row);
+  }
+  return live;
+}
+
+std::vector<SandboxRow> Sandboxes::not_destroyed() {
+  // The plus makes SQLite use the short index instead of walking all rows in id order.
+  return select(store_, *this, "state <> 'destroyed' ORDER BY +sandboxes.id");
+}
+
+}  // namespace moorage::state_db

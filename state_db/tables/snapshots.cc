@@ -1,0 +1,306 @@
+#include "state_db/tables/snapshots.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+#include "state_db/store_age.h"
+#include "state_db/tables/layers.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+constexpr std::array<std::string_view, 8> kCauses{
+    "manual", "before-exec", "on-stop", "interval", "before-restore", "fork", "promote", "export"};
+constexpr std::array<std::string_view, 4> kWays{"at-rest", "restack", "copy", "subvolume"};
+
+constexpr std::string_view kSelect =
+    "SELECT id, workspace, parent, layer, next_layer, next_on, name, external_id, cause, exec, "
+    "way, "
+    "pause_us, durable, state, reason, created_wall_ms, created_age_ms, (SELECT disk_bytes FROM "
+    "layers WHERE layers.id = snapshots.layer) FROM snapshots ";
+
+template <typename Value, size_t kCount>
+Value value_of(const std::array<std::string_view, kCount>& names, const std::string& name) {
+  for (size_t i = 0; i < kCount; ++i) {
+    if (names[i] == name) return static_cast<Value>(i);
+  }
+  throw Error(Code::corrupted, "a snapshot has " + name + ", which this version does not know");
+}
+
+std::vector<SnapshotRow> read_all(Statement& query) {
+  std::vector<SnapshotRow> rows;
+  while (query.step()) {
+    SnapshotRow& row = rows.emplace_back();
+    std::string cause;
+    std::string way;
+    query.read(row.id, row.workspace, row.parent, row.layer, row.next_layer, row.next_on, row.name,
+               row.external_id, cause, row.exec, way, row.pause_us, row.durable, row.state,
+               row.reason, row.created_wall_ms, row.created_age_ms, row.disk_bytes);
+    row.cause = value_of<SnapshotCause>(kCauses, cause);
+    row.way = value_of<SnapshotWay>(kWays, way);
+  }
+  return rows;
+}
+
+template <typename... Values>
+std::vector<SnapshotRow> select(Store& store, std::string_view where, const Values&... values) {
+  Statement query = store.prepare(std::string(kSelect) + std::string(where));
+  query.bind(values...);
+  return read_all(query);
+}
+
+std::optional<SnapshotRow> only(std::vector<SnapshotRow> rows) {
+  if (rows.empty()) return std::nullopt;
+  return std::move(rows.front());
+}
+
+// The layer of a snapshot that a workspace may continue from.
+base::LayerId kept_layer(Store& store, base::SnapshotId id, const LayerRow& present) {
+  const SnapshotRow row = Snapshots(store).get(id);
+  if (row.state != SnapshotState::kept) {
+    throw Error(Code::conflict, id.str() + " is " + std::string(state_name(row.state)));
+  }
+  const LayerRow frozen = Layers(store).get(row.layer);
+  if (frozen.repository != present.repository || frozen.base_commit != present.base_commit) {
+    throw Error(Code::conflict, id.str() + " has another base commit");
+  }
+  return frozen.id;
+}
+
+}  // namespace
+
+std::string_view cause_name(SnapshotCause cause) { return kCauses.at(static_cast<size_t>(cause)); }
+std::optional<SnapshotCause> cause_from_name(std::string_view name) {
+  const auto found = std::find(kCauses.begin(), kCauses.end(), name);
+  if (found == kCauses.end()) return std::nullopt;
+  return static_cast<SnapshotCause>(found - kCauses.begin());
+}
+std::string_view way_name(SnapshotWay way) { return kWays.at(static_cast<size_t>(way)); }
+
+SnapshotRow Snapshots::begin(const NewSnapshot& wanted) {
+  return store_.transaction([&] {
+    if (!wanted.name.empty() && find_by_name(wanted.workspace, wanted.name)) {
+      throw Error(Code::already_exists, "it already has a snapshot " + wanted.name,
+                  "Choose another name, or drop that one first.");
+    }
+    if (!select(store_, "WHERE workspace = ? AND state = 'taking'", wanted.workspace).empty()) {
+      throw Error(Code::conflict, "another snapshot of it is in progress", "Try again.");
+    }
+    Statement query = store_.prepare("SELECT layer, stands_on FROM workspaces WHERE id = ?");
+    query.bind(wanted.workspace);
+    if (!query.step()) throw Error(Code::not_found, "there is no " + wanted.workspace.str());
+    base::LayerId writable;
+    base::SnapshotId parent;
+    query.read(writable, parent);
+    const LayerRow row = Layers(store_).get(writable);
+    const bool here = in_place(wanted.way);
+    base::LayerId below = here ? writable : row.parent;
+    if (wanted.next_on) below = kept_layer(store_, wanted.next_on, row);
+    const base::LayerId made = Layers(store_).create(
+        {.parent = below, .repository = row.repository, .base_commit = row.base_commit});
+    store_
+        .prepare(
+            "INSERT INTO snapshots (workspace, parent, layer, next_layer, next_on, name, "
+            "external_id, cause, exec, way, state, created_wall_ms, created_age_ms, "
+            "idempotency_key, request_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+        .run(wanted.workspace, parent, here ? writable : made, here ? made : base::LayerId{},
+             wanted.next_on, wanted.name, wanted.external_id, cause_name(wanted.cause), wanted.exec,
+             way_name(wanted.way), LifeCycle<SnapshotState>::kFirst, store_.clock().wall_ms(),
+             StoreAge(store_).now_ms(), wanted.idempotency_key, wanted.request_hash);
+    const base::SnapshotId id{store_.last_insert_id()};
+    store_.record_new<SnapshotState>(id, wanted.name);
+    return get(id);
+  });
+}
+
+base::SnapshotId Snapshots::add_past(const SnapshotRow& past) {
+  return store_.transaction([&] {
+    store_
+        .prepare(
+            "INSERT INTO snapshots (workspace, parent, layer, name, external_id, cause, exec, way, "
+            "durable, state, created_wall_ms, created_age_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, "
+            "?, ?, ?)")
+        .run(past.workspace, past.parent, past.layer, past.name, past.external_id,
+             cause_name(past.cause), past.exec, way_name(SnapshotWay::at_rest),
+             LifeCycle<SnapshotState>::kFirst, past.created_wall_ms, StoreAge(store_).now_ms());
+    const base::SnapshotId id{store_.last_insert_id()};
+    store_.record_new<SnapshotState>(id, past.name);
+    store_.move(id, SnapshotState::taking, SnapshotState::kept, "imported with an archive");
+    return id;
+  });
+}
+
+void Snapshots::set_stands_on(base::WorkspaceId workspace, base::SnapshotId snapshot) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE workspaces SET stands_on = ? WHERE id = ?").run(snapshot, workspace);
+  });
+}
+
+std::optional<SnapshotRow> Snapshots::find_made(const NewSnapshot& wanted) {
+  if (!wanted.idempotency_key) return std::nullopt;
+  auto made = only(select(store_, "WHERE workspace = ? AND idempotency_key = ?", wanted.workspace,
+                          wanted.idempotency_key));
+  if (!made) return std::nullopt;
+  Statement query = store_.prepare("SELECT request_hash FROM snapshots WHERE id = ?");
+  query.bind(made->id);
+  std::string hash;
+  if (query.step()) query.read(hash);
+  if (hash != wanted.request_hash) {
+    throw Error(Code::already_exists,
+                "the idempotency key " + *wanted.idempotency_key + " was used for another request",
+                "Use a new key for a new request.");
+  }
+  return made;
+}
+
+SnapshotRow Snapshots::become_copy(base::SnapshotId id, SnapshotWay way) {
+  return store_.transaction([&] {
+    const SnapshotRow row = get(id);
+    store_.prepare("UPDATE layers SET parent = ? WHERE id = ?")
+        .run(Layers(store_).get(row.layer).parent, row.next_layer);
+    // Forks made with it continue from the snapshot's layer.
+    store_.prepare("UPDATE layers SET parent = ? WHERE parent = ?").run(row.next_layer, row.layer);
+    store_
+        .prepare("UPDATE snapshots SET layer = next_layer, next_layer = NULL, way = ? WHERE id = ?")
+        .run(way_name(way), id);
+    return get(id);
+  });
+}
+
+void Snapshots::finish(base::SnapshotId id, uint64_t pause_us) {
+  store_.transaction([&] {
+    const SnapshotRow row = get(id);
+    store_.move(id, SnapshotState::taking, SnapshotState::kept);
+    Layers(store_).freeze(row.layer);
+    // In place, this is the size measured for the writable layer; a copy has about the same.
+    store_
+        .prepare(
+            "UPDATE layers SET disk_bytes = coalesce(disk_bytes, (SELECT writable.disk_bytes FROM "
+            "layers writable JOIN workspaces ON workspaces.layer = writable.id WHERE workspaces.id "
+            "= ?)) WHERE id = ?")
+        .run(row.workspace, row.layer);
+    store_.prepare("UPDATE workspaces SET stands_on = ?, layer = ifnull(?, layer) WHERE id = ?")
+        .run(row.next_on ? row.next_on : id, row.next_layer, row.workspace);
+    store_
+        .prepare(
+            "UPDATE snapshots SET next_layer = NULL, next_on = NULL, pause_us = ? "
+            "WHERE id = ?")
+        .run(pause_us, id);
+  });
+}
+
+void Snapshots::undo(base::SnapshotId id, const std::string& reason) {
+  store_.transaction([&] {
+    store_.move(id, SnapshotState::taking, SnapshotState::dropped, reason);
+    store_
+        .prepare(
+            "UPDATE snapshots SET layer = NULL, next_layer = NULL, next_on = NULL, "
+            "idempotency_key = NULL WHERE id = ?")
+        .run(id);
+  });
+}
+
+void Snapshots::drop(base::SnapshotId id, const std::string& reason) {
+  store_.transaction([&] {
+    const SnapshotRow row = get(id);
+    store_.move(id, SnapshotState::kept, SnapshotState::dropped, reason);
+    store_.prepare("UPDATE snapshots SET layer = NULL WHERE id = ?").run(id);
+    store_.prepare("UPDATE snapshots SET parent = ? WHERE parent = ?").run(row.parent, id);
+    store_.prepare("UPDATE workspaces SET stands_on = ? WHERE stands_on = ?").run(row.parent, id);
+  });
+}
+
+void Snapshots::set_exec(base::SnapshotId id, base::ExecId exec) {
+  store_.transaction(
+      [&] { store_.prepare("UPDATE snapshots SET exec = ? WHERE id = ?").run(exec, id); });
+}
+
+void Snapshots::drop_all(base::WorkspaceId workspace, const std::string& reason) {
+  store_.transaction([&] {
+    for (const auto& row : kept(workspace)) drop(row.id, reason);
+  });
+}
+
+void Snapshots::set_durable(base::SnapshotId id) {
+  store_.transaction(
+      [&] { store_.prepare("UPDATE snapshots SET durable = 1 WHERE id = ?").run(id); });
+}
+
+void Snapshots::set_durable(base::WorkspaceId workspace) {
+  store_.transaction([&] {
+    store_
+        .prepare(
+            "UPDATE snapshots SET durable = 1 WHERE workspace = ? AND state = 'kept' AND NOT "
+            "durable")
+        .run(workspace);
+  });
+}
+
+SnapshotRow Snapshots::get(base::SnapshotId id) {
+  if (auto row = find(id)) return *std::move(row);
+  throw Error(Code::not_found, "there is no " + id.str());
+}
+
+std::optional<SnapshotRow> Snapshots::find(base::SnapshotId id) {
+  return only(select(store_, "WHERE id = ?", id));
+}
+
+std::optional<SnapshotRow> Snapshots::find_by_name(base::WorkspaceId workspace,
+                                                   const std::string& name) {
+  return only(
+      select(store_, "WHERE workspace = ? AND name = ? AND state <> 'dropped'", workspace, name));
+}
+
+std::vector<SnapshotRow> Snapshots::kept(base::WorkspaceId workspace) {
+  return select(store_, "WHERE workspace = ? AND state = 'kept' ORDER BY id", workspace);
+}
+
+std::vector<base::WorkspaceId> Snapshots::family(base::WorkspaceId workspace) {
+  Statement query = store_.prepare(
+      "WITH RECURSIVE above (id) AS (SELECT ? UNION SELECT snapshots.workspace FROM above JOIN "
+      "workspaces ON workspaces.id = above.id JOIN snapshots ON snapshots.id = "
+      "workspaces.forked_from), below (id) AS (SELECT id FROM above UNION SELECT workspaces.id "
+      "FROM below JOIN snapshots ON snapshots.workspace = below.id JOIN workspaces ON "
+      "workspaces.forked_from = snapshots.id) SELECT id FROM below ORDER BY id");
+  query.bind(workspace);
+  std::vector<base::WorkspaceId> ids;
+  while (query.step()) query.read(ids.emplace_back());
+  return ids;
+}
+
+std::optional<SnapshotRow> Snapshots::newest(base::WorkspaceId workspace) {
+  return only(
+      select(store_, "WHERE workspace = ? AND state = 'kept' ORDER BY id DESC LIMIT 1", workspace));
+}
+
+std::vector<base::WorkspaceId> Snapshots::with_many(size_t more_than) {
+  Statement query = store_.prepare(
+      "SELECT workspace FROM snapshots WHERE state = 'kept' AND name = '' AND cause <> 'manual' "
+      "GROUP BY workspace HAVING count(*) > ? ORDER BY workspace");
+  query.bind(static_cast<int64_t>(more_than));
+  std::vector<base::WorkspaceId> ids;
+  while (query.step()) query.read(ids.emplace_back());
+  return ids;
+}
+
+std::vector<SnapshotRow> Snapshots::taking() {
+  return select(store_, "WHERE state = 'taking' ORDER BY id");
+}
+
+std::optional<SnapshotRow> Snapshots::taking(base::WorkspaceId workspace) {
+  return only(select(store_, "WHERE workspace = ? AND state = 'taking'", workspace));
+}
+
+std::vector<SnapshotRow> Snapshots::not_durable() {
+  return select(store_, "WHERE state = 'kept' AND NOT durable ORDER BY id");
+}
+
+}  // namespace moorage::state_db

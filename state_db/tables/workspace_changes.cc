@@ -1,0 +1,179 @@
+// The part of Workspaces (workspaces.h) that changes existing rows.
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+#include "state_db/store_age.h"
+#include "state_db/tables/archives.h"
+#include "state_db/tables/workspaces.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+void require_row(int64_t rows, base::WorkspaceId id) {
+  if (rows == 0) throw Error(Code::not_found, "there is no " + id.str());
+}
+
+}  // namespace
+
+void Workspaces::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts) {
+  store_.transaction([&] {
+    std::optional<int64_t> counted_wall_ms;
+    if (facts.changes_files) counted_wall_ms = store_.clock().wall_ms();
+    require_row(
+        store_
+            .prepare(
+                "UPDATE workspaces SET changes_files = coalesce(?, changes_files), "
+                "changes_wall_ms = coalesce(?, changes_wall_ms), unpushed = coalesce(?, unpushed), "
+                "disk_bytes = coalesce(?, disk_bytes), disk_files = coalesce(?, disk_files), "
+                "rest_age_ms = coalesce(?, rest_age_ms), branch = coalesce(?, branch) WHERE id = ?")
+            .run(facts.changes_files, counted_wall_ms, facts.unpushed, facts.disk_bytes,
+                 facts.disk_files, facts.rest_age_ms, facts.branch, id),
+        id);
+  });
+}
+
+void Workspaces::set_label(base::WorkspaceId id, const std::string& key, const std::string& value) {
+  store_.transaction([&] {
+    store_
+        .prepare(
+            "INSERT OR REPLACE INTO workspace_labels (workspace, name, value) VALUES (?, ?, ?)")
+        .run(id, key, value);
+  });
+}
+
+void Workspaces::remove_label(base::WorkspaceId id, const std::string& key) {
+  store_.transaction([&] {
+    store_.prepare("DELETE FROM workspace_labels WHERE workspace = ? AND name = ?").run(id, key);
+  });
+}
+
+void Workspaces::set_layer(base::WorkspaceId id, base::LayerId layer) {
+  store_.transaction([&] {
+    require_row(store_.prepare("UPDATE workspaces SET layer = ? WHERE id = ?").run(layer, id), id);
+  });
+}
+
+void Workspaces::set_place(base::WorkspaceId id, const Place& place, const std::string& by) {
+  const auto text = [](const std::string& backend, const std::string& image,
+                       const std::string& runtime) {
+    return backend + "/" + image + (runtime.empty() ? "" : "/" + runtime);
+  };
+  store_.transaction([&] {
+    const WorkspaceRow before = get(id);
+    require_row(
+        store_.prepare("UPDATE workspaces SET backend = ?, image = ?, runtime = ? WHERE id = ?")
+            .run(place.backend, place.image, place.runtime, id),
+        id);
+    store_.add_event("workspace.moved", {.workspace = id},
+                     text(before.backend, before.image, before.runtime) + " -> " +
+                         text(place.backend, place.image, place.runtime) + ", " + by);
+  });
+}
+
+void Workspaces::set_policy(base::WorkspaceId id, const PolicyChange& change) {
+  store_.transaction([&] {
+    if (get(id).policy != change.from) {
+      throw Error(Code::conflict, id.str() + " was changed by another request",
+                  "check its settings, and try again");
+    }
+    const std::string difference = policy_difference(change.from, change.to);
+    if (difference.empty()) return;
+    std::string sql;
+    each_policy_field(
+        [&](const char* name, const auto&) {
+          sql += (sql.empty() ? "UPDATE workspaces SET " : ", ") + std::string(name) + " = ?";
+        },
+        change.to);
+    {
+      Statement update = store_.prepare(sql + " WHERE id = ?");
+      each_policy_field([&](const char*, const auto& field) { update.bind(field); }, change.to);
+      update.run(id);
+    }
+    store_.add_event("workspace.policy", {.workspace = id}, difference + ", " + change.by);
+  });
+}
+
+void Workspaces::set_team(base::WorkspaceId id, std::optional<uint32_t> gid) {
+  store_.transaction([&] {
+    if (get(id).team_gid == gid) return;
+    store_.prepare("UPDATE workspaces SET team_gid = ? WHERE id = ?").run(gid, id);
+    store_.add_event("workspace.shared", {.workspace = id},
+                     gid ? "shared with group " + std::to_string(*gid) : "private");
+  });
+}
+
+void Workspaces::finish_delete(base::WorkspaceId id) {
+  store_.transaction([&] {
+    store_.move(id, WorkspaceState::deleting, WorkspaceState::deleted, get(id).reason);
+    store_.prepare("UPDATE workspaces SET deleted_wall_ms = ?, deleted_age_ms = ? WHERE id = ?")
+        .run(store_.clock().wall_ms(), StoreAge(store_).now_ms(), id);
+  });
+}
+
+void Workspaces::undelete(base::WorkspaceId id, const std::string& new_name) {
+  store_.transaction([&] {
+    const WorkspaceRow row = get(id);
+    if (row.purge_wall_ms) {
+      throw Error(Code::conflict, id.str() + " is purged: its files are gone");
+    }
+    const std::string name = new_name.empty() ? row.name : new_name;
+    if (const auto holder = find_live(row.owner_uid, name); holder && holder->id != id) {
+      throw Error(
+          Code::already_exists, "another workspace has the name " + name + " now",
+          "give this one a new name: moorage undelete " + id.str() + " --name " + name + "-2");
+    }
+    store_
+        .prepare(
+            "UPDATE workspaces SET deleted_wall_ms = NULL, deleted_age_ms = NULL, name = ? "
+            "WHERE id = ?")
+        .run(name, id);
+    const auto archive = Archives(store_).find(id);
+    store_.move(id, WorkspaceState::deleted,
+                archive && archive->whole ? WorkspaceState::archived : WorkspaceState::ready,
+                "undeleted");
+  });
+}
+
+void Workspaces::begin_purge(base::WorkspaceId id) {
+  store_.transaction([&] {
+    const WorkspaceRow row = get(id);
+    if (row.state != WorkspaceState::deleted) {
+      throw Error(Code::conflict, id.str() + " is " + std::string(state_name(row.state)) +
+                                      ": only a deleted workspace is purged");
+    }
+    if (row.purge_wall_ms) return;
+    store_.prepare("UPDATE workspaces SET purge_wall_ms = ? WHERE id = ?")
+        .run(store_.clock().wall_ms(), id);
+    store_.add_event("workspace.purge", {.repository = row.repository, .workspace = id});
+  });
+}
+
+void Workspaces::finish_purge(base::WorkspaceId id) {
+  store_.transaction([&] {
+    const int64_t rows =
+        store_
+            .prepare(
+                "UPDATE workspaces SET layer = NULL, purged_wall_ms = ? WHERE id = ? AND "
+                "purge_wall_ms IS NOT NULL AND purged_wall_ms IS NULL")
+            .run(store_.clock().wall_ms(), id);
+    if (rows == 1) store_.add_event("workspace.purged", {.workspace = id});
+  });
+}
+
+std::vector<WorkspaceRow> Workspaces::purgeable(const UndoWindows& windows) {
+  const int64_t age_ms = StoreAge(store_).now_ms();
+  std::vector<WorkspaceRow> due;
+  for (WorkspaceRow& row : list({.state = WorkspaceState::deleted})) {
+    const int64_t window_ms = row.disposable ? windows.disposable_ms : windows.usual_ms;
+    const int64_t deleted_for_ms = age_ms - row.deleted_age_ms.value_or(age_ms);
+    if (row.purge_wall_ms || deleted_for_ms > window_ms) due.push_back(std::move(row));
+  }
+  return due;
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,155 @@
+// The verbs on rows and on fake backends that only report capabilities: enough to test refusals.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "backends/fake.h"
+#include "backends/registry.h"
+#include "base/clock.h"
+#include "layers/storage_fixture.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/store.h"
+#include "state_db/tables/repositories.h"
+#include "state_db/tables/sandboxes.h"
+#include "state_db/tables/workspaces.h"
+#include "workspace/access/placement.h"
+#include "workspace/chain/flattening.h"
+#include "workspace/context/live_sandboxes.h"
+#include "workspace/context/metrics.h"
+#include "workspace/context/new_workspace.h"
+#include "workspace/exec/watcher.h"
+#include "workspace/repositories/repositories.h"
+#include "workspace/verbs/moves.h"
+#include "workspace/verbs/snapshots.h"
+#include "workspace/verbs/workspaces.h"
+
+namespace moorage::workspace {
+
+class LevelBackend : public backends::FakeBackend {
+ public:
+  LevelBackend(const backends::BackendOptions& options, backends::Isolation level)
+      : FakeBackend(options), level_(level) {}
+  backends::Capabilities capabilities() override {
+    auto can = FakeBackend::capabilities();
+    can.isolation = level_;
+    can.usable = usable;
+    can.reason = usable ? "" : "its engine is down";
+    can.runtimes = runtimes;
+    return can;
+  }
+  void destroy(const std::string& name) override {
+    if (before_destroy) before_destroy(name);
+    FakeBackend::destroy(name);
+  }
+  std::function<void(const std::string&)> before_destroy{};  // set before anything is destroyed
+  bool usable = true;
+  std::map<std::string, backends::Isolation> runtimes{};
+
+ private:
+  const backends::Isolation level_;
+};
+
+class ShiftedClock : public base::Clock {
+ public:
+  int64_t wall_ms() const override { return base::system_clock().wall_ms() + shift_ms; }
+  int64_t boot_ms() const override { return base::system_clock().boot_ms() + shift_ms; }
+  std::atomic<int64_t> shift_ms = 0;
+};
+
+struct PlacementFixture {
+  TemporaryDirectory directory;
+  ShiftedClock clock;
+  backends::BackendOptions backend_options = [this] {
+    backends::BackendOptions options;
+    options.name_prefix = "moorage-test-";
+    options.images_directory = directory.path() + "/images";
+    options.favor_quick_cgroup_moves = false;
+    return options;
+  }();
+  state_db::Store store{[this] {
+    state_db::StoreOptions options;
+    options.directory = directory.path();
+    options.clock = &clock;
+    return options;
+  }()};
+  backends::Registry registry{backend_options};
+  repo_cache::RepoCache repos{[this] {
+    repo_cache::RepoCacheOptions options;
+    options.root = directory.path() + "/repos";
+    return options;
+  }()};
+  repo_cache::BaseTrees base_trees{repos};
+  std::unique_ptr<layers::Storage> storage =
+      layers::make_overlay_storage({.store = directory.path()});
+  base::KeyedMutex locks;
+  Metrics metrics;
+  Context context{store,
+                  repos,
+                  base_trees,
+                  registry,
+                  *storage,
+                  locks,
+                  [this] {
+                    Options options;
+                    options.store = directory.path();
+                    return options;
+                  }(),
+                  metrics};
+  Active active;
+  std::unique_ptr<ExecWatcher> watcher = std::make_unique<ExecWatcher>(context, active);
+  Repositories repositories{context};
+  Workspaces workspaces{context, repositories, active, *watcher};
+  Execs execs{context, workspaces, active, *watcher};
+  Moves moves{context, workspaces, execs, active};
+  Flattening flattening{context, repositories, active};
+  Snapshots snapshots{context, workspaces, active, flattening};
+  LevelBackend* lxc = put("lxc", backends::Isolation::userns);
+  LevelBackend* docker = put("docker", backends::Isolation::container);
+  LevelBackend* process = put("process", backends::Isolation::none);
+
+  LevelBackend* put(const std::string& name, backends::Isolation level) {
+    auto backend = std::make_unique<LevelBackend>(backend_options, level);
+    auto* made = backend.get();
+    registry.put(name, std::move(backend));
+    return made;
+  }
+
+  std::vector<PlacementRule>& rules() { return context.options.placement_rules; }
+  PlacementRule& add_rule() {
+    PlacementRule rule;
+    rule.name = "rule " + std::to_string(rules().size() + 1);
+    rules().push_back(rule);
+    return rules().back();
+  }
+
+  state_db::WorkspaceRow make_workspace(const std::string& name, const std::string& backend,
+                                        const state_db::WorkspaceLimits& limits = {
+                                            1ULL << 30, 1, 100, 1ULL << 30, 0}) {
+    auto wanted = new_workspace(store, name, 0);
+    wanted.backend = backend;
+    wanted.image = "host";
+    wanted.policy.limits = limits;
+    state_db::Workspaces table(store);
+    const auto id = table.create(wanted).id;
+    table.set_ready(id);
+    return table.get(id);
+  }
+};
+
+// The refusal as "message | hint".
+template <typename Call>
+std::string refusal_of(const Call& call, base::Code code = base::Code::permission_denied) {
+  try {
+    call();
+  } catch (const base::Error& error) {
+    CHECK(error.code() == code);
+    return error.message() + (error.hint().empty() ? "" : " | " + error.hint());
+  }
+  return "";
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,96 @@
+#include "workspace/exec/watcher.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <future>
+#include <thread>
+
+#include "base/os/files.h"
+#include "base/wire/journal.h"
+#include "state_db/tables/execs.h"
+#include "workspace/access/placement_fixture.h"
+
+using namespace moorage;
+using namespace moorage::workspace;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr uint32_t kGreedy = 61001;
+constexpr uint32_t kOther = 61002;
+constexpr int kMoreThanThreads = 8;
+
+struct WatcherFixture : PlacementFixture {
+  // A command of that user in its own workspace.
+  state_db::ExecRow make_one(const std::string& workspace, uint32_t uid) {
+    const auto row = make_workspace(workspace, "lxc");
+    state_db::Sandboxes sandboxes(store);
+    state_db::NewSandbox sandbox;
+    sandbox.workspace = row.id;
+    sandbox.backend = "lxc";
+    sandbox.image = "host";
+    state_db::ExecRequest request;
+    request.workspace = row.id;
+    request.sandbox = sandboxes.create(sandbox).id;
+    sandboxes.set_running(request.sandbox, {});
+    request.owner_uid = uid;
+    request.argv = {"true"};
+    request.user = "user";
+    state_db::Execs table(store);
+    return table.get(table.create(request).id);
+  }
+  void end_one(const std::string& workspace, uint32_t uid) {
+    watcher->settle_exec(make_one(workspace, uid), state_db::ExecCategory::lost, "");
+  }
+  void write_end(const state_db::ExecRow& exec, const std::string& payload) {
+    const std::string place = journal_directory(context.options, exec.request.workspace, exec.id);
+    base::make_directories(place);
+    const auto head = base::encode_frame_header(
+        {base::FrameKind::end, static_cast<uint32_t>(payload.size()), 1, 0}, payload);
+    base::write_file(place + "/output", std::string(head.data(), head.size()) + payload, 0600);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a slow end of one user's commands does not delay reports of another user's") {
+  std::promise<void> release;
+  std::promise<void> told;
+  const auto released = release.get_future().share();
+  WatcherFixture test;
+  test.watcher->on_end([&, released](const state_db::ExecRow& exec) {
+    if (exec.request.owner_uid == kGreedy) return released.wait();
+    told.set_value();
+  });
+  for (int n = 0; n < kMoreThanThreads; ++n) test.end_one("a-" + std::to_string(n), kGreedy);
+  test.end_one("b", kOther);
+  CHECK(told.get_future().wait_for(20s) == std::future_status::ready);
+  release.set_value();
+}
+
+TEST_CASE("a failing disk judge does not change the end of a command") {
+  std::atomic<bool> asked = false;
+  WatcherFixture test;
+  const bool suspects = GENERATE(true, false);
+  const auto fail = [&asked]() -> bool {
+    asked = true;
+    throw base::Error(base::Code::internal, "the disk does not answer");
+  };
+  test.watcher->ask_of_disk({[&](const state_db::ExecRow&) { return suspects || fail(); },
+                             [&](const state_db::ExecRow&) -> std::optional<std::string> {
+                               return std::to_string(fail());
+                             }});
+  const auto exec = test.make_one("judged", kOther);
+  test.write_end(exec, R"({"kind": "exited", "code": 3})");
+  test.watcher->settle_exec(exec, state_db::ExecCategory::lost, "");
+  const auto watcher = std::move(test.watcher);  // its threads end before the objects they call
+  // The second question runs on a pool.
+  auto ended = state_db::Execs(test.store).get(exec.id);
+  for (int n = 0; n < 2000 && ended.state == state_db::ExecState::running; ++n) {
+    std::this_thread::sleep_for(10ms);
+    ended = state_db::Execs(test.store).get(exec.id);
+  }
+  CHECK(asked);
+  CHECK(ended.state == state_db::ExecState::exited);
+  CHECK(ended.outcome.exit_code == 3);
+}

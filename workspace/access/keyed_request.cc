@@ -1,0 +1,71 @@
+#include "workspace/access/keyed_request.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "state_db/store.h"
+#include "workspace/verbs/requests.h"
+
+namespace moorage::workspace {
+
+KeyedRequest::KeyedRequest(uint32_t owner_uid, std::string key, std::string head)
+    : head_(std::move(head)),
+      identity_{.owner_uid = owner_uid, .key = std::move(key), .head = base::sha256_hex(head_)} {}
+
+void KeyedRequest::set_body_hash(const std::string& hash) {
+  const std::lock_guard lock(mutex_);
+  identity_.hash = base::sha256_hex(head_ + hash);
+}
+
+std::string JoinedVerb::subject() const {
+  std::string text = workspace.str();
+  for (const auto exec : ended) text += " " + exec.str();
+  return text + "\n" + notice;
+}
+
+JoinedVerb JoinedVerb::parse(const std::string& subject) {
+  const size_t line_end = std::min(subject.find('\n'), subject.size());
+  std::istringstream words(subject.substr(0, line_end));
+  std::string word;
+  words >> word;
+  JoinedVerb joined{.workspace = base::WorkspaceId::parse(word).value()};
+  while (words >> word) joined.ended.push_back(base::ExecId::parse(word).value());
+  if (line_end < subject.size()) joined.notice = subject.substr(line_end + 1);
+  return joined;
+}
+
+std::string ImportedWork::subject() const {
+  return repo.str() + " " + head_commit + " " + work_commit;
+}
+
+ImportedWork ImportedWork::parse(const std::string& subject) {
+  std::istringstream words(subject);
+  std::string id;
+  ImportedWork work;
+  words >> id >> work.head_commit >> work.work_commit;
+  work.repo = base::RepoId::parse(id).value();
+  return work;
+}
+
+void join_key(state_db::Store& store, const Caller& caller, const std::string& subject) {
+  if (caller.keyed) state_db::IdempotencyKeys(store).begin(caller.keyed->identity(), subject);
+}
+
+bool has_begun(const Caller& caller) { return caller.keyed && !caller.keyed->begun.empty(); }
+
+std::pair<std::optional<std::string>, std::string> key_of(const Caller& caller) {
+  if (!caller.keyed) return {};
+  const auto identity = caller.keyed->identity();
+  return {identity.key, std::to_string(identity.owner_uid) + " " + identity.hash};
+}
+
+void refuse_unsettled(const Caller& caller, const std::string& what) {
+  if (caller.keyed) caller.keyed->undecided = true;
+  throw base::Error(base::Code::conflict,
+                    "the request with this idempotency key is in progress: " + what,
+                    "repeat it in a moment to get the answer of the first one");
+}
+
+}  // namespace moorage::workspace

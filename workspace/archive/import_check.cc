@@ -1,0 +1,97 @@
+#include "workspace/archive/import_check.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/size_text.h"
+#include "workspace/verbs/requests.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+// The depth that releases before the merging of snapshots could mount. A start merges layers deeper
+// than a mount allows today (Flattening::require_shallow).
+constexpr size_t kMaxLayers = 60;
+constexpr size_t kMaxRepositoryBytes = 4096;  // limits its address, and its name
+
+void check_repository(const state_db::RepositoryRow& row) {
+  for (const std::string* text : {&row.url, &row.fetch_url, &row.name}) {
+    const bool odd = std::any_of(text->begin(), text->end(),
+                                 [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+    if (text->size() > kMaxRepositoryBytes || odd)
+      throw Error(Code::invalid_argument, "the archive has an invalid repository address or name");
+  }
+}
+
+}  // namespace
+
+const std::string& ImportCheck::wanted_name() const {
+  return name_.empty() ? manifest_.workspace.name : name_;
+}
+
+void ImportCheck::manifest(const Manifest& manifest) {
+  manifest_ = manifest;
+  const auto& row = manifest.workspace;
+  check_workspace_name(wanted_name());
+  check_branch_name(row.branch);
+  check_labels(row.labels);
+  check_repository(manifest.repository);
+  PolicyChange policy;
+  policy.to = row.policy;
+  state_db::each_policy_field([&](const char* field, const auto&) { policy.named.insert(field); },
+                              policy.to);
+  check_policy(policy);
+  check_layers();
+  for (const auto& snapshot : manifest.snapshots) check_snapshot(snapshot);
+}
+
+void ImportCheck::refs(const std::string& text) {
+  objects_ = ref_objects(text);
+  objects_.push_back(manifest_.workspace.base_commit);
+}
+
+void ImportCheck::exec(const state_db::ExecRow& row) {
+  check_exec(row);
+  ids_.add(row.id, {});
+}
+
+void ImportCheck::journal(base::ExecId old, packs::ArchiveReader&) { check_journal(old); }
+
+void ImportCheck::check_exec(const state_db::ExecRow& row) {
+  if (row.id <= last_exec_)
+    throw Error(Code::invalid_argument, "the archive lists a command twice or out of order");
+  last_exec_ = row.id;
+}
+
+base::ExecId ImportCheck::check_journal(base::ExecId old) {
+  if (old <= last_journal_)
+    throw Error(Code::invalid_argument, "the archive has a command's output twice or out of order");
+  last_journal_ = old;
+  const auto found = ids_.find(old);
+  if (found) return *found;
+  throw Error(Code::invalid_argument, "the archive has output of a command that it does not list");
+}
+
+// Checks that each of its states can be mounted.
+void ImportCheck::check_layers() const {
+  std::vector<size_t> depth(manifest_.layers.size(), 1);
+  for (size_t n = depth.size(); n-- > 0;) {
+    if (const auto below = manifest_.layers[n].below) depth[n] = depth[*below] + 1;
+    if (depth[n] <= kMaxLayers) continue;
+    throw Error(Code::unsupported,
+                "the archive stacks " + base::count_text(depth[n], "layer") + " on each other",
+                "this version of moorage cannot mount such a workspace");
+  }
+}
+
+void ImportCheck::check_snapshot(const ManifestSnapshot& snapshot) {
+  check_snapshot_name(snapshot.name);
+  check_external_id(snapshot.external_id);
+  if (!snapshot.name.empty() && !snapshot_names_.insert(snapshot.name).second)
+    throw Error(Code::invalid_argument, "the archive has snapshot " + snapshot.name + " twice");
+}
+
+}  // namespace moorage::workspace

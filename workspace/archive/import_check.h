@@ -1,0 +1,48 @@
+// Whether an archive's contents allow an import: names, limits, layers, snapshots, commands and
+// their output. An import is a subclass that also writes what it reads; an export is read back by
+// one that writes nothing. So whatever an export reports as whole can be imported. Only the import
+// checks what depends on the host (its images, its disk, names in use).
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+
+#include "base/os/fd.h"
+#include "workspace/archive/exec_ids.h"
+#include "workspace/archive/file.h"
+
+namespace moorage::workspace {
+
+class ImportCheck : public ArchiveVisitor {
+ public:
+  // `unnamed_file` stores its commands' ids. `name` replaces the name in the archive.
+  explicit ImportCheck(const std::function<base::Fd()>& unnamed_file, std::string name = "")
+      : name_(std::move(name)), ids_(unnamed_file()) {}
+
+  // Each throws for contents that an import refuses.
+  void manifest(const Manifest& manifest) override;
+  void refs(const std::string& text) override;
+  void exec(const state_db::ExecRow& row) override;
+  void journal(base::ExecId old, packs::ArchiveReader& reader) override;
+
+ protected:
+  void check_exec(const state_db::ExecRow& row);
+  base::ExecId check_journal(base::ExecId old);  // returns its new id
+  const std::string& wanted_name() const;
+
+  const std::string name_;
+  Manifest manifest_;
+  std::vector<std::string> objects_;  // needed by its references
+  ExecIds ids_;                       // of accepted commands; a check alone assigns no new ids
+
+ private:
+  void check_layers() const;
+  void check_snapshot(const ManifestSnapshot& snapshot);
+
+  std::set<std::string> snapshot_names_;
+  base::ExecId last_exec_{};
+  base::ExecId last_journal_{};
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,311 @@
+#include "workspace/best_of/driver.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "state_db/store.h"
+#include "state_db/tables/snapshots.h"
+#include "workspace/best_of/choice.h"
+#include "workspace/context/try_step.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::AttemptRow;
+using state_db::AttemptState;
+using state_db::BestOfRow;
+using state_db::BestOfs;
+using state_db::BestOfState;
+using state_db::Promotion;
+
+MOORAGE_CRASH_POINT(after_forks, "best_of.after_forks");
+MOORAGE_CRASH_POINT(after_pick, "best_of.after_pick");
+MOORAGE_CRASH_POINT(after_choice, "best_of.after_choice");
+MOORAGE_CRASH_POINT(after_promotion, "best_of.after_promotion");
+MOORAGE_CRASH_POINT(before_outcome, "best_of.before_outcome");
+
+constexpr size_t kThreads = 8;
+
+// Limit for all best-ofs of one user together, so that no user waits for another.
+uint64_t most_under_way() {
+  constexpr uint64_t kLeast = 16;
+  return std::max<uint64_t>(kLeast, uint64_t{4} * std::thread::hardware_concurrency());
+}
+
+// Best-ofs and attempts share the threads; the key's lowest bit says which one it is.
+int64_t key_of(base::BestOfId id) { return id.value * 2; }
+int64_t key_of(base::AttemptId id) { return id.value * 2 + 1; }
+
+std::string directory_of(const Options& options, base::WorkspaceId workspace) {
+  return options.store + "/workspaces/" + workspace.str() + "/best-of";
+}
+
+void remove_patches(const Options& options, const BestOfRow& row) {
+  if (row.patch_bytes == 0) return;
+  base::remove_tree(patches_path(options, row.wanted.workspace, row.id));
+  rmdir(directory_of(options, row.wanted.workspace).c_str());  // fails while other patches remain
+}
+
+}  // namespace
+
+std::string patches_path(const Options& options, base::WorkspaceId workspace, base::BestOfId id) {
+  return directory_of(options, workspace) + "/" + id.str();
+}
+
+std::string beginning_lock(base::WorkspaceId workspace) { return workspace.str() + " best-of"; }
+
+Caller owner_of(const BestOfRow& row) {
+  Caller caller;
+  caller.uid = row.wanted.owner_uid;
+  caller.gids = row.wanted.owner_gids;
+  return caller;
+}
+
+void carry_lease(const BestOfRow& row, Caller& caller) {
+  if (!row.wanted.lease) return;
+  caller.leases = {{row.wanted.workspace, *row.wanted.lease, row.wanted.lease_secret_hash}};
+}
+
+BestOfDriver::BestOfDriver(Context& context, Workspaces& workspaces, Execs& execs,
+                           Snapshots& snapshots, Comparison& comparison)
+    : context_(context),
+      workspaces_(workspaces),
+      execs_(execs),
+      snapshots_(snapshots),
+      comparison_(comparison) {
+  workspaces_.hooks().exec_ended = [this](const state_db::ExecRow& exec) { exec_ended(exec); };
+}
+
+BestOfDriver::Work::Work(BestOfDriver& driver) : driver_(driver) {
+  const std::lock_guard lock(driver_.flights_mutex_);
+  driver_.flights_ = std::make_unique<base::Flights>(
+      kThreads, [&driver](int64_t key) { driver.fly(key); }, base::Flights::Fair{});
+}
+
+BestOfDriver::Work::~Work() {
+  driver_.stopping_ = true;
+  std::unique_ptr<base::Flights> flights;
+  {
+    const std::lock_guard lock(driver_.flights_mutex_);
+    flights = std::move(driver_.flights_);
+  }
+  flights.reset();  // waits for running work, which can no longer request more
+}
+
+// Each user has a share of the threads: measuring an attempt may take long.
+void BestOfDriver::request_flight(int64_t key) {
+  BestOfs table(context_.store);
+  const auto row = key % 2 == 0 ? table.find(base::BestOfId{key / 2}) : table.find_of({key / 2});
+  if (!row) return;
+  const std::lock_guard lock(flights_mutex_);
+  if (flights_) flights_->request(key, row->wanted.owner_uid);
+}
+
+void BestOfDriver::request(base::BestOfId id) { request_flight(key_of(id)); }
+void BestOfDriver::request(base::AttemptId id) { request_flight(key_of(id)); }
+
+void BestOfDriver::fly(int64_t key) {
+  attempt("best_of.step", std::to_string(key / 2), [&] {
+    try {
+      if (key % 2 == 0) return drive({key / 2});
+      drive_attempt({key / 2});
+    } catch (const Waiting& waiting) {  // a hook runs before the sandbox stops
+      workspaces_.waiters().resume_later(waiting, [this, key] { request_flight(key); });
+    }
+  });
+}
+
+void BestOfDriver::at_start() {
+  BestOfs table(context_.store);
+  for (const auto id : table.open()) {
+    attempt("best_of.at_start", id.str(), [&] {
+      const auto row = table.get(id);
+      if (row.chosen == 0 || row.promotion != Promotion::none) return;
+      // The workspace has not changed since, so it shows whether the promotion completed.
+      const auto attempts = table.attempts(id);
+      if (is_promoted(row, attempts.at(row.chosen - 1)))
+        table.set_promotion(id, Promotion::done, "");
+    });
+  }
+}
+
+void BestOfDriver::look() {
+  attempt("best_of.look", "", [&] {
+    for (const auto id : BestOfs(context_.store).open()) request(id);
+  });
+}
+
+// Keys of our own commands start with the best-of's id; a user's key like that only costs a
+// needless check.
+void BestOfDriver::exec_ended(const state_db::ExecRow& exec) {
+  if (!exec.request.idempotency_key) return;
+  const std::string& key = *exec.request.idempotency_key;
+  const size_t slash = key.find('/');
+  if (slash == std::string::npos) return;
+  if (const auto id = base::BestOfId::parse(key.substr(0, slash))) request(*id);
+}
+
+void BestOfDriver::make_forks(const BestOfRow& row, const Caller& caller) {
+  BestOfs table(context_.store);
+  ForkRequest wanted;
+  wanted.count = static_cast<uint32_t>(table.attempts(row.id).size());
+  wanted.labels["best-of"] = row.id.str();
+  wanted.idempotency_key = row.id.str();
+  std::vector<base::WorkspaceId> forks;
+  for (const auto& fork : snapshots_.fork(caller, row.wanted.workspace.str(), wanted))
+    forks.push_back(fork.row.id);
+  after_forks.pass();
+  table.begin_running(row.id, forks);
+}
+
+// The daemon died between intent and forks, or between forks and `running`. Forks have a key, so
+// the second call finds those of the first.
+void BestOfDriver::settle_preparing(const BestOfRow& row) {
+  const auto guard = lock_if_free(context_, beginning_lock(row.wanted.workspace));
+  if (!guard) return;  // its verb is running
+  BestOfs table(context_.store);
+  if (table.get(row.id).state != BestOfState::preparing) return;
+  const std::string patches = patches_path(context_.options, row.wanted.workspace, row.id);
+  try {
+    if (row.patch_bytes > 0 && !base::path_exists(patches)) {
+      throw Error(Code::conflict,
+                  "the daemon stopped before it saved the patches; start the best-of again");
+    }
+    Caller caller = owner_of(row);
+    carry_lease(row, caller);
+    make_forks(row, caller);
+  } catch (const Error& error) {
+    if (stopping_) throw;
+    remove_patches(context_.options, row);
+    table.fail_preparing(row.id, error.message());
+  }
+}
+
+void BestOfDriver::drive(base::BestOfId id) {
+  BestOfs table(context_.store);
+  auto row = table.get(id);
+  if (row.state == BestOfState::preparing) settle_preparing(row);
+  row = table.get(id);
+  if (row.state != BestOfState::running) return;
+  auto attempts = table.attempts(id);
+  if (row.cancel_requested) {
+    cancel_waiting(attempts, "cancelled before it started");
+  } else if (const auto chosen = row.chosen == 0 ? choose_attempt(row.wanted.promote, attempts)
+                                                 : std::optional<uint32_t>()) {
+    table.choose(id, *chosen);
+    after_choice.pass();
+    row = table.get(id);
+  }
+  if (row.chosen > 0) {
+    cancel_waiting(attempts,
+                   "not run: attempt " + std::to_string(row.chosen) + " passed before it");
+    if (row.promotion == Promotion::none && !row.cancel_requested)
+      promote(row, attempts.at(row.chosen - 1));
+  }
+  start_waiting(table.get(id), table.attempts(id));
+  attempts = table.attempts(id);
+  for (const auto& one : attempts) {
+    if (one.is_under_way()) request(one.id);
+  }
+  const bool ended = std::all_of(attempts.begin(), attempts.end(),
+                                 [](const AttemptRow& one) { return one.has_ended(); });
+  if (!ended) return;
+  row = table.get(id);
+  // Attempts may have ended after the choice was checked: check again.
+  if (row.chosen == 0 && !row.cancel_requested && choose_attempt(row.wanted.promote, attempts))
+    return request(id);
+  if (row.chosen > 0 && row.promotion == Promotion::none && !row.cancel_requested)
+    return request(id);
+  finish(row, attempts);
+}
+
+void BestOfDriver::start_waiting(const BestOfRow& row, const std::vector<AttemptRow>& attempts) {
+  if (row.cancel_requested || row.chosen > 0) return;
+  const std::lock_guard lock(mutex_);
+  BestOfs table(context_.store);
+  const uint64_t most = most_under_way();
+  uint64_t all = table.count_under_way(row.wanted.owner_uid);
+  auto here = std::count_if(attempts.begin(), attempts.end(),
+                            [](const AttemptRow& one) { return one.is_under_way(); });
+  for (const auto& one : attempts) {
+    if (all >= most || here >= static_cast<int64_t>(row.wanted.parallel)) return;
+    if (one.state != AttemptState::waiting) continue;
+    table.start(one.id);
+    after_pick.pass();
+    ++all;
+    ++here;
+  }
+}
+
+void BestOfDriver::cancel_waiting(const std::vector<AttemptRow>& attempts,
+                                  const std::string& reason) {
+  for (const auto& one : attempts) {
+    if (one.state == AttemptState::waiting)
+      BestOfs(context_.store).end(one, {AttemptState::cancelled, reason, ""});
+  }
+}
+
+// Derived from the workspace's current snapshot.
+bool BestOfDriver::is_promoted(const BestOfRow& row, const AttemptRow& attempt) {
+  state_db::Snapshots table(context_.store);
+  const auto workspace = state_db::Workspaces(context_.store).get(row.wanted.workspace);
+  // A promotion that was cut with its sandbox finishes after the daemon answers
+  // (workspace/recovery/repairs.h).
+  const auto taking = table.taking(workspace.id);
+  for (auto at = taking && taking->next_on ? taking->next_on : workspace.stands_on; at;) {
+    const auto snapshot = table.get(at);
+    if (snapshot.workspace == attempt.workspace &&
+        snapshot.cause == state_db::SnapshotCause::promote) {
+      return true;
+    }
+    at = snapshot.parent;
+  }
+  return false;
+}
+
+void BestOfDriver::promote(const BestOfRow& row, const AttemptRow& attempt) {
+  BestOfs table(context_.store);
+  try {
+    Caller caller = owner_of(row);
+    carry_lease(row, caller);  // the request's: does not override a later holder's lease
+    snapshots_.promote(caller, attempt.workspace.str(), false);
+    after_promotion.pass();
+    table.set_promotion(row.id, Promotion::done, "");
+  } catch (const Error& error) {
+    if (stopping_) throw;  // the next start retries it
+    table.set_promotion(row.id, Promotion::refused, error.message());
+  }
+}
+
+void BestOfDriver::finish(const BestOfRow& row, const std::vector<AttemptRow>& attempts) {
+  const auto passed = std::count_if(attempts.begin(), attempts.end(), [](const AttemptRow& one) {
+    return one.state == AttemptState::passed;
+  });
+  remove_patches(context_.options, row);
+  before_outcome.pass();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& one : attempts) fed_.erase(one.id);
+  }
+  const std::string reason =
+      std::to_string(passed) + " of " + std::to_string(attempts.size()) + " passed";
+  BestOfs(context_.store)
+      .finish(row.id, row.cancel_requested ? BestOfState::cancelled : BestOfState::done, reason);
+  base::log(base::LogLevel::info, "best_of.ended",
+            {{"bo", row.id},
+             {"ws", row.wanted.workspace},
+             {"attempts", attempts.size()},
+             {"passed", passed},
+             {"chosen", row.chosen},
+             {"promotion", state_db::promotion_name(row.promotion)}});
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,96 @@
+// Drives every best-of to its end, step by step from its rows, so that it does not matter which
+// daemon began it. A repeated step finds the results of the first: forks and commands have keys
+// derived from the best-of's id ("bo_3", "bo_3/2/test"), so none is made or run twice, and an
+// interrupted command makes its attempt `interrupted`. No thread waits for a command: the end of
+// one requests the next step.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/single_flight.h"
+#include "state_db/tables/best_of.h"
+#include "workspace/context/context.h"
+#include "workspace/verbs/compare.h"
+#include "workspace/verbs/execs.h"
+#include "workspace/verbs/snapshots.h"
+#include "workspace/verbs/workspaces.h"
+
+namespace moorage::workspace {
+
+std::string patches_path(const Options& options, base::WorkspaceId workspace, base::BestOfId id);
+// Held from before its row exists until it runs, so that nobody mistakes it for an interrupted one.
+std::string beginning_lock(base::WorkspaceId workspace);
+// The caller that drives it: has the starter's rights, checked again at each step, but no lease.
+Caller owner_of(const state_db::BestOfRow& row);
+void carry_lease(const state_db::BestOfRow& row, Caller& caller);  // adds the request's lease
+
+class BestOfDriver {
+ public:
+  BestOfDriver(Context& context, Workspaces& workspaces, Execs& execs, Snapshots& snapshots,
+               Comparison& comparison);
+
+  // Its threads, which use the verbs and the watcher: create it after those, destroy it before
+  // them. Nothing is driven without it.
+  class Work {
+   public:
+    explicit Work(BestOfDriver& driver);
+    ~Work();
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
+   private:
+    BestOfDriver& driver_;
+  };
+
+  void at_start();  // before the API answers: cleans up after a crash
+  void look();      // every second: drives all that nothing else woke
+  void request(base::BestOfId id);
+  void request(base::AttemptId id);
+  void exec_ended(const state_db::ExecRow& exec);
+
+  // Makes the forks during `preparing`; the owner owns all of them.
+  void make_forks(const state_db::BestOfRow& row, const Caller& caller);
+
+ private:
+  void request_flight(int64_t key);
+  void fly(int64_t key);
+  void drive(base::BestOfId id);
+  void drive_attempt(base::AttemptId id);
+  void settle_preparing(const state_db::BestOfRow& row);
+  void start_waiting(const state_db::BestOfRow& row,
+                     const std::vector<state_db::AttemptRow>& attempts);
+  void cancel_waiting(const std::vector<state_db::AttemptRow>& attempts, const std::string& reason);
+  void promote(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
+  bool is_promoted(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
+  void finish(const state_db::BestOfRow& row, const std::vector<state_db::AttemptRow>& attempts);
+
+  // One step each. False: it waits for something, or has ended.
+  bool step(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
+  bool apply(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
+  bool test(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
+  state_db::ExecRow run(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt,
+                        ExecRequest request, base::ExecId known);
+  state_db::ExecRow start_once(const Caller& caller, base::WorkspaceId fork, ExecRequest request);
+  void feed(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt, base::ExecId exec);
+  void end(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt,
+           state_db::BestOfs::End end, base::ExecId exec);
+  std::string tail_of(const Caller& caller, base::ExecId exec);
+
+  Context& context_;
+  Workspaces& workspaces_;
+  Execs& execs_;
+  Snapshots& snapshots_;
+  Comparison& comparison_;
+  std::atomic<bool> stopping_{false};
+  std::mutex flights_mutex_;
+  std::unique_ptr<base::Flights> flights_;  // while there is Work
+  std::mutex mutex_;                        // guards fed_, and is held while attempts are picked
+  std::set<base::AttemptId> fed_;           // their patches were fed completely
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,242 @@
+#include "workspace/chain/initial_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "base/os/open_beneath.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/tables/facts.h"
+#include "state_db/tables/integrity.h"
+#include "state_db/tables/layers.h"
+#include "state_db/tables/sandboxes.h"
+#include "workspace/recovery/repairs.h"
+#include "workspace/repositories/repositories.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::check;
+
+// A fact of the store (state_db/tables/facts.h): up to this id, all new workspaces are on the disk.
+constexpr const char* kBirthsSynced = "births_synced";
+constexpr size_t kBirthsAtOnce = 100;  // checked in one sync
+
+int64_t births_synced(Context& context) {
+  const auto known = state_db::find_fact(context.store, kBirthsSynced);
+  return known ? std::stoll(*known) : 0;
+}
+
+enum class Sync { later, now };
+
+void put(int directory, const std::string& name, const std::string& bytes, uint32_t owner,
+         Sync sync = Sync::later) {
+  base::NewFileBeneath file(directory, name, 0644);
+  base::write_all(file.fd(), bytes);
+  check(fchown(file.fd(), owner, owner), "chown " + name);
+  check(fchmod(file.fd(), 0644), "chmod " + name);
+  if (sync == Sync::now) base::sync_file(file.fd(), name);
+  file.commit();
+}
+
+// HEAD is the last file that a create writes; its name can reach the disk before its bytes do. A
+// .git that is a whiteout, a file or an opaque directory was made by the agent.
+bool was_cut(const std::string& upper_path) {
+  if (!base::path_exists(upper_path)) return true;
+  const base::Fd upper = base::open_directory(upper_path);
+  struct stat status {};
+  if (fstatat(upper.get(), ".git", &status, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
+  const base::Fd git = base::try_open_directory_beneath(upper.get(), ".git");
+  if (!git) return false;
+  if (fstatat(git.get(), "HEAD", &status, AT_SYMLINK_NOFOLLOW) == 0)
+    return S_ISREG(status.st_mode) && status.st_size == 0;
+  char mark = 0;
+  return errno == ENOENT && fgetxattr(git.get(), "trusted.overlay.opaque", &mark, 1) < 0;
+}
+
+// git ends the file with a line end, so a torn one is empty or lacks it. Keep anything else that an
+// agent put in its place.
+bool has_packed_refs(int git) {
+  struct stat status {};
+  if (fstatat(git, "packed-refs", &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
+  const base::Fd file = base::try_open_regular_beneath(git, "packed-refs", O_RDONLY);
+  if (!file || fstat(file.get(), &status) != 0) return true;
+  if (status.st_size == 0) return false;
+  return base::read_at(file.get(), 1, static_cast<uint64_t>(status.st_size) - 1) == "\n";
+}
+
+// Unreadable ones do not fail the whole sync: their next use reports the error.
+bool is_whole(Context& context, const state_db::WorkspaceRow& row) {
+  try {
+    return !needs_mending(context, row);
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::warning, "workspace.birth_not_seen",
+              {{"ws", row.id}, {"error", error.message()}});
+    return false;
+  }
+}
+
+// The highest id such that all workspaces in (known, id] are complete and none is torn.
+int64_t last_whole_birth(Context& context, int64_t known) {
+  state_db::Workspaces workspaces(context.store);
+  const int64_t made = workspaces.last_made().value;
+  const auto rows = workspaces.at_rest_after({known}, kBirthsAtOnce);
+  for (const auto& row : rows) {
+    if (row.id.value > made) break;
+    if (row.state == state_db::WorkspaceState::ready && !is_whole(context, row))
+      return row.id.value - 1;
+  }
+  return rows.size() < kBirthsAtOnce ? made : std::min(made, rows.back().id.value);
+}
+
+std::string packed_refs(Context& context, const state_db::WorkspaceRow& row) {
+  const auto refs = context.repos.workspace_refs(Repositories::directory(row.repository));
+  // git wants the file sorted; refs/heads sorts before refs/remotes and refs/tags.
+  std::string packed = "# pack-refs with: peeled fully-peeled sorted \n";
+  packed += row.base_commit + " refs/heads/" + row.branch + "\n";
+  const size_t header_end =
+      refs->packed_refs.starts_with('#') ? refs->packed_refs.find('\n') + 1 : 0;
+  return packed + refs->packed_refs.substr(header_end);
+}
+
+constexpr std::array kSkeleton{".bashrc", ".profile", ".bash_logout", ".gitconfig"};
+
+std::optional<std::string> skeleton_bytes(const std::string& name) {
+  if (name != ".gitconfig") return base::read_file_if_exists("/etc/skel/" + name);
+  // Without an identity an agent's first `git commit` fails; it may set its own.
+  return "[user]\n\tname = user\n\temail = user@moorage.invalid\n";
+}
+
+// A file without contents: a power cut may leave an unsynced file so.
+bool is_cut(const std::string& path, const std::string& name) {
+  struct stat status;
+  if (lstat((path + "/" + name).c_str(), &status) != 0 || status.st_size > 0) return false;
+  return !skeleton_bytes(name).value_or("").empty();
+}
+
+std::string incoming_mark(Context& context, base::LayerId layer) {
+  return context.storage.layer_path(layer) + "/incoming";
+}
+
+}  // namespace
+
+void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
+  const uint32_t owner = context.options.disk_first_id + layers::kUser;
+  const base::Fd upper =
+      base::open_directory(context.storage.layer_path(row.layer) + "/tree/upper");
+  if (mkdirat(upper.get(), ".git", 0755) != 0 && errno != EEXIST) base::throw_errno("mkdir .git");
+  const base::Fd git = base::open_directory_beneath(upper.get(), ".git");
+  check(fchown(git.get(), owner, owner), "chown .git");
+  check(fchmod(git.get(), 0755), "chmod .git");  // despite the daemon's umask
+
+  // During a repair the agent may already have packed branches of its own.
+  if (!has_packed_refs(git.get())) put(git.get(), "packed-refs", packed_refs(context, row), owner);
+  // HEAD last: its presence means that the files above are complete.
+  put(git.get(), "HEAD", "ref: refs/heads/" + row.branch + "\n", owner);
+}
+
+void set_incoming_mark(Context& context, base::LayerId layer) {
+  base::write_file_durable(incoming_mark(context, layer), "");
+}
+
+void remove_incoming_mark(Context& context, base::LayerId layer) {
+  base::remove_tree(incoming_mark(context, layer));
+  base::sync_directory(context.storage.layer_path(layer));
+}
+
+bool is_born(Context& context, const state_db::WorkspaceRow& row) {
+  if (base::path_exists(incoming_mark(context, row.layer))) return false;
+  return !was_cut(context.storage.layer_path(row.layer) + "/tree/upper") ||
+         base::path_exists(context.options.store + "/workspaces/" + row.id.str() + "/journal");
+}
+
+void sync_births(Context& context, const std::function<void()>& sync) {
+  const int64_t known = births_synced(context);
+  const int64_t whole = last_whole_birth(context, known);
+  sync();
+  if (whole > known) state_db::set_fact(context.store, kBirthsSynced, std::to_string(whole));
+}
+
+bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row) {
+  if (row.id.value <= births_synced(context)) return false;
+  if (state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0) return false;
+  for (const auto& sandbox : state_db::Sandboxes(context.store).of_workspace(row.id)) {
+    if (sandbox.started_wall_ms == 0) continue;
+    if (sandbox.boot_id == base::boot_id()) return false;
+  }
+  return true;
+}
+
+bool needs_mending(Context& context, const state_db::WorkspaceRow& row) {
+  const std::string upper = context.storage.layer_path(row.layer) + "/tree/upper";
+  // A fork uses the git files of its parent layer.
+  return was_cut(upper) && !state_db::Layers(context.store).get(row.layer).parent &&
+         birth_may_be_cut(context, row);
+}
+
+void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
+  if (!needs_mending(context, row)) return clear_needs_repair(context, row.id);
+  base::log(base::LogLevel::warning, "workspace.mended", {{"ws", row.id}, {"ly", row.layer}});
+  try {
+    context.storage.make_layer(row.layer);
+    write_git_files(context, row);
+    sync_birth(context, row);  // sync_births may record it as synced before the next power cut
+  } catch (base::Error& error) {
+    error.add_context("cannot write the git files of " + row.name);
+    set_needs_repair(context, row.id, error.message());
+    throw;
+  }
+  clear_needs_repair(context, row.id);
+}
+
+void sync_birth(Context& context, const state_db::WorkspaceRow& row) {
+  if (state_db::Layers(context.store).get(row.layer).parent ||
+      state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0) {
+    return;
+  }
+  const base::Fd upper =
+      base::open_directory(context.storage.layer_path(row.layer) + "/tree/upper");
+  // Keep anything else that an agent put in the place of these.
+  const base::Fd git = base::try_open_directory_beneath(upper.get(), ".git");
+  if (!git) return;
+  for (const char* name : {"packed-refs", "HEAD"}) {
+    const base::Fd file = base::try_open_regular_beneath(git.get(), name, O_RDONLY);
+    if (file) base::sync_file(file.get(), name);
+  }
+  base::sync_file(git.get(), ".git");
+  base::sync_file(upper.get(), "tree/upper");
+}
+
+std::string ensure_home_skeleton(const Options& options) {
+  static std::mutex one_maker;
+  const std::lock_guard lock(one_maker);
+  const std::string parent = options.store + "/images";
+  const std::string path = parent + "/home";
+  const bool made = base::path_exists(path + "/" + kSkeleton.back());
+  std::vector<std::string> wanted;
+  for (const char* name : kSkeleton) {
+    if (!made || is_cut(path, name)) wanted.emplace_back(name);
+  }
+  if (wanted.empty()) return path;
+  base::make_directories(path, 0755);
+  const uint32_t owner = options.disk_first_id + layers::kUser;
+  const base::Fd home = base::open_directory(path);
+  check(fchown(home.get(), owner, owner), "chown " + path);
+  for (const auto& name : wanted) {
+    if (const auto bytes = skeleton_bytes(name)) put(home.get(), name, *bytes, owner, Sync::now);
+  }
+  base::sync_directory(path);
+  base::sync_directory(parent);
+  return path;
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,304 @@
+#include "workspace/changes/changes.h"
+
+#include <chrono>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "base/background.h"
+#include "base/error.h"
+#include "layers/walk.h"
+#include "repo_cache/repo_cache.h"
+#include "repo_cache/tree_diff.h"
+#include "workspace/changes/change_set.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using repo_cache::CommitTree;
+
+constexpr int kMaxWalks = 3;
+constexpr uint64_t kMaxPathBytes = 16 << 20;  // in one answer
+constexpr uint32_t kModeDirectory = 0040000;
+
+// One pass over the layers: lists candidates, then compares them. The comparison may take as long
+// as the walk.
+class Look {
+ public:
+  Look(const ChangeSource& source, CommitTree& commit, ChangeSet::Remember remember,
+       const ChangeSetLimits& limits)
+      : commit_(commit),
+        uppers_(source.uppers),
+        walk_(source.uppers,
+              [&commit](const std::string& path) {
+                if (path.empty()) return true;
+                auto entry = commit.lookup(path);
+                return entry && entry->mode == kModeDirectory;
+              }),
+        set_(walk_, commit, remember, limits) {
+    for (const std::string& path : set_.deleted()) kinds_[path] = ChangeKind::deleted;
+    for (const std::string& path : set_.nested()) kinds_[path] = ChangeKind::untracked;
+    commit.set_deadline(std::chrono::steady_clock::now() + limits.walk_time);
+    for (const auto& [path, file] : set_.present()) {
+      const auto kind = compare(path, file);
+      left_out_ = commit.late();
+      if (left_out_) break;
+      if (kind) kinds_[path] = *kind;
+    }
+    left_out_ |= commit.incomplete();
+  }
+
+  const std::map<std::string_view, ChangeKind>& kinds() const { return kinds_; }
+  // The layer file that this path shows; empty: none.
+  std::string place_of(std::string_view path) const {
+    const auto found = set_.present().find(std::string(path));
+    if (found == set_.present().end() || found->second.from_base) return {};
+    const auto at = place(found->first, found->second);
+    return uppers_.at(at.layer) + "/" + at.path;
+  }
+  uint64_t count() const { return kinds_.size() + set_.counted(); }
+  bool changed_meanwhile() const { return walk_.changed_meanwhile(); }
+  bool truncated() const { return walk_.truncated() || set_.truncated() || left_out_; }
+
+  // Input for the mirror's diff. Contents are opened on demand, so this Look must outlive them.
+  std::vector<repo_cache::Change> contents(const Look* same_as = nullptr) {
+    uint64_t path_bytes = 0;
+    for (const auto& [path, kind] : kinds_) path_bytes += path.size();
+    if (truncated() || path_bytes > kMaxPathBytes) {
+      throw Error(Code::resource_exhausted, "too many changes for a patch",
+                  "copy the files out with moorage cp, or list them in .gitignore");
+    }
+    std::vector<repo_cache::Change> changes;
+    for (const auto& [path, kind] : kinds_) {
+      if (path.ends_with('/')) continue;
+      if (same_as != nullptr && shows_same(path, *same_as)) continue;
+      changes.push_back(change_of(path, kind));
+    }
+    return changes;
+  }
+
+ private:
+  repo_cache::Change change_of(std::string_view path, ChangeKind kind) {
+    repo_cache::Change change;
+    change.path = path;
+    change.removed = kind == ChangeKind::deleted;
+    if (change.removed) return change;
+    const auto& [key, file] = *set_.present().find(change.path);
+    change.mode = file.mode;
+    change.content = [this, &key = key, &file = file] { return content(key, file); };
+    return change;
+  }
+
+  static layers::UpperDirectory place(const std::string& path, const PresentFile& file) {
+    return {file.source.layer, file.source.path.empty() ? path : file.source.path};
+  }
+
+  // Both show the same file of one frozen layer, so skip it unread; .gitattributes affects others.
+  bool shows_same(std::string_view path, const Look& other) const {
+    if (path.ends_with(".gitattributes")) return false;
+    const std::string here = place_of(path);
+    return !here.empty() && other.kinds_.contains(path) && here == other.place_of(path);
+  }
+
+  // nullopt: no change, or gone by now (which the walk notices).
+  std::optional<ChangeKind> compare(const std::string& path, const PresentFile& file) {
+    const auto tracked = commit_.lookup(path);
+    if (!tracked || tracked->mode == kModeDirectory) return ChangeKind::untracked;
+    const bool was_link = tracked->mode == repo_cache::kModeSymlink;
+    const bool is_link = file.mode == repo_cache::kModeSymlink;
+    if (tracked->mode == repo_cache::kModeSubmodule || was_link != is_link) {
+      return ChangeKind::type;
+    }
+    std::optional<bool> same = same_content(path, file, *tracked);
+    if (!same) return std::nullopt;
+    if (!*same) return ChangeKind::modified;
+    if (tracked->mode != file.mode) return ChangeKind::mode;
+    return std::nullopt;
+  }
+
+  std::optional<bool> same_content(const std::string& path, const PresentFile& file,
+                                   const repo_cache::TreeEntry& tracked) {
+    if (file.from_base) {
+      const auto moved = commit_.lookup(file.source.path);
+      return moved && moved->oid == tracked.oid;
+    }
+    if (file.mode == repo_cache::kModeSymlink) {
+      const auto target = walk_.read_link(place(path, file));
+      if (!target) return std::nullopt;
+      return commit_.link_equals(path, *target);
+    }
+    const base::Fd fd = walk_.open_file(place(path, file));
+    if (!fd) return std::nullopt;
+    return commit_.content_equals(path, tracked.mode, fd.get());
+  }
+
+  repo_cache::Content content(const std::string& path, const PresentFile& file) {
+    if (file.from_base) return repo_cache::Committed{file.source.path};
+    if (file.mode == repo_cache::kModeSymlink) {
+      if (auto target = walk_.read_link(place(path, file))) return *std::move(target);
+    } else if (base::Fd fd = walk_.open_file(place(path, file))) {
+      return fd;
+    }
+    throw Error(Code::conflict, path + " changed during reading", "try again");
+  }
+
+  const CommitTree& commit_;
+  const std::vector<std::string>& uppers_;
+  layers::LayerWalk walk_;
+  ChangeSet set_;
+  std::map<std::string_view, ChangeKind> kinds_;  // the paths are set_'s
+  bool left_out_ = false;
+};
+
+// Runs `use` on passes over the tree until one saw no change. Only the last one rethrows a
+// conflict.
+template <typename Use>
+auto steady_look(const ChangeSource& source, CommitTree& commit, const ChangeSetLimits& limits,
+                 const Use& use, ChangeSet::Remember remember = ChangeSet::Remember::paths) {
+  for (int walk = 1;; ++walk) {
+    Look look(source, commit, remember, limits);
+    const bool last = walk == kMaxWalks;
+    if (look.changed_meanwhile() && !look.truncated() && !last) continue;
+    try {
+      return use(look);
+    } catch (const Error& error) {
+      if (error.code() != Code::conflict || last) throw;
+    }
+  }
+}
+
+ChangeKind kind_named(const std::string& name) {
+  for (ChangeKind kind : {ChangeKind::added, ChangeKind::modified, ChangeKind::deleted,
+                          ChangeKind::mode, ChangeKind::type, ChangeKind::untracked}) {
+    if (name == change_name(kind)) return kind;
+  }
+  throw Error(Code::internal, "unknown kind of change: " + name);
+}
+
+std::vector<DiffStat> stats_of(std::vector<repo_cache::DiffStat> stats) {
+  std::vector<DiffStat> result;
+  for (repo_cache::DiffStat& one : stats) {
+    result.push_back({std::move(one.path), one.added, one.removed, one.binary,
+                      kind_named(one.change), one.bytes_before, one.bytes_after});
+  }
+  return result;
+}
+
+// Reading the contents may take as long as the walk.
+repo_cache::DiffLimits diff_limits(uint64_t max_bytes, const ChangeSetLimits& limits) {
+  repo_cache::DiffLimits result;
+  result.max_changed_bytes = max_bytes;
+  result.max_patch_bytes = max_bytes;
+  result.deadline = std::chrono::steady_clock::now() + limits.walk_time;
+  return result;
+}
+
+template <typename Use>
+auto two_looks(const repo_cache::RepoCache& repos, const ChangeSource& before,
+               const ChangeSource& after, const ChangeSetLimits& limits, const Use& use) {
+  CommitTree commit(repos, before.repo_dir, before.base_commit);
+  CommitTree other(repos, after.repo_dir, after.base_commit);
+  return steady_look(before, commit, limits, [&](Look& from) {
+    return steady_look(after, other, limits, [&](Look& to) { return use(commit, from, to); });
+  });
+}
+
+repo_cache::TwoTrees two_trees(const ChangeSource& before, const ChangeSource& after, Look& from,
+                               Look& to) {
+  const bool same = before.base_commit == after.base_commit;
+  repo_cache::TwoTrees trees;
+  trees.before = from.contents(same ? &to : nullptr);
+  trees.after = to.contents(same ? &from : nullptr);
+  if (!same) trees.after_commit = after.base_commit;
+  return trees;
+}
+
+}  // namespace
+
+const char* change_name(ChangeKind kind) {
+  switch (kind) {
+    case ChangeKind::added:
+      return "added";
+    case ChangeKind::modified:
+      return "modified";
+    case ChangeKind::deleted:
+      return "deleted";
+    case ChangeKind::mode:
+      return "mode";
+    case ChangeKind::type:
+      return "type";
+    case ChangeKind::untracked:
+      return "untracked";
+  }
+  return "";
+}
+
+ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
+  const base::Background background;
+  CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  return steady_look(source, commit, limits_, [limit](Look& look) {
+    ChangeList list;
+    list.truncated = look.truncated();
+    uint64_t path_bytes = 0;
+    for (const auto& [path, kind] : look.kinds()) {
+      path_bytes += path.size();
+      if (list.changes.size() == limit || path_bytes > kMaxPathBytes) {
+        list.truncated = true;
+        break;
+      }
+      list.changes.push_back({std::string(path), kind});
+    }
+    return list;
+  });
+}
+
+ChangeCount Changes::count(const ChangeSource& source) const {
+  const base::Background background;
+  CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  return steady_look(
+      source, commit, limits_,
+      [](Look& look) {
+        return ChangeCount{look.count(), look.truncated()};
+      },
+      ChangeSet::Remember::numbers);
+}
+
+std::string Changes::patch(const ChangeSource& source, uint64_t max_bytes) const {
+  const base::Background background;
+  CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  return steady_look(source, commit, limits_, [&](Look& look) {
+    return commit.patch(look.contents(), diff_limits(max_bytes, limits_));
+  });
+}
+
+std::vector<DiffStat> Changes::stat(const ChangeSource& source, uint64_t max_bytes) const {
+  const base::Background background;
+  CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  return steady_look(source, commit, limits_, [&](Look& look) {
+    return stats_of(commit.stat(look.contents(), diff_limits(max_bytes, limits_)));
+  });
+}
+
+std::string Changes::patch(const ChangeSource& before, const ChangeSource& after,
+                           uint64_t max_bytes) const {
+  const base::Background background;
+  return two_looks(repos_, before, after, limits_,
+                   [&](const CommitTree& commit, Look& from, Look& to) {
+                     return commit.patch_between(two_trees(before, after, from, to),
+                                                 diff_limits(max_bytes, limits_));
+                   });
+}
+
+std::vector<DiffStat> Changes::stat(const ChangeSource& before, const ChangeSource& after,
+                                    uint64_t max_bytes) const {
+  const base::Background background;
+  return two_looks(repos_, before, after, limits_,
+                   [&](const CommitTree& commit, Look& from, Look& to) {
+                     return stats_of(commit.stat_between(two_trees(before, after, from, to),
+                                                         diff_limits(max_bytes, limits_)));
+                   });
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,89 @@
+// The changes in a workspace, from its upper directories alone: the cost depends on the changes,
+// not on the repository. Understands whiteouts, opaque directories and redirects; ignores copied-up
+// but unchanged files; leaves out ignored untracked files like git (.gitignore files are read as
+// data). It never reads the agent's .git directory, so "untracked" means: not in the base commit. A
+// tree that changes meanwhile is walked again, at most three times; then the last walk counts, and
+// a patch throws conflict if a file that it needs is gone. Memory and time have limits
+// (change_set.h): the comparison may take as long as the walk, a patch as long again. The agent
+// controls how long it takes, so it runs at background priority (base/background.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "workspace/changes/change_set.h"
+
+namespace moorage::repo_cache {
+class RepoCache;
+}
+
+namespace moorage::workspace {
+
+enum class ChangeKind { added, modified, deleted, mode, type, untracked };
+const char* change_name(ChangeKind kind);
+
+struct Change {
+  std::string path;  // raw bytes, relative to /workspace
+  ChangeKind kind = ChangeKind::modified;
+};
+
+struct ChangeList {
+  // Sorted by path. Files; a directory only for an untracked repository: "vendor/", as in git.
+  std::vector<Change> changes;
+  bool truncated = false;  // a limit was hit, or layers/walk.h skipped something
+};
+
+struct ChangeCount {
+  uint64_t files = 0;  // as many as status() would list
+  bool truncated = false;
+};
+
+struct DiffStat {
+  std::string path;
+  uint64_t added = 0;
+  uint64_t removed = 0;
+  bool binary = false;
+  ChangeKind kind = ChangeKind::modified;
+  uint64_t bytes_before = 0;  // size in git; 0: it did not exist
+  uint64_t bytes_after = 0;
+};
+
+// The layers to read. Uppers are newest first and are opened read-only by path: they are in the
+// store, and no link in them is followed.
+struct ChangeSource {
+  std::string repo_dir;  // "repo_3"
+  std::string base_commit;
+  std::vector<std::string> uppers;  // .../layers/ly_4/tree/upper
+};
+
+inline constexpr uint64_t kMaxChangedBytes = 64 << 20;
+
+class Changes {
+ public:
+  explicit Changes(repo_cache::RepoCache& repos, const ChangeSetLimits& limits = {})
+      : repos_(repos), limits_(limits) {}
+  // At most 16 MiB of paths.
+  ChangeList status(const ChangeSource& source, size_t limit = 100'000) const;
+  // Does not store untracked paths, so it stays exact far beyond the other limits.
+  ChangeCount count(const ChangeSource& source) const;
+  // A patch over base_commit for `git apply --binary`. Throws resource_exhausted for a file or a
+  // patch of more than max_bytes, beyond 1 GiB of contents, beyond 16 MiB of paths, and if
+  // truncated. Leaves out untracked repositories and empty directories.
+  std::string patch(const ChangeSource& source, uint64_t max_bytes = kMaxChangedBytes) const;
+  // As patch, but files beyond these limits of size, time or memory count as binary.
+  std::vector<DiffStat> stat(const ChangeSource& source,
+                             uint64_t max_bytes = kMaxChangedBytes) const;
+  // Between two states of workspaces of one repository, which may have different base commits.
+  std::string patch(const ChangeSource& before, const ChangeSource& after,
+                    uint64_t max_bytes = kMaxChangedBytes) const;
+  std::vector<DiffStat> stat(const ChangeSource& before, const ChangeSource& after,
+                             uint64_t max_bytes = kMaxChangedBytes) const;
+
+ private:
+  repo_cache::RepoCache& repos_;
+  const ChangeSetLimits limits_;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,168 @@
+#include "workspace/changes/measurer.h"
+
+#include <exception>
+
+#include "base/background.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "state_db/store.h"
+#include "state_db/tables/execs.h"
+#include "state_db/tables/integrity.h"
+#include "state_db/tables/layer_disk.h"
+#include "workspace/changes/stable_read.h"
+#include "workspace/context/disk_use.h"
+#include "workspace/exec/query.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::WorkspaceState;
+using std::chrono::milliseconds;
+
+constexpr size_t kThreads = 2;
+constexpr milliseconds kPatience{1'000};
+constexpr milliseconds kFreshFor{10'000};
+constexpr milliseconds kGitDeadline{2'000};
+constexpr milliseconds kLastGitDeadline{1'000};
+constexpr base::UsageLimits kUsageLimits{.time = milliseconds(10'000)};
+
+base::Usage measured(const std::string& layer) {
+  const base::Background background;
+  const auto usage = base::tree_usage(layer, kUsageLimits);
+  if (usage.complete) return usage;
+  throw Error(Code::resource_exhausted, "it has too many files to count in time");
+}
+
+}  // namespace
+
+Measurer::Measurer(Context& context, Active& active, Changes& changes)
+    : context_(context),
+      active_(active),
+      changes_(changes),
+      flights_(
+          kThreads, [this](int64_t key) { measure({key}); }, base::Flights::Fair{}) {}
+
+uint32_t Measurer::owner_of(base::WorkspaceId id) {
+  return state_db::Workspaces(context_.store).get(id).owner_uid;
+}
+
+void Measurer::set_uncounted(base::WorkspaceId id, base::ExecId ended) {
+  const std::lock_guard lock(mutex_);
+  uncounted_[id] = ended;
+}
+
+void Measurer::refresh(base::WorkspaceId id, base::ExecId ended) {
+  if (ended) set_uncounted(id, ended);
+  flights_.wait(id.value, kPatience, owner_of(id));
+}
+
+void Measurer::refresh_later(base::WorkspaceId id, base::ExecId ended) {
+  if (ended) set_uncounted(id, ended);
+  if (!flights_.ran_within(id.value, kFreshFor)) {
+    flights_.request(id.value, owner_of(id));
+  } else if (ended) {
+    const std::lock_guard lock(mutex_);
+    put_off_.insert(id);
+  }
+}
+
+void Measurer::catch_up() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(put_off_, [&](base::WorkspaceId id) {
+    if (flights_.ran_within(id.value, kFreshFor)) return false;
+    flights_.request(id.value, owner_of(id));
+    return true;
+  });
+}
+
+void Measurer::forget(base::WorkspaceId id) {
+  flights_.forget(id.value);
+  const std::lock_guard lock(mutex_);
+  uncounted_.erase(id);
+  put_off_.erase(id);
+}
+
+void Measurer::before_stop(const state_db::WorkspaceRow& row) {
+  const auto running = active_.running(row.id);
+  if (!running) return;
+  state_db::WorkspaceFacts facts;
+  facts.unpushed = count_unpushed(*running, row.base_commit, kLastGitDeadline);
+  attempt(row, "unpushed", [&] { keep(row, facts); });
+}
+
+void Measurer::measure(base::WorkspaceId id) {
+  state_db::WorkspaceRow row;
+  row.id = id;
+  attempt(row, "all", [&] {
+    const auto found = state_db::Workspaces(context_.store).find(id);
+    if (!found || found->state != WorkspaceState::ready) return;
+    const base::ExecId before = uncounted(id);
+    const auto facts = look(*found);
+    // Its files may have been archived meanwhile.
+    const auto now = state_db::Workspaces(context_.store).find(id);
+    if (!now || now->state != WorkspaceState::ready) return;
+    const base::ExecId after = uncounted(id);
+    keep(*found, facts, before == after ? before : base::ExecId{});
+  });
+}
+
+base::ExecId Measurer::uncounted(base::WorkspaceId id) {
+  if (state_db::Execs(context_.store).count_running(id) > 0) return {};
+  const std::lock_guard lock(mutex_);
+  const auto found = uncounted_.find(id);
+  return found == uncounted_.end() ? base::ExecId{} : found->second;
+}
+
+state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
+  state_db::WorkspaceFacts facts;
+  attempt(row, "changes", [&] {
+    facts.changes_files = look_at_changes(
+        context_, {row.id}, [&](const auto& sources) { return changes_.count(sources[0]).files; });
+  });
+  // The walk for its seal has already measured the writable layer.
+  const bool sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
+  DiskUse disk(context_);
+  attempt(row, "disk", [&] {
+    if (!sealed || !state_db::LayerDisk(context_.store).find(row.layer)) {
+      const auto usage = measured(context_.storage.layer_path(row.layer));
+      disk.keep_writable(row, usage.bytes, usage.inodes);
+    }
+  });
+  attempt(row, "disk", [&] { disk.settle(row.id); });
+  if (const auto running = active_.running(row.id)) {
+    facts.unpushed = count_unpushed(*running, row.base_commit, kGitDeadline);
+  }
+  return facts;
+}
+
+void Measurer::attempt(const state_db::WorkspaceRow& row, const char* fact,
+                       const std::function<void()>& look) {
+  try {
+    look();
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::warning, "workspace.not_measured",
+              {{"ws", row.id}, {"fact", fact}, {"error", error.what()}});
+  }
+}
+
+void Measurer::keep(const state_db::WorkspaceRow& row, const state_db::WorkspaceFacts& facts,
+                    base::ExecId counted) {
+  const auto is_news = [](const auto& fact, const auto& known) { return fact && fact != known; };
+  const bool news =
+      is_news(facts.changes_files, row.changes_files) || is_news(facts.unpushed, row.unpushed);
+  const bool counts = counted && facts.changes_files;
+  if (!news && !counts) return;
+  context_.store.transaction([&] {
+    if (news) state_db::Workspaces(context_.store).set_facts(row.id, facts);
+    if (counts) state_db::Execs(context_.store).set_changed_files(counted, *facts.changes_files);
+  });
+  if (!counts) return;
+  const std::lock_guard lock(mutex_);
+  const auto found = uncounted_.find(row.id);
+  if (found != uncounted_.end() && found->second == counted) uncounted_.erase(found);
+}
+
+}  // namespace moorage::workspace

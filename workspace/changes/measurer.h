@@ -1,0 +1,57 @@
+// Keeps the measured facts in a workspace's row: how many files changed, how much disk space its
+// layer takes, how many commits are not pushed. The agent's files decide how long that takes, so no
+// request does it: two threads do, one workspace at a time each (base/single_flight.h). If a fact
+// cannot be measured, it keeps its old value and the log says why. Beyond the limits of changes.h a
+// figure is a lower bound; a layer that cannot be counted completely keeps its old figure.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/single_flight.h"
+#include "state_db/tables/workspaces.h"
+#include "workspace/changes/changes.h"
+#include "workspace/context/context.h"
+#include "workspace/context/live_sandboxes.h"
+
+namespace moorage::workspace {
+
+class Measurer {
+ public:
+  Measurer(Context& context, Active& active, Changes& changes);
+
+  // Waits up to a second for current facts; less if it knows that waiting is useless. The count
+  // also belongs to `ended`, the exec that ended last, if no other one runs meanwhile.
+  void refresh(base::WorkspaceId id, base::ExecId ended = {});
+  // The same, but never waits and runs at most every ten seconds; if an exec ended too soon after a
+  // run, it runs when those are over.
+  void refresh_later(base::WorkspaceId id, base::ExecId ended);
+  void catch_up();                    // runs postponed refreshes; call it every second
+  void forget(base::WorkspaceId id);  // for a purged workspace
+  // Measures the facts that need the running sandbox, for at most a second.
+  void before_stop(const state_db::WorkspaceRow& row);
+
+ private:
+  uint32_t owner_of(base::WorkspaceId id);
+  void measure(base::WorkspaceId id);
+  state_db::WorkspaceFacts look(const state_db::WorkspaceRow& row);
+  // The exec that ended last; none if one is running, or if the last one has its count.
+  base::ExecId uncounted(base::WorkspaceId id);
+  void set_uncounted(base::WorkspaceId id, base::ExecId ended);
+  void attempt(const state_db::WorkspaceRow& row, const char* fact,
+               const std::function<void()>& look);
+  void keep(const state_db::WorkspaceRow& row, const state_db::WorkspaceFacts& facts,
+            base::ExecId counted = {});
+
+  Context& context_;
+  Active& active_;
+  Changes& changes_;
+  std::mutex mutex_;
+  std::map<base::WorkspaceId, base::ExecId> uncounted_;
+  std::set<base::WorkspaceId> put_off_;
+  base::Flights flights_;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,46 @@
+// Reads the changes of workspaces (changes.h) without a lock. Layers may be merged or archived
+// meanwhile, and reading them then finds too few changes: such a read is repeated.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "state_db/tables/workspaces.h"
+#include "workspace/changes/changes.h"
+#include "workspace/context/context.h"
+
+namespace moorage::workspace {
+
+// Conflict if the workspace is not ready.
+ChangeSource change_source(const Context& context, const state_db::WorkspaceRow& row);
+// Whether all layers that it names still belonged to the workspace after reading.
+bool is_still_whole(const Context& context, base::WorkspaceId id, const ChangeSource& source);
+
+// Calls `look` with the sources of these workspaces in their order. Conflict if they change during
+// every attempt.
+template <typename Look>
+auto look_at_changes(const Context& context, const std::vector<base::WorkspaceId>& ids,
+                     const Look& look) {
+  constexpr int kLooks = 4;
+  for (int n = 0; n < kLooks; ++n) {
+    std::vector<ChangeSource> sources;
+    for (const auto id : ids)
+      sources.push_back(change_source(context, state_db::Workspaces(context.store).get(id)));
+    const auto whole = [&] {
+      return std::equal(ids.begin(), ids.end(), sources.begin(), [&](auto id, const auto& source) {
+        return is_still_whole(context, id, source);
+      });
+    };
+    try {
+      auto found = look(sources);
+      if (whole()) return found;
+    } catch (const base::Error&) {
+      if (whole()) throw;
+    }
+  }
+  throw base::Error(base::Code::conflict, "its layers were merged while they were read",
+                    "try again");
+}
+
+}  // namespace moorage::workspace

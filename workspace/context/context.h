@@ -1,0 +1,87 @@
+// The dependencies of every verb in this layer: the layers below, the locks and the options, wired
+// once in daemon/main.cc. Owns nothing. Lock order: workspace, then repository, then the store's
+// own.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/keyed_mutex.h"
+#include "layers/ids.h"
+#include "layers/overlay.h"
+#include "workspace/access/access.h"
+#include "workspace/context/placement_rule.h"
+
+namespace moorage::state_db {
+class Store;
+}
+namespace moorage::repo_cache {
+class RepoCache;
+class BaseTrees;
+}  // namespace moorage::repo_cache
+namespace moorage::backends {
+class Registry;
+}
+
+namespace moorage::workspace {
+
+struct Metrics;
+
+struct Options {
+  std::string store;  // /var/lib/moorage
+  std::string uploads() const { return store + "/uploads"; }
+  std::string lost() const { return store + "/lost"; }
+  std::string sandbox_directory(const std::string& id) const { return store + "/sandboxes/" + id; }
+  std::string archive_directory;  // may be another file system
+  int archive_level = 3;          // for zstd
+  unsigned archive_threads = 2;
+  uint64_t import_max_bytes = 1ULL << 40;  // limit for an imported archive, unpacked
+  uint32_t disk_first_id = 1'900'000'000;  // owners on disk, see layers/overlay.h
+  uint32_t sandbox_first_id = 1'000'000'000;
+  uint32_t sandbox_slots = 4096;
+  uint32_t first_host_id(uint32_t slot) const {
+    return sandbox_first_id + slot * layers::kIdsPerSandbox;
+  }
+  std::string default_backend = "lxc";
+  std::vector<PlacementRule> placement_rules;
+  uint64_t memory_bytes = 4ULL << 30;
+  double cpus = 2;
+  uint32_t pids = 4096;
+  bool sudo = true;
+  std::chrono::milliseconds start_deadline{20'000};
+  std::chrono::milliseconds stop_grace{5'000};
+  std::chrono::milliseconds transfer_patience{30'000};  // wait for other users of the files
+  std::chrono::milliseconds fetch_deadline{3'600'000};
+  uint64_t output_limit_bytes = 1ULL << 30;      // on disk, for the journal of one command
+  uint64_t workspace_output_bytes = 4ULL << 30;  // for all journals of a workspace; 0: no limit
+  int64_t default_timeout_ms = 0;
+  int64_t idle_stop_s = 1800;  // 0: never
+  int64_t max_lifetime_s = 0;  // 0: no limit
+  int64_t undelete_window_ms = 7LL * 24 * 3600 * 1000;
+  uint64_t min_free_bytes = 0;  // of the store's file system, see free_space.h; 0: default
+  uint64_t min_free_inodes = 0;
+  uint64_t disk_limit_bytes = 0;  // for new workspaces; 0: no limit
+  uint64_t disk_limit_files = 0;
+};
+
+struct Context {
+  state_db::Store& store;
+  repo_cache::RepoCache& repos;
+  repo_cache::BaseTrees& base_trees;
+  backends::Registry& backends;
+  layers::Storage& storage;
+  base::KeyedMutex& locks;
+  Options options;
+  Metrics& metrics;
+};
+
+// Call in the transaction that writes a new workspace's row: then no row is ever visible before its
+// verb holds the lock. So an unfinished row whose lock is free was left by a dead process.
+inline base::KeyedMutex::Guard hold_new(Context& context, base::WorkspaceId id,
+                                        const std::string& operation) {
+  return context.locks.lock(id.str(), operation, std::chrono::milliseconds(0));
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,31 @@
+#include "workspace/context/freeze_guard.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace moorage::workspace {
+
+using Clock = std::chrono::steady_clock;
+
+Frozen::Frozen(const Running& running) : running_(running), since_(Clock::now()) {
+  running_.backend->freeze(running_.name);
+}
+
+Frozen::~Frozen() {
+  try {
+    if (!thawed_) thaw();
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::error, "sandbox.not_thawed",
+              {{"sb", running_.sandbox}, {"error", error.message()}});
+  }
+}
+
+uint64_t Frozen::thaw() {
+  running_.backend->thaw(running_.name);
+  thawed_ = true;
+  const auto paused = Clock::now() - since_;
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(paused).count());
+}
+
+}  // namespace moorage::workspace

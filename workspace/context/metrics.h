@@ -1,0 +1,91 @@
+// Counters of the verbs and commands of this layer, for GET /metrics.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/metrics.h"
+#include "state_db/tables/execs.h"
+#include "workspace/context/waiters.h"
+#include "workspace/upkeep/gc_plan.h"
+
+namespace moorage::workspace {
+
+enum class Verb {
+  create,
+  start,
+  stop,
+  remove,
+  undelete,
+  purge,
+  exec,
+  fetch,
+  update,
+  archive,
+  unarchive,
+  export_,
+  import,
+  snapshot,
+  drop,
+  restore,
+  fork,
+  promote,
+  best_of,
+  compare,
+  move
+};
+inline constexpr std::array<std::string_view, 21> kVerbNames{
+    "create", "start",   "stop",    "delete",    "undelete", "purge",   "exec",
+    "fetch",  "update",  "archive", "unarchive", "export",   "import",  "snapshot",
+    "drop",   "restore", "fork",    "promote",   "best-of",  "compare", "move"};
+
+struct VerbMetrics {
+  base::Histogram seconds;                 // of successful calls
+  std::array<base::Counter, 13> refusals;  // by base::Code
+};
+
+struct Metrics {
+  std::array<VerbMetrics, kVerbNames.size()> verbs;
+  base::Histogram sandbox_start;
+  base::Histogram exec_start;  // from its record to the warden's answer
+  base::Histogram exec_total{base::kCommandBounds};
+  // By state, and by category; the last entry means no category.
+  static constexpr size_t kCategories = state_db::kExecCategoryNames.size() + 1;
+  std::array<std::array<base::Counter, kCategories>, 7> ended;
+  base::Counter output_bytes;
+  base::Counter ended_for_space;                             // execs, by the disk guard
+  base::Counter ended_for_quota;                             // execs, by the quota watcher
+  base::Counter stopped_for_space;                           // sandboxes
+  std::array<base::Counter, kGcRungNames.size()> collected;  // rows of gc, by rung
+  base::Counter collected_bytes;
+
+  void count_end(const state_db::ExecRow& row, const state_db::ExecOutcome& outcome);
+
+  // Runs the verb and counts its outcome.
+  template <typename Work>
+  auto counted(Verb verb, const Work& work) {
+    VerbMetrics& metrics = verbs.at(static_cast<size_t>(verb));
+    const auto began = base::Histogram::Clock::now();
+    try {
+      if constexpr (std::is_void_v<decltype(work())>) {
+        work();
+        metrics.seconds.observe_since(began);
+      } else {
+        auto result = work();
+        metrics.seconds.observe_since(began);
+        return result;
+      }
+    } catch (const Waiting&) {
+      throw;  // the verb is called again, and counted then
+    } catch (const base::Error& error) {
+      metrics.refusals.at(static_cast<size_t>(error.code())).add();
+      throw;
+    } catch (const std::exception&) {
+      metrics.refusals.at(static_cast<size_t>(base::Code::internal)).add();
+      throw;
+    }
+  }
+};
+
+}  // namespace moorage::workspace

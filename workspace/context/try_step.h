@@ -1,0 +1,48 @@
+// Runs a step of the reconciler on its own: one broken thing must not keep the daemon from starting
+// or other things from being repaired. A failure is logged and retried later.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/store.h"
+#include "workspace/context/context.h"
+
+namespace moorage::workspace {
+
+template <typename Step>
+void attempt(const char* event, const std::string& subject, Step step) {
+  try {
+    step();
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::error, event, {{"subject", subject}, {"error", error.message()}});
+  }
+}
+
+// Empty: a verb is using it.
+inline std::optional<base::KeyedMutex::Guard> lock_if_free(Context& context,
+                                                           const std::string& key) {
+  try {
+    return context.locks.lock(key, "clean-up", std::chrono::milliseconds(0));
+  } catch (const base::Error& error) {
+    if (error.code() == base::Code::conflict) return std::nullopt;
+    throw;
+  }
+}
+
+// For a thing that is only read: others may read it, too.
+inline std::optional<base::KeyedMutex::Guard> share_if_free(Context& context,
+                                                            const std::string& key,
+                                                            const std::string& operation) {
+  try {
+    return context.locks.share(key, operation, std::chrono::milliseconds(0));
+  } catch (const base::Error& error) {
+    if (error.code() == base::Code::conflict) return std::nullopt;
+    throw;
+  }
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,102 @@
+// pre_stop: the workspace's own command that runs before its sandbox stops. It is an ordinary
+// command with a record and a journal, so a crash is settled as for any other: the sandbox keeps
+// running, and the warden ends the command at its deadline. No thread waits for it: the verb throws
+// Waiting, and is called again when the command has ended (workspace/context/waiters.h).
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/store.h"
+#include "workspace/verbs/execs.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Error;
+using state_db::ExecState;
+
+MOORAGE_CRASH_POINT(after_intent, "pre_stop.after_intent");
+MOORAGE_CRASH_POINT(after_start, "pre_stop.after_start");
+MOORAGE_CRASH_POINT(stop_after_hook, "stop.after_hook");
+
+constexpr const char* kPreStop = "pre_stop";
+
+std::string trouble_of(const state_db::ExecRow& exec, int64_t deadline_s) {
+  const std::string name = "pre_stop " + exec.id.str();
+  const auto& outcome = exec.outcome;
+  switch (exec.state) {
+    case ExecState::exited:
+      if (outcome.exit_code == 0) return {};
+      return name + " failed: exit " + std::to_string(outcome.exit_code.value_or(-1)) +
+             (outcome.error.empty() ? "" : ", " + outcome.error);
+    case ExecState::running:
+    case ExecState::timed_out:
+      return name + " did not finish within " + std::to_string(deadline_s) + " s";
+    case ExecState::signalled:
+    case ExecState::oom_killed:
+    case ExecState::cancelled:
+    case ExecState::interrupted:
+      return name + " failed: " + std::string(state_db::state_name(exec.state)) +
+             (outcome.error.empty() ? "" : ", " + outcome.error);
+  }
+  return name;
+}
+
+}  // namespace
+
+state_db::ExecRow Execs::begin_pre_stop(const state_db::WorkspaceRow& row, const Running& running) {
+  ExecRequest request;
+  request.argv = row.policy.pre_stop;
+  state_db::ExecRequest record;
+  record.workspace = row.id;
+  record.sandbox = running.sandbox;
+  record.owner_uid = row.owner_uid;
+  record.argv = request.argv;
+  record.directory = request.directory;
+  record.user = request.user;
+  record.timeout_ms = row.policy.pre_stop_deadline_s * 1000;
+  record.hook = kPreStop;
+  state_db::Execs table(context_.store);
+  const auto exec = table.get(table.create(record).id);
+  after_intent.pass();
+  try {
+    launch(exec, request, row, running);
+  } catch (const Error& error) {
+    settle_failed_launch(exec, running, error);
+  }
+  after_start.pass();
+  return table.get(exec.id);
+}
+
+// Reuses a hook that an earlier stop or an earlier daemon started, unless another command began
+// after that hook ended.
+std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
+  const auto running = active_.running(row.id);
+  if (row.policy.pre_stop.empty() || !running || !base::process_alive(running->init)) return {};
+  state_db::Execs table(context_.store);
+  std::optional<state_db::ExecRow> hook;
+  if (const auto begun = pre_stops_.begun(running->sandbox)) hook = table.get(*begun);
+  for (auto& exec : table.running(running->sandbox)) {
+    if (!hook && !exec.request.hook.empty()) hook = std::move(exec);
+  }
+  if (hook && hook->state != ExecState::running) {
+    state_db::ExecQuery newest;
+    newest.workspace = row.id;
+    newest.limit = 1;
+    if (table.list(newest).front().started_wall_ms > hook->outcome.ended_wall_ms) hook.reset();
+  }
+  if (!hook) hook = hooks_.pre_stop(row, *running);
+  pre_stops_.begin(running->sandbox, hook->id);
+  if (hook->state == ExecState::running)
+    throw Waiting({hook->id}, "pre_stop " + hook->id.str() + " of " + row.name + " is running");
+  stop_after_hook.pass();
+  const std::string trouble = trouble_of(*hook, row.policy.pre_stop_deadline_s);
+  if (!trouble.empty()) {
+    context_.store.add_event("workspace.pre_stop",
+                             {.workspace = row.id, .sandbox = running->sandbox}, trouble);
+    base::log(base::LogLevel::warning, "workspace.pre_stop",
+              {{"ws", row.id}, {"sb", running->sandbox}, {"error", trouble}});
+  }
+  return trouble;
+}
+
+}  // namespace moorage::workspace

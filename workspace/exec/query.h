@@ -1,0 +1,25 @@
+// Asks a short question inside a running sandbox, as the agent's user: for example git, about the
+// agent's own repository, which the host must not read. The answer is untrusted: bounded, and only
+// shown.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "workspace/context/live_sandboxes.h"
+
+namespace moorage::workspace {
+
+// Standard output, at most 4 KiB, of a command that exited 0 within the deadline; else nullopt.
+// Records no exec: this is not the user's command.
+std::optional<std::string> ask_inside(const Running& running, const std::vector<std::string>& argv,
+                                      std::chrono::milliseconds deadline);
+
+// Commits on HEAD and all branches that neither the base nor a branch of origin has; nullopt if git
+// fails.
+std::optional<uint64_t> count_unpushed(const Running& running, const std::string& base_commit,
+                                       std::chrono::milliseconds deadline);
+
+}  // namespace moorage::workspace

@@ -1,0 +1,470 @@
+#include "workspace/exec/watcher.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/allowance.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "state_db/store.h"
+#include "workspace/exec/watched_exec.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::check;
+using state_db::ExecCategory;
+
+constexpr size_t kPoolThreads = 4;
+constexpr size_t kEndThreads = 8;
+constexpr size_t kPoolQueue = 100'000;
+constexpr std::chrono::milliseconds kTellPause{1'000};
+// The warden ends a hook at its deadline and reports it; we wait this much longer for its report.
+constexpr std::chrono::milliseconds kReportPatience{5'000};
+// One journal must not hold up the others, so a turn reads at most this much of it.
+constexpr uint64_t kMaxTurnBytes = 8 << 20;
+
+// The earlier of two epoll_wait timeouts; -1 means never.
+int earlier(int one, int other) {
+  if (one < 0 || other < 0) return std::max(one, other);
+  return std::min(one, other);
+}
+
+// The subject of an epoll event: one of these, or the number of a sandbox whose init ended.
+constexpr uint64_t kWoken = UINT64_MAX;
+constexpr uint64_t kJournals = UINT64_MAX - 1;
+
+void add_to_epoll(int epoll, int fd, uint64_t subject) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = subject;
+  base::check_allowance(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), "epoll_ctl",
+                        "fs.epoll.max_user_watches");
+}
+
+// Other processes may use up root's inotify allowance on the host; then we poll the journals.
+constexpr int kPoll_ms = 20;
+
+void warn_of_polling(const char* setting) {
+  base::log(base::LogLevel::warning, "exec.polled",
+            {{"why", "the kernel has no inotify left for this user"}, {"raise", setting}});
+}
+
+}  // namespace
+
+std::string journal_directory(const Options& options, base::WorkspaceId workspace,
+                              base::ExecId exec) {
+  return options.store + "/workspaces/" + workspace.str() + "/journal/" + exec.str();
+}
+
+ExecWatcher::ExecWatcher(Context& context, Active& active)
+    : context_(context),
+      active_(active),
+      epoll_(check(epoll_create1(EPOLL_CLOEXEC), "epoll_create")),
+      wake_(check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
+      pool_(kPoolThreads, kPoolQueue),
+      ends_(kEndThreads, kPoolQueue) {
+  add_to_epoll(epoll_.get(), wake_.get(), kWoken);
+  thread_ = std::thread([this] { run(); });
+}
+
+ExecWatcher::~ExecWatcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  thread_.join();
+}
+
+void ExecWatcher::on_end(std::function<void(const state_db::ExecRow&)> callback) {
+  on_end_ = std::move(callback);
+}
+
+void ExecWatcher::on_death(std::function<bool(base::WorkspaceId, base::SandboxId)> callback) {
+  on_death_ = std::move(callback);
+}
+
+void ExecWatcher::wake() {
+  const uint64_t one = 1;
+  // EAGAIN: the counter is full, so the thread is awake already.
+  if (write(wake_.get(), &one, sizeof one) < 0 && errno != EAGAIN) base::throw_errno("eventfd");
+}
+
+void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before) {
+  const std::string path =
+      journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
+  auto watched = std::make_shared<Watched>(exec, base::open_file(path, O_RDONLY), sync, before,
+                                           context_.options.output_limit_bytes);
+  watched->set_began(context_.store.clock());
+  if (!exec.request.hook.empty() && exec.request.timeout_ms > 0) {
+    watched->give_up_at = std::chrono::steady_clock::now() + context_.options.stop_grace +
+                          std::chrono::milliseconds(exec.request.timeout_ms) + kReportPatience;
+  }
+  const std::lock_guard lock(mutex_);
+  watched->watch = watch_journal(path);
+  if (watched->watch >= 0) by_watch_[watched->watch] = exec.id;
+  execs_[exec.id] = std::move(watched);
+  more_.insert(exec.id);  // for bytes written before the watch existed
+  wake();
+}
+
+// Returns -1 if the journal must be polled.
+int ExecWatcher::watch_journal(const std::string& path) {
+  if (!inotify_) {
+    inotify_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    if (!inotify_ && errno == EMFILE) {
+      warn_of_polling("fs.inotify.max_user_instances");
+      return -1;
+    }
+    check(inotify_.get(), "inotify_init");
+    add_to_epoll(epoll_.get(), inotify_.get(), kJournals);
+  }
+  const int watch = inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY);
+  if (watch >= 0) return watch;
+  if (errno != ENOSPC) base::throw_errno("inotify " + path);
+  warn_of_polling("fs.inotify.max_user_watches");
+  return -1;
+}
+
+void ExecWatcher::watch_sandbox(const Running& running) {
+  Running init = running;
+  init.mounted.reset();  // never the last reference: `running` holds the mounts
+  base::Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, running.init.pid, 0)));
+  if (!pidfd && errno != ESRCH) base::throw_errno("pidfd_open");
+  // The process may have died, and its pid been reused, before the pidfd was made.
+  if (!pidfd || !base::process_alive(running.init)) {
+    return tell_death(init);
+  }
+  const std::lock_guard lock(mutex_);
+  add_to_epoll(epoll_.get(), pidfd.get(), static_cast<uint64_t>(running.sandbox.value));
+  inits_[running.sandbox] = {std::move(pidfd), std::move(init)};
+}
+
+void ExecWatcher::forget_sandbox(base::SandboxId sandbox) {
+  const std::lock_guard lock(mutex_);
+  inits_.erase(sandbox);
+}
+
+void ExecWatcher::settle(base::SandboxId sandbox, const std::string& why_interrupted) {
+  std::vector<WatchedPtr> affected;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, watched] : execs_) {
+      if (watched->row.request.sandbox == sandbox) affected.push_back(watched);
+    }
+  }
+  for (const auto& watched : affected) {
+    while (read_journal(watched, Ends::here)) {
+    }
+    interrupt(watched, is_stopping(sandbox) ? ExecCategory::stopped : ExecCategory::lost,
+              why_interrupted);
+    watched->wait_handled();
+  }
+}
+
+void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory category,
+                              const std::string& why_interrupted) {
+  WatchedPtr watched;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = execs_.find(exec.id); found != execs_.end()) watched = found->second;
+  }
+  if (!watched) {
+    const std::string path =
+        journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
+    // No journal: the daemon died after writing the record. /dev/null reads as an empty journal.
+    const bool began = base::path_exists(path);
+    watched = std::make_shared<Watched>(exec, base::open_file(began ? path : "/dev/null", O_RDONLY),
+                                        false, Refusals{}, context_.options.output_limit_bytes);
+    watched->set_began(context_.store.clock());
+    // The journal may hold its end, and the row does not say whether a sync was requested.
+    if (began) base::sync_file_system(context_.options.store);
+  }
+  while (read_journal(watched, Ends::here)) {
+  }
+  interrupt(watched, category, why_interrupted);
+  watched->wait_handled();
+}
+
+bool ExecWatcher::end_because(base::ExecId exec, const Verdict& verdict) {
+  WatchedPtr watched;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = execs_.find(exec);
+    if (found == execs_.end() || found->second->verdict) return false;
+    watched = found->second;
+    watched->verdict = verdict;
+  }
+  kill_group(*watched);
+  return true;
+}
+
+void ExecWatcher::end_all(base::SandboxId sandbox, const Verdict& verdict,
+                          std::optional<std::chrono::milliseconds> grace) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, watched] : execs_) {
+    if (watched->row.request.sandbox != sandbox || watched->verdict) continue;
+    if (!watched->row.request.hook.empty()) continue;
+    watched->verdict = verdict;
+    if (grace) watched->kill_at = std::chrono::steady_clock::now() + *grace;
+  }
+  wake();
+}
+
+ExecWatcher::RunningTime ExecWatcher::running_time(base::WorkspaceId workspace) {
+  const int64_t now = context_.store.clock().boot_ms();
+  RunningTime time;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, watched] : execs_) {
+    const auto& request = watched->row.request;
+    if (request.workspace != workspace || !request.hook.empty()) continue;
+    ++time.execs;
+    time.ms += std::max<int64_t>(0, now - watched->began_boot_ms);
+  }
+  return time;
+}
+
+void ExecWatcher::kill_after(base::ExecId exec, std::chrono::milliseconds grace) {
+  const std::lock_guard lock(mutex_);
+  const auto found = execs_.find(exec);
+  if (found == execs_.end()) return;
+  found->second->kill_at = std::chrono::steady_clock::now() + grace;
+  wake();
+}
+
+std::optional<ExecWatcher::Progress> ExecWatcher::progress(base::ExecId exec) {
+  const std::lock_guard lock(mutex_);
+  const auto found = execs_.find(exec);
+  if (found == execs_.end()) return std::nullopt;
+  return Progress{found->second->output_bytes, found->second->last_output_ms};
+}
+
+void ExecWatcher::run() {
+  for (;;) {
+    int timeout_ms =
+        earlier(earlier(tell_deaths(), poll_unwatched()), earlier(kill_overdue(), write_overdue()));
+    std::vector<WatchedPtr> turn;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      for (const auto id : more_) {
+        if (const auto found = execs_.find(id); found != execs_.end())
+          turn.push_back(found->second);
+      }
+      more_.clear();
+    }
+    for (const auto& watched : turn) {
+      if (!read_journal(watched, Ends::on_pool)) continue;
+      const std::lock_guard lock(mutex_);
+      more_.insert(watched->row.id);
+      timeout_ms = 0;
+    }
+    std::array<epoll_event, 64> events{};
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    for (int i = 0; i < count; ++i) {
+      const uint64_t subject = events.at(i).data.u64;
+      if (subject == kWoken) {
+        uint64_t counter = 0;
+        if (read(wake_.get(), &counter, sizeof counter) < 0 && errno != EAGAIN)
+          base::throw_errno("eventfd");
+      } else if (subject == kJournals) {
+        handle_inotify();
+      } else {
+        handle_death(base::SandboxId{static_cast<int64_t>(subject)});
+      }
+    }
+  }
+}
+
+void ExecWatcher::handle_inotify() {
+  alignas(inotify_event) std::array<char, 64 << 10> buffer{};
+  for (;;) {
+    const ssize_t size = read(inotify_.get(), buffer.data(), buffer.size());
+    if (size <= 0) return;
+    const std::lock_guard lock(mutex_);
+    for (ssize_t at = 0; at < size;) {
+      const auto* event = reinterpret_cast<const inotify_event*>(buffer.data() + at);
+      at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+      if ((event->mask & IN_Q_OVERFLOW) != 0) {  // events were lost: read every journal
+        for (const auto& [id, watched] : execs_) more_.insert(id);
+      } else if (const auto found = by_watch_.find(event->wd); found != by_watch_.end()) {
+        more_.insert(found->second);
+      }
+    }
+  }
+}
+
+int ExecWatcher::poll_unwatched() {
+  const std::lock_guard lock(mutex_);
+  if (by_watch_.size() == execs_.size()) return -1;
+  for (const auto& [id, watched] : execs_) {
+    if (watched->watch < 0) more_.insert(id);
+  }
+  return kPoll_ms;
+}
+
+void ExecWatcher::handle_death(base::SandboxId sandbox) {
+  Running dead;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = inits_.find(sandbox);
+    if (found == inits_.end()) return;  // forgotten during this turn
+    dead = found->second.second;
+    inits_.erase(found);
+  }
+  tell_death(dead);
+}
+
+void ExecWatcher::tell_death(const Running& dead) {
+  pool_.submit({.user = dead.owner, .subject = dead.workspace.str()}, [this, dead] {
+    if (on_death_(dead.workspace, dead.sandbox)) return;
+    const std::lock_guard lock(mutex_);
+    if (untold_.empty()) next_telling_ = std::chrono::steady_clock::now() + kTellPause;
+    untold_.push_back(dead);
+    wake();
+  });
+}
+
+int ExecWatcher::tell_deaths() {
+  decltype(untold_) due;
+  {
+    const std::lock_guard lock(mutex_);
+    if (untold_.empty()) return -1;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_telling_) return whole_ms(next_telling_ - now);
+    due.swap(untold_);
+  }
+  for (const auto& dead : due) tell_death(dead);
+  return -1;
+}
+
+int ExecWatcher::kill_overdue() {
+  std::vector<WatchedPtr> overdue;
+  std::vector<WatchedPtr> silent;
+  const auto now = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> next;
+  const auto is_due = [&](auto& at) {
+    if (!at) return false;
+    const bool due = *at <= now;
+    if (!due && (!next || *at < *next)) next = at;
+    if (due) at.reset();
+    return due;
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, watched] : execs_) {
+      const bool gives_up = is_due(watched->give_up_at);
+      if (gives_up) silent.push_back(watched);
+      if (is_due(watched->kill_at) || gives_up) overdue.push_back(watched);
+    }
+  }
+  for (const auto& watched : overdue) kill_group(*watched);
+  for (const auto& watched : silent) {
+    pool_.submit(watched->share(), [this, watched] {
+      interrupt(watched, ExecCategory::lost, "its sandbox did not report its end in time");
+    });
+  }
+  if (!next) return -1;
+  return whole_ms(*next - now);
+}
+
+void ExecWatcher::kill_group(const Watched& watched) {
+  const auto running = active_.without_mounts(watched.row.request.sandbox);
+  if (!running) return;
+  try {
+    running->backend->exec_group(running->name, watched.row.id.str())->kill();
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::error, "exec.kill_failed",
+              {{"ex", watched.row.id}, {"error", error.message()}});
+  }
+}
+
+bool ExecWatcher::read_journal(const WatchedPtr& watched, Ends ends) {
+  bool grew = false;
+  bool more = false;
+  std::optional<base::Frame> last;
+  const uint64_t limit_bytes = journal_limit(watched->row.request.workspace);
+  {
+    const std::lock_guard lock(watched->mutex);
+    if (watched->over) return false;
+    base::JournalReader& reader = watched->reader;
+    const uint64_t begin = reader.file_position();
+    for (uint64_t at = begin; auto frame = reader.next(); at = reader.file_position()) {
+      grew = true;
+      watched->middle.passed(*frame, at, reader.file_position());
+      watched->output_bytes = reader.output_offset();
+      if (base::is_output(frame->header.kind)) {
+        watched->last_output_ms = frame->header.wall_ns / 1'000'000;
+      } else if (frame->header.kind == base::FrameKind::end) {
+        watched->over = true;
+        last = std::move(frame);
+        break;
+      }
+      if (reader.file_position() - begin > kMaxTurnBytes) {
+        more = true;
+        break;
+      }
+    }
+    if (!last) cut_middle(watched, limit_bytes);
+    if (last && watched->cutting) watched->held_end.swap(last);
+  }
+  if (last && ends == Ends::on_pool) {
+    try {
+      ends_.submit(watched->share(), [this, watched, frame = *last] { end(watched, frame); });
+    } catch (const base::Error&) {  // cannot start even one thread
+      end(watched, *last);
+    }
+  } else if (last) {
+    end(watched, *last);
+  } else if (grew) {
+    notify(watched->row.id);
+  }
+  return more;
+}
+
+void ExecWatcher::notify(base::ExecId exec) {
+  const std::lock_guard lock(subscribers_mutex_);
+  const auto found = subscribers_.find(exec);
+  if (found == subscribers_.end()) return;
+  for (const auto& [number, callback] : found->second) callback();
+}
+
+ExecWatcher::Subscription ExecWatcher::subscribe(base::ExecId exec, Callback callback) {
+  const std::lock_guard lock(subscribers_mutex_);
+  const uint64_t number = next_subscription_++;
+  subscribers_[exec][number] = std::move(callback);
+  return {this, exec, number};
+}
+
+void ExecWatcher::unsubscribe(base::ExecId exec, uint64_t number) {
+  const std::lock_guard lock(subscribers_mutex_);
+  const auto found = subscribers_.find(exec);
+  if (found == subscribers_.end()) return;
+  found->second.erase(number);
+  if (found->second.empty()) subscribers_.erase(found);
+}
+
+ExecWatcher::Subscription::Subscription(Subscription&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)), exec_(other.exec_), number_(other.number_) {}
+
+ExecWatcher::Subscription& ExecWatcher::Subscription::operator=(Subscription&& other) noexcept {
+  std::swap(owner_, other.owner_);
+  std::swap(exec_, other.exec_);
+  std::swap(number_, other.number_);
+  return *this;
+}
+
+ExecWatcher::Subscription::~Subscription() {
+  if (owner_ != nullptr) owner_->unsubscribe(exec_, number_);
+}
+
+}  // namespace moorage::workspace

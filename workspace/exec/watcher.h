@@ -1,0 +1,150 @@
+// One thread that notices when execs and sandboxes end: inotify on the journals of running execs,
+// and a pidfd for each sandbox's init. An `end` frame writes the exec's outcome, on one pool. The
+// death of an init calls `on_death`, on another pool; its handler calls `settle`, which marks
+// execs without an `end` as interrupted. Each pool is shared fairly (base/fair_pool.h).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fair_pool.h"
+#include "base/os/fd.h"
+#include "base/wire/journal.h"
+#include "state_db/tables/execs.h"
+#include "workspace/context/context.h"
+#include "workspace/context/live_sandboxes.h"
+#include "workspace/exec/failure_cause.h"
+#include "workspace/exec/verdict.h"
+
+namespace moorage::workspace {
+
+class ExecWatcher {
+ public:
+  using Callback = std::function<void()>;
+  class Subscription {
+   public:
+    Subscription() = default;
+    Subscription(ExecWatcher* owner, base::ExecId exec, uint64_t number)
+        : owner_(owner), exec_(exec), number_(number) {}
+    Subscription(Subscription&& other) noexcept;
+    Subscription& operator=(Subscription&& other) noexcept;
+    ~Subscription();
+
+   private:
+    ExecWatcher* owner_ = nullptr;
+    base::ExecId exec_;
+    uint64_t number_ = 0;
+  };
+  struct Progress {
+    uint64_t output_bytes = 0;
+    int64_t last_output_ms = 0;
+  };
+  ExecWatcher(Context& context, Active& active);
+  ~ExecWatcher();
+
+  // Set once before anything is watched; called on the watcher's pool: may block, must not throw.
+  void on_end(std::function<void(const state_db::ExecRow&)> callback);
+  void ask_of_disk(ExecDiskJudge judge) { disk_judge_ = std::move(judge); }
+  // Return false if another operation holds it; the callback runs again a second later.
+  void on_death(std::function<bool(base::WorkspaceId, base::SandboxId)> callback);
+  // The exec must have a journal file. `sync`: sync the workspace before writing its end.
+  // `before`: the refusals counted for its sandbox so far.
+  void watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before = {});
+  void watch_sandbox(const Running& running);
+  // Drops the pidfd of this sandbox: a verb is stopping it.
+  void forget_sandbox(base::SandboxId sandbox);
+  // Reads the journals of this sandbox's running execs to their end and settles them all.
+  void settle(base::SandboxId sandbox, const std::string& why_interrupted);
+  // The same for one exec, watched or not: its start failed, or it predates a crash.
+  void settle_exec(const state_db::ExecRow& exec, state_db::ExecCategory category,
+                   const std::string& why_interrupted);
+  using Verdict = ExecVerdict;
+  // Kills everything the exec started. False: it is no longer watched, or already has a verdict.
+  bool end_because(base::ExecId exec, const Verdict& verdict);
+  // For all commands running in this sandbox; with a grace period, the kill comes after it.
+  void end_all(base::SandboxId sandbox, const Verdict& verdict,
+               std::optional<std::chrono::milliseconds> grace);
+  // For the commands running in a workspace now, without hooks.
+  struct RunningTime {
+    size_t execs = 0;
+    int64_t ms = 0;
+  };
+  RunningTime running_time(base::WorkspaceId workspace);
+  void kill_after(base::ExecId exec, std::chrono::milliseconds grace);  // if it still runs then
+  std::optional<Progress> progress(base::ExecId exec);  // nullopt: it is no longer watched
+  Subscription subscribe(base::ExecId exec, Callback callback);
+
+ private:
+  struct Watched;
+  using WatchedPtr = std::shared_ptr<Watched>;
+  void run();
+  void handle_inotify();
+  void handle_death(base::SandboxId sandbox);
+  int watch_journal(const std::string& path);
+  void tell_death(const Running& dead);
+  int tell_deaths();     // retries refused deaths; ms until the next retry, -1: none
+  int poll_unwatched();  // likewise for polling journals without a watch
+  int kill_overdue();    // likewise for the next kill, and for ends that nobody reported
+  int write_overdue();   // likewise for outcomes that the database has not taken yet
+  enum class Ends { here, on_pool };
+  bool read_journal(const WatchedPtr& watched, Ends ends);  // one turn; true if more is left
+  uint64_t journal_limit(base::WorkspaceId workspace);      // for each of its commands, now
+  void cut_middle(const WatchedPtr& watched, uint64_t limit_bytes);  // caller holds its mutex
+  void end(const WatchedPtr& watched, const base::Frame& frame);
+  void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
+                 const std::string& why);
+  void finish_end(const WatchedPtr& watched, state_db::ExecOutcome outcome);
+  void write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome);
+  void keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
+                      const base::Error& error);
+  void kill_group(const Watched& watched);
+  enum class Applied { nothing, reason, with_state };
+  Applied apply_verdict(const Watched& watched, state_db::ExecOutcome& outcome);
+  // Gathers evidence of why it ended. Removes its group, or ends a fork bomb that it left.
+  ExecEvidence look_at_end(const Watched& watched, const state_db::ExecOutcome& outcome);
+  bool is_at_limit(base::WorkspaceId workspace);
+  bool is_stopping(base::SandboxId sandbox);
+  void end_bomb(const Watched& watched, backends::ExecGroup& group);
+  void notify(base::ExecId exec);
+  void unsubscribe(base::ExecId exec, uint64_t number);
+  void wake();
+  Context& context_;
+  Active& active_;
+  base::Fd inotify_;  // empty while root has no inotify instance left
+  base::Fd epoll_;
+  base::Fd wake_;
+  std::mutex mutex_;  // guards the maps below; never held while reading a journal
+  std::map<base::ExecId, WatchedPtr> execs_;
+  std::map<int, base::ExecId> by_watch_;
+  // Keyed by sandbox, not by descriptor: an event may arrive after its number was reused.
+  std::map<base::SandboxId, std::pair<base::Fd, Running>> inits_;  // without mounts
+  std::set<base::ExecId> more_;  // journals with bytes left from the last turn
+  std::vector<std::pair<WatchedPtr, state_db::ExecOutcome>> unwritten_;
+  std::chrono::steady_clock::time_point next_write_{};
+  std::vector<Running> untold_;
+  std::chrono::steady_clock::time_point next_telling_{};
+  bool stopping_ = false;
+  std::mutex subscribers_mutex_;  // held during callbacks: none runs after unsubscribe
+  std::map<base::ExecId, std::map<uint64_t, Callback>> subscribers_;
+  uint64_t next_subscription_ = 1;
+  std::function<void(const state_db::ExecRow&)> on_end_;
+  ExecDiskJudge disk_judge_;
+  std::function<bool(base::WorkspaceId, base::SandboxId)> on_death_;
+  base::FairPool pool_;  // may wait for workspaces and their files
+  base::FairPool ends_;  // waits only for the disk: `settle`, on pool_, waits for it
+  std::thread thread_;
+};
+
+std::string journal_directory(const Options& options, base::WorkspaceId workspace, base::ExecId ex);
+
+}  // namespace moorage::workspace

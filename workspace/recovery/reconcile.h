@@ -1,0 +1,104 @@
+// After a crash, and every few seconds: compares the database with the backends and the disk and
+// makes them agree, as state_db/recovery_table.h says. Each step is independent and repeatable, so
+// a kill in its middle is harmless. At start the rows are settled before the first verb is served,
+// and the files of workspaces right after that, while a workspace's lock makes its verbs wait. The
+// periodic run clears what a full disk, a verb that failed twice, or a person left behind.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "workspace/recovery/repairs.h"
+#include "workspace/recovery/round_work.h"
+#include "workspace/repositories/repositories.h"
+#include "workspace/verbs/execs.h"
+#include "workspace/verbs/workspaces.h"
+
+namespace moorage::workspace {
+
+class Reconciler {
+ public:
+  // `patience`: how long a round waits for steps on single workspaces (round_work.h).
+  Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces, Active& active,
+             ExecWatcher& watcher, std::chrono::milliseconds patience = std::chrono::seconds(5));
+  // Runs before the API answers. It never walks files of a workspace, reads journals, or waits for
+  // the processes of a sandbox to end.
+  void at_start();
+  void after_ready();  // once it answers: repairs workspaces (repairs.h)
+  // Call before destroying what it uses. False: a workspace is still being repaired.
+  bool stop_mending(std::chrono::milliseconds patience) { return mender_.stop(patience); }
+  void periodic();  // after that; any thread
+
+ private:
+  void settle_repositories();
+  void settle_repository(const state_db::RepositoryRow& row);
+  void settle_base_trees();
+  void settle_base_tree(base::RepoId repository, const std::string& commit);
+  std::set<std::string> mounted_commits(base::RepoId repository);
+  bool is_stood_on(base::RepoId repository);
+  void adopt_sandboxes();
+  void adopt_or_note(const state_db::SandboxRow& row);
+  // Leftovers of one workspace's dead sandboxes and of their commands.
+  struct Remains {
+    std::vector<state_db::SandboxRow> dead;
+    std::vector<state_db::ExecRow> execs;
+  };
+  std::map<base::WorkspaceId, Remains> find_remains();
+  void clear(base::WorkspaceId workspace, const Remains& remains);
+  void add_remains();
+  void clear_remains();
+  void begin(const char* event, base::WorkspaceId workspace, const std::function<void()>& step);
+  bool adopt(const state_db::SandboxRow& row);
+  void adopt_exec(const state_db::ExecRow& exec, const Running& running);
+  void confirm_later(const state_db::ExecRow& exec, const std::string& why);
+  void ask_later(const std::shared_ptr<const Running>& running);
+  void ask_warden(const Running& running);
+  void ask_again();
+  bool is_untouched(const state_db::WorkspaceRow& row);
+  void remove_used();
+  void remove_strangers();
+  void settle_snapshots();
+  void drop_cut_copies();
+  void settle_workspaces();
+  void settle_cut();
+  void settle_archives();
+  bool is_left_over(const state_db::WorkspaceRow& row);
+  void add_takeovers();
+  void finish_takeovers();
+  void settle(const state_db::WorkspaceRow& row, const std::string& reason);
+  void finish_birth(const state_db::WorkspaceRow& row);
+  void keep_notes();
+  void purge_due();
+  void purge(const state_db::WorkspaceRow& due);
+
+  Context& context_;
+  Repositories& repositories_;
+  Workspaces& workspaces_;
+  Active& active_;
+  ExecWatcher& watcher_;
+  std::mutex periodic_mutex_;
+  base::WorkspaceId noted_;              // last one visited by this pass over notes
+  std::set<base::WorkspaceId> unnoted_;  // skipped because a verb held them
+  std::chrono::steady_clock::time_point notes_due_;
+  std::mutex mutex_;  // guards the next two
+  struct Unconfirmed {
+    state_db::ExecRow exec;
+    std::string why;  // reason to record if it never started
+  };
+  // Execs that their wardens have not confirmed yet: adopted ones, and those whose start got no
+  // answer.
+  std::map<base::SandboxId, std::vector<Unconfirmed>> unconfirmed_;
+  std::set<base::SandboxId> asking_;
+  Mender mender_;
+  base::ThreadPool askers_;  // these two last: their work uses the members above
+  RoundWork round_;
+};
+
+}  // namespace moorage::workspace

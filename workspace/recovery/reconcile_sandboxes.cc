@@ -1,0 +1,274 @@
+// The part of the reconciler (reconcile.h) that settles sandboxes and their execs.
+#include <linux/magic.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <set>
+
+#include "backends/envd_client.h"
+#include "backends/registry.h"
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/os/files.h"
+#include "layers/sandbox_mounts.h"
+#include "state_db/recovery_table.h"
+#include "state_db/store.h"
+#include "state_db/tables/snapshots.h"
+#include "workspace/context/try_step.h"
+#include "workspace/recovery/reconcile.h"
+#include "workspace/recovery/sandbox_ids.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Error;
+using base::LogLevel;
+using state_db::ExecCategory;
+using state_db::ExecState;
+using state_db::SandboxState;
+
+MOORAGE_CRASH_POINT(after_adoption, "recovery.after_adoption");
+MOORAGE_CRASH_POINT(after_sandbox, "recovery.after_sandbox");
+MOORAGE_CRASH_POINT(before_exec, "recovery.before_exec");
+MOORAGE_CRASH_POINT(after_execs, "recovery.after_execs");
+
+constexpr size_t kAdopters = 8;
+constexpr std::chrono::milliseconds kWardenPatience{5'000};
+
+// The row is not settled yet, and its sandbox runs.
+bool lives(const state_db::SandboxRow& row) {
+  return (row.state == SandboxState::running || row.state == SandboxState::frozen) &&
+         base::process_alive(row.init);
+}
+
+bool is_overlay(const base::Fd& mount) {
+  struct statfs status {};
+  base::check(fstatfs(mount.get(), &status), "check a mount");
+  return status.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+// Accepts the recorded mounts, or those that a snapshot was putting in their place. Refuses others:
+// the agent may have mounted something else there.
+layers::ActiveMounts adopted_mounts(state_db::Store& store, const state_db::SandboxRow& row) {
+  layers::ActiveMounts mounts = layers::copy_sandbox_mounts(row.init);
+  const bool tree_is_old = mounts.tree_device == row.tree_device;
+  const bool home_is_old = mounts.home_device == row.home_device;
+  if (tree_is_old && home_is_old) return mounts;
+  const auto taking = state_db::Snapshots(store).taking(row.workspace);
+  const bool exchanging = taking && taking->way == state_db::SnapshotWay::restack;
+  if (exchanging && !tree_is_old && !home_is_old && is_overlay(mounts.tree) &&
+      is_overlay(mounts.home)) {
+    return mounts;
+  }
+  throw Error(base::Code::corrupted, "the mounts in the sandbox are not those that Moorage made");
+}
+
+}  // namespace
+
+// Several at a time: each takes a few milliseconds in the kernel. The pool ends when all are
+// checked. A dead one is only marked lost, because ending its remaining processes may take long.
+void Reconciler::adopt_sandboxes() {
+  record_ids(context_);
+  const auto rows = state_db::Sandboxes(context_.store).not_destroyed();
+  base::ThreadPool pool(kAdopters, rows.size() + 1);
+  for (const auto& row : rows) {
+    pool.submit(
+        [this, &row] { attempt("reconcile.sandbox", row.id.str(), [&] { adopt_or_note(row); }); });
+  }
+}
+
+void Reconciler::adopt_or_note(const state_db::SandboxRow& row) {
+  if (decide(row.state, state_db::SandboxSeen::alive) == state_db::Mend::adopt && adopt(row))
+    return;
+  const bool ran = row.state == SandboxState::running || row.state == SandboxState::frozen;
+  workspaces_.note_lost(row, ran ? "its sandbox died while the daemon was down"
+                                 : "the daemon stopped before this was finished");
+}
+
+bool Reconciler::adopt(const state_db::SandboxRow& row) {
+  if (row.boot_id != base::boot_id() || !base::process_alive(row.init)) return false;
+  auto& backend = context_.backends.get(row.backend);
+  auto status = backend.inspect(row.name);
+  if (status.state == backends::SandboxState::frozen) {
+    backend.thaw(row.name);  // end an interrupted freeze
+    status = backend.inspect(row.name);
+  }
+  if (status.state != backends::SandboxState::running || status.init != row.init) return false;
+
+  auto running = std::make_shared<Running>();
+  running->sandbox = row.id;
+  running->workspace = row.workspace;
+  running->owner = state_db::Workspaces(context_.store).get(row.workspace).owner_uid;
+  running->name = row.name;
+  running->backend = &backend;
+  running->init = row.init;
+  try {
+    running->endpoint = backend.endpoint(row.name);
+    Mounted mounted;
+    mounted.mounts = adopted_mounts(context_.store, row);
+    mounted.user_host_id = row.first_host_id + layers::kUser;
+    mounted.owner = running->owner;
+    running->mounted = active_.share(row.workspace, std::move(mounted));
+  } catch (const Error& error) {
+    base::log(LogLevel::warning, "sandbox.not_adopted",
+              {{"sb", row.id}, {"error", error.message()}});
+    return false;
+  }
+  if (row.state == SandboxState::frozen) {
+    context_.store.move(row.id, SandboxState::frozen, SandboxState::running, "thawed at start");
+  }
+  active_.set_running(running);
+  attempt("reconcile.sandbox", row.id.str(), [&] { watcher_.watch_sandbox(*running); });
+  for (const auto& exec : state_db::Execs(context_.store).running(row.id)) {
+    attempt("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec, *running); });
+  }
+  after_adoption.pass();
+  ask_later(running);
+  base::log(LogLevel::info, "sandbox.adopted",
+            {{"ws", row.workspace},
+             {"sb", row.id},
+             {"pid", row.init.pid},
+             {"release", status.release.empty() ? "-" : status.release}});
+  return true;
+}
+
+void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& running) {
+  const std::string journal =
+      journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
+  if (!base::path_exists(journal)) {
+    return watcher_.settle_exec(exec, ExecCategory::not_started,
+                                "it was never started: the daemon stopped first");
+  }
+  // The row does not say whether to sync its files at the end: syncing too much is only slow.
+  const auto group = running.backend->exec_group(running.name, exec.id.str());
+  group->set_frozen(false);  // the daemon may have died during a disk walk
+  watcher_.watch_exec(exec, true, count_refusals(running, *group));
+  if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
+  confirm_later(exec, "it was never started: the daemon stopped first");
+}
+
+void Reconciler::confirm_later(const state_db::ExecRow& exec, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  unconfirmed_[exec.request.sandbox].push_back({exec, why});
+}
+
+// Nobody waits for the answer: a warden may get no CPU.
+void Reconciler::ask_later(const std::shared_ptr<const Running>& running) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!unconfirmed_.contains(running->sandbox) || !asking_.insert(running->sandbox).second)
+      return;
+  }
+  askers_.submit([this, running] {
+    attempt("reconcile.warden", running->sandbox.str(), [&] { ask_warden(*running); });
+    const std::lock_guard lock(mutex_);
+    asking_.erase(running->sandbox);
+  });
+}
+
+// An exec unknown to the warden has its end in the journal, or never reached the warden.
+void Reconciler::ask_warden(const Running& running) {
+  std::vector<Unconfirmed> asked;
+  {
+    const std::lock_guard lock(mutex_);
+    asked = unconfirmed_[running.sandbox];
+  }
+  std::set<std::string> known;
+  for (const auto& process : backends::EnvdClient(running.endpoint).list(kWardenPatience)) {
+    known.insert(process.tag);
+  }
+  for (const auto& [exec, why] : asked) {
+    const bool is_known = known.contains(exec.id.str());
+    if (decide(is_known ? state_db::ExecSeen::known : state_db::ExecSeen::unknown) ==
+        state_db::Mend::adopt)
+      continue;
+    watcher_.settle_exec(exec, ExecCategory::not_started, why);
+  }
+  const std::lock_guard lock(mutex_);
+  auto& rest = unconfirmed_[running.sandbox];  // others may have been added behind these
+  const size_t done = std::min(asked.size(), rest.size());
+  rest.erase(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(done));
+  if (rest.empty()) unconfirmed_.erase(running.sandbox);
+}
+
+void Reconciler::ask_again() {
+  std::vector<base::SandboxId> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [sandbox, execs] : unconfirmed_) waiting.push_back(sandbox);
+  }
+  for (const auto sandbox : waiting) {
+    if (const auto running = active_.by_sandbox(sandbox)) {
+      ask_later(running);
+    } else {
+      const std::lock_guard lock(mutex_);
+      unconfirmed_.erase(sandbox);  // its execs were settled with it
+    }
+  }
+}
+
+// Sandboxes that died or that a verb or clean-up failed to clear (full disk, unkillable process),
+// and commands whose sandbox is gone for good.
+std::map<base::WorkspaceId, Reconciler::Remains> Reconciler::find_remains() {
+  std::map<base::WorkspaceId, Remains> found;
+  std::set<base::SandboxId> dead;
+  state_db::Sandboxes table(context_.store);
+  for (auto& row : table.not_destroyed()) {
+    if (lives(row)) continue;
+    dead.insert(row.id);
+    found[row.workspace].dead.push_back(std::move(row));
+  }
+  for (auto& exec : state_db::Execs(context_.store).running()) {
+    if (decide(state_db::ExecSeen::sandbox_gone) != state_db::Mend::finish) continue;
+    const auto id = exec.request.sandbox;
+    if (active_.running_sandbox(exec.request.workspace) == id) continue;
+    const auto sandbox = table.find(id);
+    // A start or clean-up of its sandbox is still running and settles it.
+    if (sandbox && sandbox->state != SandboxState::destroyed && !dead.contains(id)) continue;
+    found[exec.request.workspace].execs.push_back(std::move(exec));
+  }
+  return found;
+}
+
+// Holds the lock of the workspace. The journals still have the truth about the commands.
+void Reconciler::clear(base::WorkspaceId workspace, const Remains& remains) {
+  state_db::Sandboxes table(context_.store);
+  for (const auto& row : remains.dead) {
+    const auto current = table.get(row.id);
+    if (current.state == SandboxState::destroyed || lives(current)) continue;
+    attempt("reconcile.sandbox", row.id.str(), [&] {
+      workspaces_.clear_sandbox(current, "its sandbox died");
+      after_sandbox.pass();
+    });
+  }
+  for (const auto& exec : remains.execs) {
+    if (state_db::Execs(context_.store).get(exec.id).state != ExecState::running) continue;
+    const auto sandbox = table.find(exec.request.sandbox);
+    if (sandbox && sandbox->state != SandboxState::destroyed) continue;
+    before_exec.pass();
+    attempt("reconcile.exec", exec.id.str(), [&] {
+      watcher_.settle_exec(exec, ExecCategory::lost,
+                           "its sandbox was gone when the daemon restarted");
+    });
+  }
+  // The sandbox may have died during a snapshot.
+  attempt("reconcile.snapshot", workspace.str(),
+          [&] { workspaces_.settled(state_db::Workspaces(context_.store).get(workspace)); });
+}
+
+// Reads each journal to its end: after a reboot the disk may have only part of the output.
+void Reconciler::add_remains() {
+  for (auto& [workspace, found] : find_remains())
+    mender_.add(workspace,
+                [this, id = workspace, remains = std::move(found)] { clear(id, remains); });
+  mender_.add_last([] { after_execs.pass(); });
+}
+
+void Reconciler::clear_remains() {
+  for (auto& [workspace, found] : find_remains()) {
+    begin("reconcile.sandboxes", workspace,
+          [this, id = workspace, remains = std::move(found)] { clear(id, remains); });
+  }
+}
+
+}  // namespace moorage::workspace

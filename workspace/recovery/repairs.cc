@@ -1,0 +1,148 @@
+#include "workspace/recovery/repairs.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/tables/integrity.h"
+#include "workspace/context/try_step.h"
+
+namespace moorage::workspace {
+namespace {
+
+using state_db::IntegrityState;
+
+// This many may hang past their deadlines before the others have to wait for one of them.
+constexpr size_t kWorkers = 8;
+
+}  // namespace
+
+struct Mender::Progress {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  std::optional<state_db::IntegrityRow> before;  // saved when the repair became overdue
+};
+
+Mender::Mender(Context& context, std::chrono::milliseconds deadline)
+    : context_(context),
+      deadline_(deadline),
+      workers_(kWorkers, std::numeric_limits<size_t>::max()) {}
+
+Mender::~Mender() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Mender::add(base::WorkspaceId workspace, Step step) {
+  if (const auto known = places_.find(workspace); known != places_.end())
+    return entries_.at(known->second).steps.push_back(std::move(step));
+  try {
+    auto guard = std::make_shared<base::KeyedMutex::Guard>(
+        context_.locks.lock(workspace.str(), "repair", std::chrono::milliseconds(0)));
+    entries_.push_back({workspace, std::move(guard), {std::move(step)}});
+    places_[workspace] = entries_.size() - 1;
+  } catch (const base::Error& error) {
+    if (error.code() != base::Code::conflict) throw;
+  }
+}
+
+void Mender::add_last(Step step) { last_.push_back({{}, nullptr, {std::move(step)}}); }
+
+void Mender::start() {
+  for (auto& entry : last_) entries_.push_back(std::move(entry));
+  last_.clear();
+  places_.clear();
+  thread_ = std::thread([this] { run(); });
+}
+
+bool Mender::stop(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  return changed_.wait_for(lock, patience,
+                           [this] { return (done_ || !thread_.joinable()) && at_work_ == 0; });
+}
+
+bool Mender::wait(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, patience, [this] { return done_; });
+}
+
+void Mender::run() {
+  while (!entries_.empty()) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) break;
+      at_work_ += 1;
+    }
+    Entry entry = std::move(entries_.front());
+    entries_.pop_front();
+    attempt("mend", entry.workspace.str(), [&] { mend(std::move(entry)); });
+  }
+  base::log(base::LogLevel::info, "workspaces.settled");
+  const std::lock_guard lock(mutex_);
+  done_ = true;
+  changed_.notify_all();
+}
+
+void Mender::mend(Entry entry) {
+  const auto workspace = entry.workspace;
+  const auto progress = std::make_shared<Progress>();
+  workers_.submit([this, entry = std::move(entry), progress]() mutable {
+    std::string trouble;
+    for (const auto& step : entry.steps) {
+      try {
+        step();
+      } catch (const std::exception& error) {
+        trouble = error.what();
+        base::log(base::LogLevel::error, "mend",
+                  {{"subject", entry.workspace}, {"error", trouble}});
+      }
+    }
+    const std::lock_guard lock(progress->mutex);
+    attempt("mend.outcome", entry.workspace.str(),
+            [&] { write_outcome(entry.workspace, *progress, trouble); });
+    entry.guard.reset();
+    progress->over = true;
+    progress->changed.notify_all();
+    const std::lock_guard ended(mutex_);
+    at_work_ -= 1;
+    changed_.notify_all();
+  });
+  std::unique_lock lock(progress->mutex);
+  if (progress->changed.wait_for(lock, deadline_, [&] { return progress->over; })) return;
+  progress->before = state_db::Integrity(context_.store).get(workspace);
+  set_needs_repair(context_, workspace,
+                   "the repair did not finish within " + std::to_string(deadline_.count() / 1000) +
+                       " s and continues");
+}
+
+// Restores the state from before the repair became overdue, because nothing else is known.
+void Mender::write_outcome(base::WorkspaceId workspace, const Progress& progress,
+                           const std::string& trouble) {
+  if (!trouble.empty()) return set_needs_repair(context_, workspace, trouble);
+  const auto& before = progress.before;
+  state_db::Integrity table(context_.store);
+  const bool says_overdue = before && before->state != IntegrityState::needs_repair &&
+                            before->state != IntegrityState::unknown &&
+                            table.get(workspace).state == IntegrityState::needs_repair;
+  if (says_overdue) return table.set(workspace, before->state, before->reason);
+  clear_needs_repair(context_, workspace);
+}
+
+void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason) {
+  if (!workspace) return;
+  state_db::Integrity(context.store).set(workspace, IntegrityState::needs_repair, reason);
+}
+
+void clear_needs_repair(Context& context, base::WorkspaceId workspace) {
+  if (!workspace) return;
+  state_db::Integrity table(context.store);
+  if (table.get(workspace).state == IntegrityState::needs_repair)
+    table.set(workspace, IntegrityState::intact, "repaired");
+}
+
+}  // namespace moorage::workspace

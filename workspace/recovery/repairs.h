@@ -1,0 +1,81 @@
+// Repairs workspaces after READY: whatever a kill or a power cut left half done in their files. The
+// daemon answers before any walk, write or removal in the files of a single workspace, so no
+// workspace, whatever an agent made of it, keeps the daemon from starting.
+// At start the reconciler adds an entry for each workspace to repair, with one or more steps; it
+// holds its workspace's lock from then on, so a verb on it waits, and a refusal says "repair".
+// `start` runs the entries one at a time on its own thread. An entry that is not done within the
+// deadline keeps running and keeps its lock, and the next one begins. If a repair fails, the
+// workspace's integrity is needs-repair, with the reason, until a later attempt succeeds; every
+// start of the workspace tries again.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/keyed_mutex.h"
+#include "base/thread_pool.h"
+#include "workspace/context/context.h"
+
+namespace moorage::workspace {
+
+class Mender {
+ public:
+  using Step = std::function<void()>;
+
+  explicit Mender(Context& context, std::chrono::milliseconds deadline = std::chrono::seconds(60));
+  ~Mender();  // waits for running entries
+  Mender(const Mender&) = delete;
+  Mender& operator=(const Mender&) = delete;
+
+  // Call before `start`; appends to the workspace's steps. Skips a workspace whose lock a verb
+  // holds.
+  void add(base::WorkspaceId workspace, Step step);
+  // Runs after all entries: for steps that concern several workspaces, or take locks themselves.
+  void add_last(Step step);
+  void start();
+  // False: still running after `patience`.
+  bool wait(std::chrono::milliseconds patience);
+  // Begins no more entries; the next start of the daemon handles the rest. False: an entry is still
+  // running, with everything that it uses.
+  bool stop(std::chrono::milliseconds patience);
+
+ private:
+  struct Entry {
+    base::WorkspaceId workspace;
+    std::shared_ptr<base::KeyedMutex::Guard> guard;
+    std::vector<Step> steps;
+  };
+  struct Progress;
+  void run();
+  void mend(Entry entry);
+  void write_outcome(base::WorkspaceId workspace, const Progress& progress,
+                     const std::string& trouble);
+
+  Context& context_;
+  const std::chrono::milliseconds deadline_;
+  std::deque<Entry> entries_;
+  std::map<base::WorkspaceId, size_t> places_;  // positions in entries_, until `start`
+  std::deque<Entry> last_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  bool done_ = false;
+  size_t at_work_ = 0;  // running entries, including those past their deadline
+  base::ThreadPool workers_;
+  std::thread thread_;
+};
+
+// Records that a workspace's repair failed, or that it is repaired.
+void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason);
+void clear_needs_repair(Context& context, base::WorkspaceId workspace);
+
+}  // namespace moorage::workspace

@@ -1,0 +1,373 @@
+#include "workspace/replica/tree_follower.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <ctime>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "base/os/open_beneath.h"
+#include "layers/change_time.h"
+#include "layers/sorted_names.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using base::Fd;
+
+constexpr uint64_t kMostPasses = 4;  // for a tree under constant writes
+// A longer pass leaves as many changes for the next one, so leave those to the next round.
+constexpr std::chrono::seconds kShortPass{5};
+constexpr unsigned kMaxDepth = 900;  // directories; one descriptor each
+constexpr size_t kMaxLinkPathBytes = 64 << 10;
+constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kMaxAttributeBytes = 64 << 10;
+// Names in the directories on the walk's path; each gets some room.
+constexpr uint64_t kNamesBytes = 12 << 20;
+constexpr uint64_t kLeastPiece = 16 << 10;
+constexpr uint64_t kMostPiece = 3 << 20;
+
+// The entry is gone, or something else took its place a moment ago.
+bool has_changed(int error_number) {
+  return error_number == ENOENT || error_number == ELOOP || error_number == ENOTDIR ||
+         error_number == ENXIO || error_number == EXDEV || error_number == ESTALE;
+}
+
+Fd open_entry(int directory, const std::string& name, int flags) {
+  Fd fd = base::try_open_beneath(directory, name, flags);
+  if (!fd && !has_changed(errno)) base::throw_errno("open " + base::escape_for_message(name));
+  return fd;
+}
+
+// Reads what the kernel and overlayfs use first, then user.* up to the limit; `result` counts files
+// that exceed it.
+packs::Attributes raw_attributes(int fd, FollowResult& result) {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  std::string names(kMaxAttributeBytes, '\0');
+  const ssize_t length = listxattr(path.c_str(), names.data(), names.size());
+  if (length < 0 && errno == EOPNOTSUPP) return {};
+  base::check(length, "list attributes");
+  packs::Attributes all;
+  std::string value(kMaxAttributeBytes, '\0');
+  size_t bytes = 0;
+  for (const bool of_users : {false, true}) {
+    for (const char* name = names.data(); name < names.data() + length; name += strlen(name) + 1) {
+      if (!packs::is_replicated_attribute(name)) continue;
+      if (std::string_view(name).starts_with("user.") != of_users) continue;
+      const ssize_t size = getxattr(path.c_str(), name, value.data(), value.size());
+      if (size < 0 && errno == ENODATA) continue;
+      const auto taken = static_cast<size_t>(base::check(size, "read an attribute"));
+      bytes += strlen(name) + taken;
+      if (bytes > packs::kMaxFileAttributesBytes) {
+        ++result.cut;
+        return all;
+      }
+      all[name] = value.substr(0, taken);
+    }
+  }
+  return all;
+}
+
+packs::ReplicaEntry entry_of(const std::string& path, const struct stat& status, int fd,
+                             FollowResult& result) {
+  packs::ReplicaEntry entry;
+  entry.path = path;
+  entry.mode = status.st_mode & 07777;
+  entry.uid = status.st_uid;
+  entry.gid = status.st_gid;
+  entry.mtime_s = status.st_mtim.tv_sec;
+  entry.mtime_ns = static_cast<uint32_t>(status.st_mtim.tv_nsec);
+  entry.attributes = raw_attributes(fd, result);
+  return entry;
+}
+
+std::string read_link(int link) {
+  std::string target(PATH_MAX, '\0');
+  const ssize_t length = readlinkat(link, "", target.data(), target.size());
+  target.resize(static_cast<size_t>(base::check(length, "read a link")));
+  return target;
+}
+
+}  // namespace
+
+struct TreeFollower::Directory {
+  int fd;
+  std::string path;
+  unsigned depth;
+};
+
+TreeFollower::TreeFollower(const FollowedTree& tree, TreeRecord& record,
+                           std::function<packs::PackWriter&()> pack, std::function<void()> look)
+    : tree_(tree), record_(record), pack_(std::move(pack)), look_(std::move(look)) {}
+
+TreeFollower::~TreeFollower() = default;
+
+FollowResult TreeFollower::follow() {
+  for (uint64_t n = 0; n < kMostPasses; ++n) {
+    const auto begin = std::chrono::steady_clock::now();
+    if (!pass() || std::chrono::steady_clock::now() - begin > kShortPass) break;
+  }
+  if (result_.changes + result_.removals > 0) {
+    record_.end_round([this](std::string_view line) {
+      look_();
+      pack_().list(line);
+    });
+  }
+  return result_;
+}
+
+bool TreeFollower::pass() {
+  ++pass_;
+  const uint64_t changes_before = result_.changes + result_.removals;
+  result_.skipped = 0;
+  record_.seen().start_walk();
+  std::vector<FollowedTree::Root> roots = tree_.roots;
+  std::sort(roots.begin(), roots.end(),
+            [](const auto& one, const auto& other) { return one.prefix < other.prefix; });
+  for (const auto& root : roots) {
+    const Fd fd = base::open_directory(root.path);
+    struct stat status {};
+    base::check(fstat(fd.get(), &status), "check " + root.path);
+    if (!root.prefix.empty()) {
+      const auto known = arrive(root.prefix);
+      if (!is_known(known ? &*known : nullptr, root.prefix, status))
+        send_directory(root.prefix, fd.get(), status);
+    }
+    enter({fd.get(), root.prefix, 0});
+  }
+  while (const auto gone = record_.seen().rest()) remove(*gone);
+  return result_.changes + result_.removals > changes_before;
+}
+
+// Returns the record of this path. Recorded paths before it that the walk did not meet are gone.
+std::optional<TreeFollower::Seen> TreeFollower::arrive(const std::string& path) {
+  while (const auto gone = record_.seen().passed_over(path)) remove(*gone);
+  return record_.seen().arrive(path);
+}
+
+void TreeFollower::enter(const Directory& directory) {
+  layers::SortedNames names;
+  names_bytes_ += names.bytes();
+  std::string last;
+  bool has_last_walked = false;
+  const auto next = [&]() -> std::optional<std::string> {
+    look_();
+    names_bytes_ -= names.bytes();
+    const uint64_t room = kNamesBytes - std::min(kNamesBytes, names_bytes_);
+    try {
+      auto name = names.next(directory.fd, std::clamp(room / 3, kLeastPiece, kMostPiece));
+      names_bytes_ += names.bytes();
+      return name;
+    } catch (const Error& error) {
+      names_bytes_ += names.bytes();
+      if (error.code() != Code::not_found) throw;
+      return std::nullopt;  // removed after it was opened
+    }
+  };
+  while (auto name = next()) {
+    // A listing may repeat a name while the directory changes.
+    if (*name == last) continue;
+    if (*name == state_db::kWalkedLast) {
+      has_last_walked = true;
+    } else {
+      take(directory, *name);
+    }
+    last = std::move(*name);
+  }
+  names_bytes_ -= names.bytes();
+  if (has_last_walked) take(directory, std::string(state_db::kWalkedLast));
+}
+
+void TreeFollower::take(const Directory& directory, const std::string& name) {
+  const std::string path = directory.path.empty() ? name : directory.path + "/" + name;
+  if (tree_.wanted && !tree_.wanted(path)) return;
+  const auto known = arrive(path);
+  if (!visit(directory, name, path, known ? &*known : nullptr) && known) remove(*known);
+}
+
+// False: it vanished, or is not copied.
+bool TreeFollower::visit(const Directory& directory, const std::string& name,
+                         const std::string& path, const Seen* known) {
+  struct stat now {};
+  if (fstatat(directory.fd, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) < 0) {
+    if (has_changed(errno)) return false;
+    base::throw_errno("check " + base::escape_for_message(path));
+  }
+  if (!S_ISDIR(now.st_mode))
+    return is_known(known, path, now) || send(directory, name, path, known, now);
+  if (directory.depth >= kMaxDepth) {
+    ++result_.skipped;
+    return false;
+  }
+  const Fd fd = open_entry(directory.fd, name, O_RDONLY | O_DIRECTORY);
+  if (!fd) return false;
+  base::check(fstat(fd.get(), &now), "check a directory");
+  if (!is_known(known, path, now)) send_directory(path, fd.get(), now);
+  enter({fd.get(), path, directory.depth + 1});
+  return true;
+}
+
+bool TreeFollower::is_known(const Seen* known, const std::string& path,
+                            const struct stat& now) const {
+  if (!known || known->inode != now.st_ino || known->directory != S_ISDIR(now.st_mode))
+    return false;
+  if (tree_.grows && S_ISREG(now.st_mode) && tree_.grows(path))
+    return known->size == static_cast<uint64_t>(now.st_size);
+  if (known->looked_ns == 0 || known->changed_ns != layers::nanoseconds(now.st_ctim)) return false;
+  if (known->directory) return true;
+  // An entry seen in this round is in doubt only if change and check have the same clock tick.
+  const bool first_pass = pass_ == 1;
+  if (first_pass && tree_.mapped.contains(now.st_ino)) return false;
+  return known->looked_ns - known->changed_ns > (first_pass ? kSettledNs : layers::kTickNs);
+}
+
+void TreeFollower::note(const std::string& path, const struct stat& now, int64_t looked_ns) {
+  Seen seen;
+  seen.path = path;
+  seen.inode = now.st_ino;
+  seen.changed_ns = layers::nanoseconds(now.st_ctim);
+  seen.looked_ns = looked_ns;
+  seen.size = static_cast<uint64_t>(now.st_size);
+  seen.linked = S_ISREG(now.st_mode) && now.st_nlink > 1;
+  seen.directory = S_ISDIR(now.st_mode);
+  record_.seen().put(seen);
+  ++result_.changes;
+}
+
+void TreeFollower::send_directory(const std::string& path, int fd, const struct stat& now) {
+  packs::ReplicaEntry entry = entry_of(path, now, fd, result_);
+  entry.type = packs::ReplicaNode::directory;
+  pack_().entry(entry);
+  note(path, now, INT64_MAX);
+}
+
+bool TreeFollower::send(const Directory& directory, const std::string& name,
+                        const std::string& path, const Seen* known, const struct stat& now) {
+  if (S_ISREG(now.st_mode)) return send_file(directory, name, path, known);
+  const bool is_whiteout = S_ISCHR(now.st_mode) && now.st_rdev == makedev(0, 0);
+  if (!S_ISLNK(now.st_mode) && !S_ISFIFO(now.st_mode) && !S_ISSOCK(now.st_mode) && !is_whiteout) {
+    ++result_.skipped;  // a device; sandboxes cannot create any
+    return false;
+  }
+  const Fd node = open_entry(directory.fd, name, O_PATH);
+  struct stat status {};
+  if (!node || fstat(node.get(), &status) < 0 ||
+      (status.st_mode & S_IFMT) != (now.st_mode & S_IFMT)) {
+    return false;
+  }
+  packs::ReplicaEntry entry = entry_of(path, status, node.get(), result_);
+  entry.type = S_ISLNK(now.st_mode)    ? packs::ReplicaNode::symlink
+               : S_ISFIFO(now.st_mode) ? packs::ReplicaNode::fifo
+               : S_ISSOCK(now.st_mode) ? packs::ReplicaNode::socket
+                                       : packs::ReplicaNode::whiteout;
+  if (entry.type == packs::ReplicaNode::symlink) entry.target = read_link(node.get());
+  pack_().entry(entry);
+  note(path, status, INT64_MAX);  // these always get a new change time
+  return true;
+}
+
+bool TreeFollower::send_file(const Directory& directory, const std::string& name,
+                             const std::string& path, const Seen* known) {
+  int64_t looked_ns = layers::kernel_time();
+  const Fd file = open_entry(directory.fd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOATIME);
+  struct stat status {};
+  if (!file || fstat(file.get(), &status) < 0 || !S_ISREG(status.st_mode)) return false;
+  const auto size = static_cast<uint64_t>(status.st_size);
+  if (tree_.grows && tree_.grows(path) && known && known->inode == status.st_ino &&
+      known->size <= size) {
+    pack_().growth(path);
+    send_marks(file.get(), known->size);
+    send_pieces(file.get(), known->size, size);
+    note(path, status, INT64_MAX);
+    return true;
+  }
+  packs::ReplicaEntry entry = entry_of(path, status, file.get(), result_);
+  const auto link = status.st_nlink > 1 ? record_.seen().find_link(status.st_ino) : std::nullopt;
+  if (link && link->changed_ns == layers::nanoseconds(status.st_ctim)) {
+    entry.type = packs::ReplicaNode::hard_link;
+    entry.target = link->path;
+    pack_().entry(entry);
+  } else {
+    entry.size = size;
+    pack_().entry(entry);
+    send_pieces(file.get(), 0, size);
+    if (status.st_nlink > 1 && path.size() < kMaxLinkPathBytes) {
+      record_.seen().put_link(status.st_ino, {path, layers::nanoseconds(status.st_ctim)});
+      // The file is sent again, so its other names must become links to it: send them again in this
+      // pass or the next one.
+      result_.changes += record_.seen().doubt_names(status.st_ino, path);
+    }
+  }
+  // A mapping made after the check may be gone before the next one.
+  const int64_t changed_ns = layers::nanoseconds(status.st_ctim);
+  const int64_t unsettled_ns =
+      changed_ns + layers::kTickNs + 1;  // skip in this round, send in the next
+  if (tree_.mapped.contains(status.st_ino)) {
+    looked_ns = unsettled_ns;
+  } else if (unsettled_ns > tree_.mapped_looked_ns) {
+    looked_ns = std::min(looked_ns, unsettled_ns);
+  }
+  note(path, status, looked_ns);
+  return true;
+}
+
+// For a journal whose middle was removed: the mark lies right before the hole, and is rewritten as
+// the hole grows (base/wire/journal_middle.h).
+void TreeFollower::send_marks(int file, uint64_t known_bytes) {
+  constexpr uint64_t kLargestBlock = 64 << 10;
+  const off_t hole = lseek(file, 0, SEEK_HOLE);
+  const auto end = static_cast<uint64_t>(base::check(hole, "find a hole"));
+  if (end < known_bytes) send_data(file, end - std::min(end, kLargestBlock), end);
+}
+
+// Sends the range up to the size at the check, without holes; later changes show in the next pass.
+void TreeFollower::send_pieces(int file, uint64_t from, uint64_t size) {
+  send_data(file, from, size);
+  pack_().end_pieces();
+}
+
+void TreeFollower::send_data(int file, uint64_t from, uint64_t size) {
+  for (uint64_t at = from; at < size;) {
+    const off_t data = lseek(file, static_cast<off_t>(at), SEEK_DATA);
+    if (data < 0 && errno == ENXIO) break;
+    const auto begin = static_cast<uint64_t>(base::check(data, "find data of a file"));
+    const off_t hole = lseek(file, data, SEEK_HOLE);
+    if (hole < 0 && errno == ENXIO) break;
+    const uint64_t end = std::min(static_cast<uint64_t>(base::check(hole, "find a hole")), size);
+    for (at = begin; at < end;) {
+      look_();
+      const std::string bytes = base::read_at(file, std::min<uint64_t>(kPieceBytes, end - at), at);
+      if (bytes.empty()) return;
+      pack_().piece(at, bytes);
+      at += bytes.size();
+    }
+    at = std::max(at, end);
+  }
+}
+
+// Drops the record only, if its directory is gone or is not a directory any more.
+void TreeFollower::remove(const Seen& gone) {
+  const size_t slash = gone.path.rfind('/');
+  const auto above =
+      slash == std::string::npos ? std::nullopt : record_.seen().find(gone.path.substr(0, slash));
+  if (slash != std::string::npos && (!above || !above->directory))
+    return record_.seen().erase(gone.path);
+  pack_().removal(gone.path);
+  record_.seen().set_gone(gone.path);
+  ++result_.removals;
+}
+
+}  // namespace moorage::workspace

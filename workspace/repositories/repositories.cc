@@ -1,0 +1,351 @@
+#include "workspace/repositories/repositories.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "base/size_text.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/store.h"
+#include "workspace/access/keyed_request.h"
+#include "workspace/context/free_space.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::RepositoryState;
+
+MOORAGE_CRASH_POINT(before_mirror, "repository.before_mirror");
+MOORAGE_CRASH_POINT(after_mirror, "repository.after_mirror");
+MOORAGE_CRASH_POINT(evict_after_intent, "evict.after_intent");
+MOORAGE_CRASH_POINT(evict_after_files, "evict.after_files");
+
+// A clone begins: the state shows a crash in it.
+void settle_wanted(state_db::Store& store, base::RepoId id) {
+  store.transaction([&] {
+    const auto state = state_db::Repositories(store).get(id).state;
+    if (state != RepositoryState::broken && state != RepositoryState::evicted) return;
+    store.move(id, state, RepositoryState::cloning, "wanted again");
+  });
+}
+
+// Moves the row to `ready` from any state that an earlier attempt or a crash left.
+void settle_ready(state_db::Store& store, base::RepoId id) {
+  const auto state = state_db::Repositories(store).get(id).state;
+  if (state == RepositoryState::ready) return;
+  if (state == RepositoryState::broken || state == RepositoryState::evicted) {
+    store.move(id, state, RepositoryState::cloning, "wanted again");
+    store.move(id, RepositoryState::cloning, RepositoryState::ready);
+    return;
+  }
+  store.move(id, state, RepositoryState::ready);
+}
+
+// Hides a repository that never existed, such as a mistyped URL, from later lists.
+void settle_failed(state_db::Store& store, base::RepoId id, bool mirror_exists,
+                   const Error& error) {
+  store.transaction([&] {
+    const auto row = state_db::Repositories(store).get(id);
+    if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) return;
+    store.move(id, row.state, mirror_exists ? RepositoryState::ready : RepositoryState::broken,
+               error.message());
+    if (!mirror_exists && row.fetched_wall_ms == 0) {
+      store.move(id, RepositoryState::broken, RepositoryState::evicted, "never cloned");
+    }
+  });
+}
+
+}  // namespace
+
+repo_cache::ProgressFunction Repositories::adapt(const Progress& progress) {
+  if (!progress) return {};
+  return [&progress](const repo_cache::Progress& step) {
+    progress(std::string(step.phase), step.percent, step.text);
+  };
+}
+
+void remove_evicted(Context& context, base::RepoId id) {
+  context.repos.remove(Repositories::directory(id), [&] {
+    return state_db::Repositories(context.store).get(id).state == RepositoryState::evicted;
+  });
+}
+
+Repositories::Work::Work(Repositories& owner, base::RepoId id) : owner_(owner), id_(id) {
+  const std::lock_guard lock(owner_.work_mutex_);
+  owner_.work_[id_] += 1;
+}
+
+Repositories::Work::~Work() {
+  const std::lock_guard lock(owner_.work_mutex_);
+  if (--owner_.work_[id_] == 0) owner_.work_.erase(id_);
+}
+
+bool Repositories::at_work(base::RepoId id) {
+  const std::lock_guard lock(work_mutex_);
+  return work_.contains(id);
+}
+
+// The new row and the mark that this process is working on it appear together: otherwise a reader
+// could take the row for a leftover of a crash.
+Repositories::Begun Repositories::begin(const state_db::NewRepository& wanted) {
+  return context_.store.transaction([&] {
+    const auto [id, made] = state_db::Repositories(context_.store).find_or_create(wanted);
+    return Begun{id, made, std::make_unique<Work>(*this, id)};
+  });
+}
+
+state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress,
+                                             const Caller& by) {
+  const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
+  require_room(context_.options, "cannot fetch");
+  const auto [id, made, work] = begin({parsed.key, "", parsed.display, parsed.fetch});
+  note_use(id);
+  if (!made) settle_wanted(context_.store, id);
+  before_mirror.pass();
+  return refresh(id, parsed.fetch, progress, by);
+}
+
+// A fetch into an existing mirror needs no state of its own, because it is atomic on disk: after a
+// crash the next use simply asks upstream again.
+state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string& url,
+                                              const Progress& progress, const Caller& by) {
+  state_db::Repositories table(context_.store);
+  repo_cache::RefreshResult result;
+  try {
+    const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
+    result = context_.repos.refresh(directory(id), parsed, context_.options.fetch_deadline,
+                                    adapt(progress));
+  } catch (Error& error) {
+    settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
+    throw;
+  }
+  after_mirror.pass();
+  note_use(id);
+  // Many may have waited for one clone: the first writes the row, the others find it up to date.
+  const auto guard = context_.locks.lock(id.str() + ".row", "update");
+  const auto before = table.get(id);
+  const bool moved = result.cloned || result.fetched || result.rebuilt;
+  // True also after a clone whose daemon died before it wrote the name.
+  const bool named =
+      !result.default_branch.empty() && before.default_branch != result.default_branch;
+  if (moved || named || before.state != RepositoryState::ready ||
+      before.stale_reason != result.stale_reason) {
+    context_.store.transaction([&] {
+      settle_ready(context_.store, id);
+      state_db::RepositoryFacts facts;
+      facts.default_branch = result.default_branch;
+      if (moved) facts.fetched_wall_ms = context_.store.clock().wall_ms();
+      facts.checked_wall_ms = result.checked_wall_ms;
+      facts.stale_reason = result.stale_reason;
+      facts.bytes = result.bytes;
+      table.set_facts(id, facts);
+      join_key(context_.store, by, id.str());
+    });
+  } else {
+    join_key(context_.store, by, id.str());
+  }
+  {
+    const std::lock_guard lock(checked_mutex_);
+    checked_[id] = result.checked_wall_ms;
+  }
+  auto row = table.get(id);
+  row.checked_wall_ms = std::max(row.checked_wall_ms, result.checked_wall_ms);
+  return row;
+}
+
+state_db::RepositoryRow Repositories::get(const Caller& caller, base::RepoId id) {
+  auto row = state_db::Repositories(context_.store).find(id);
+  const bool visible = row && (row->scope.empty() || caller.root() ||
+                               row->scope == "local:" + std::to_string(caller.uid));
+  if (!visible || row->state == RepositoryState::evicted) {
+    throw Error(Code::not_found, "there is no repository " + id.str(),
+                "moorage repo ls lists them");
+  }
+  const std::lock_guard lock(checked_mutex_);
+  if (const auto found = checked_.find(id); found != checked_.end()) {
+    row->checked_wall_ms = std::max(row->checked_wall_ms, found->second);
+  }
+  return *row;
+}
+
+state_db::RepositoryRow Repositories::fetch(const Caller& caller, base::RepoId id,
+                                            const Progress& progress) {
+  const auto row = get(caller, id);
+  if (!row.scope.empty()) {
+    throw Error(Code::unsupported, row.id.str() + " was imported from a local checkout",
+                "moorage create --from DIR imports its current state");
+  }
+  require_room(context_.options, "cannot fetch");
+  const auto parsed = repo_cache::parse_url(row.fetch_url, context_.repos.options().url_policy);
+  const Work work(*this, id);
+  return refresh(id, parsed.fetch, progress, caller);
+}
+
+std::vector<state_db::RepositoryRow> Repositories::list(const Caller& caller) {
+  std::vector<state_db::RepositoryRow> visible;
+  for (auto& row : state_db::Repositories(context_.store).list()) {
+    if (row.state == RepositoryState::evicted) continue;
+    if (row.scope.empty() || caller.root() || row.scope == "local:" + std::to_string(caller.uid)) {
+      visible.push_back(std::move(row));
+    }
+  }
+  return visible;
+}
+
+uint64_t Repositories::workspace_count(base::RepoId id) {
+  return state_db::Workspaces(context_.store).count(id);
+}
+
+std::string Repositories::tip(const state_db::RepositoryRow& row) {
+  try {
+    return context_.repos.resolve(directory(row.id), "").commit;
+  } catch (const Error&) {
+    return {};  // not cloned yet, or imported without a branch
+  }
+}
+
+void Repositories::remove(const Caller& caller, base::RepoId id) {
+  evict(get(caller, id).id, "removed by uid " + std::to_string(caller.uid), caller);
+}
+
+void Repositories::evict(base::RepoId id, const std::string& reason, const Caller& by) {
+  const auto row = state_db::Repositories(context_.store).get(id);
+  const auto guard = context_.locks.lock(id.str(), "remove");
+  if (row.state == RepositoryState::cloning || row.state == RepositoryState::fetching) {
+    throw Error(Code::conflict, row.name + " is being fetched", "try again when it has ended");
+  }
+  context_.store.transaction([&] {
+    if (const auto count = workspace_count(id); count > 0) {
+      throw Error(
+          Code::conflict, row.name + " is the base of " + base::count_text(count, "workspace"),
+          "remove them first: moorage rm --purge NAME (deleted ones count until they are purged)");
+    }
+    context_.store.move(id, row.state, RepositoryState::evicted, reason);
+    state_db::BaseTrees(context_.store).remove_all(id);
+    join_key(context_.store, by, id.str());
+  });
+  evict_after_intent.pass();
+  remove_evicted(context_, id);
+  evict_after_files.pass();
+}
+
+void Repositories::note_use(base::RepoId id, const std::string& commit) {
+  constexpr size_t kMostKept = 10'000;
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(used_mutex_);
+  if (used_.size() >= kMostKept)
+    std::erase_if(used_, [&](const auto& use) { return now - use.second > std::chrono::hours(1); });
+  used_[{id, commit}] = now;
+}
+
+bool Repositories::used_within(base::RepoId id, std::chrono::milliseconds age) {
+  return used_within(id, {}, age);
+}
+
+bool Repositories::used_within(base::RepoId id, const std::string& commit,
+                               std::chrono::milliseconds age) {
+  const std::lock_guard lock(used_mutex_);
+  const auto found = used_.find({id, commit});
+  return found != used_.end() && std::chrono::steady_clock::now() - found->second < age;
+}
+
+std::vector<std::string> Repositories::import_tips(const Caller& caller, const std::string& label) {
+  const auto row = state_db::Repositories(context_.store)
+                       .find("local:" + label, "local:" + std::to_string(caller.uid));
+  if (!row || !context_.repos.exists(directory(row->id))) return {};
+  return context_.repos.tips(directory(row->id));
+}
+
+base::Fd Repositories::begin_import() {
+  require_room(context_.options, "cannot accept an upload");
+  const std::string quarantine = context_.options.store + "/quarantine";
+  base::make_directories(quarantine);
+  return base::open_file(quarantine, O_TMPFILE | O_RDWR, 0600);
+}
+
+ImportedWork Repositories::finish_import(const Caller& caller, const std::string& label,
+                                         base::Fd bundle) {
+  if (label.empty() || label.size() > 4096 || label.find('\0') != std::string::npos) {
+    throw Error(Code::invalid_argument, "label must be the path of the checkout");
+  }
+  const std::string scope = "local:" + std::to_string(caller.uid);
+  const size_t slash = label.find_last_of('/');
+  const std::string name = slash == std::string::npos ? label : label.substr(slash + 1);
+  const auto [id, made, work] = begin({"local:" + label, scope, name.empty() ? "local" : name});
+  const auto guard = context_.locks.lock(id.str() + ".row", "import");
+  note_use(id);
+  if (!made) settle_wanted(context_.store, id);
+  repo_cache::ImportLimits limits;
+  repo_cache::ImportResult result;
+  try {
+    result = context_.repos.import_bundle(directory(id), bundle.get(), limits);
+  } catch (Error& error) {
+    settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
+    throw;
+  }
+  const int64_t now_ms = context_.store.clock().wall_ms();
+  const ImportedWork imported{id, result.head_commit, result.work_commit};
+  settle_imported(id, {.fetched_wall_ms = now_ms, .checked_wall_ms = now_ms},
+                  [&] { join_key(context_.store, caller, imported.subject()); });
+  return imported;
+}
+
+bool Repositories::has_objects(base::RepoId id, const std::vector<std::string>& objects) {
+  const auto row = state_db::Repositories(context_.store).get(id);
+  return row.state == RepositoryState::ready && context_.repos.has_objects(directory(id), objects);
+}
+
+void Repositories::take_pack(base::RepoId id, const std::vector<std::string>& objects,
+                             int pack_fd) {
+  const auto guard = context_.locks.lock(id.str() + ".row", "import");
+  const Work work(*this, id);
+  note_use(id);
+  settle_wanted(context_.store, id);
+  repo_cache::ImportLimits limits;
+  limits.max_bytes = context_.repos.options().max_fetch_bytes;
+  limits.deadline = context_.options.fetch_deadline;
+  try {
+    context_.repos.import_pack(directory(id), pack_fd, objects, limits);
+  } catch (Error& error) {
+    settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
+    throw;
+  }
+  settle_imported(id, {.fetched_wall_ms = context_.store.clock().wall_ms()});
+}
+
+void Repositories::settle_imported(base::RepoId id, state_db::RepositoryFacts facts,
+                                   const std::function<void()>& also) {
+  after_mirror.pass();
+  facts.bytes = base::tree_usage(context_.repos.mirror_directory(directory(id))).bytes;
+  context_.store.transaction([&] {
+    settle_ready(context_.store, id);
+    state_db::Repositories(context_.store).set_facts(id, facts);
+    if (also) also();
+  });
+}
+
+// Never trust an archive's claim about its upstream: the refs of a shared mirror come from upstream
+// alone, and each user's imports have their own repository.
+base::RepoId Repositories::adopt(const Caller& caller, const state_db::RepositoryRow& from,
+                                 const std::vector<std::string>& objects, int pack_fd) {
+  state_db::Repositories table(context_.store);
+  if (from.scope.empty()) {
+    const auto here = table.find(from.url, "");
+    if (here && has_objects(here->id, objects)) return here->id;
+  }
+  const auto begun =
+      begin({std::string(kImported) + from.url, "local:" + std::to_string(caller.uid), from.name,
+             from.scope.empty() ? from.fetch_url : ""});
+  if (!has_objects(begun.id, objects)) take_pack(begun.id, objects, pack_fd);
+  return begun.id;
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,146 @@
+// Verbs on repositories: they connect the mirror on disk (repo_cache) with its row. A repository's
+// identity is its normalized URL and credential scope; its directory is named after the row's id,
+// so names cannot collide.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/single_flight.h"
+#include "repo_cache/base_tree.h"
+#include "workspace/context/context.h"
+#include "workspace/verbs/requests.h"
+
+namespace moorage::workspace {
+
+bool is_torn(const state_db::BaseTreeRow& row);  // a power cut may have damaged it
+
+class Repositories {
+ public:
+  explicit Repositories(Context& context);
+  ~Repositories();
+
+  // Finds or adds the repository and updates its mirror from upstream. Concurrent calls share one
+  // clone. If upstream is unreachable, it serves the cached mirror and `stale_reason` says why;
+  // without a mirror it throws. Joins the key of `by` to the repository.
+  state_db::RepositoryRow ensure(const std::string& url, const Progress& progress,
+                                 const Caller& by = {});
+  state_db::RepositoryRow fetch(const Caller& caller, base::RepoId id, const Progress& progress);
+  std::vector<state_db::RepositoryRow> list(const Caller& caller);
+  state_db::RepositoryRow get(const Caller& caller, base::RepoId id);
+  uint64_t workspace_count(base::RepoId id);
+  std::string tip(const state_db::RepositoryRow& row);  // commit of the default branch, or empty
+  // conflict while a workspace is based on it, including deleted ones that can be restored.
+  void remove(const Caller& caller, base::RepoId id);
+  // The same for collection. Conflict also while it is being fetched or its row is locked.
+  void evict(base::RepoId id, const std::string& reason, const Caller& by = {});
+  // Removes a base tree, its row first. Conflict: a layer is based on it, or it is being created.
+  void drop_base_tree(base::RepoId id, const std::string& commit);
+  // Somebody used it in this process within that time.
+  bool used_within(base::RepoId id, std::chrono::milliseconds age);
+  bool used_within(base::RepoId id, const std::string& commit, std::chrono::milliseconds age);
+
+  // A local checkout, streamed by the CLI as a git bundle. `label` is its path on the client,
+  // opaque here; scope "local:<uid>": never shared between users.
+  std::vector<std::string> import_tips(const Caller& caller, const std::string& label);
+  // An unnamed file in the store's quarantine, to be filled with the bundle.
+  base::Fd begin_import();
+  ImportedWork finish_import(const Caller& caller, const std::string& label, base::Fd bundle);
+
+  // The repository for a workspace from an archive: the mirror of its URL if it exists and has all
+  // `objects`, else one of the caller's own, which takes the pack. `from` is untrusted.
+  base::RepoId adopt(const Caller& caller, const state_db::RepositoryRow& from,
+                     const std::vector<std::string>& objects, int pack_fd);
+  // The same for a workspace of this store whose mirror may have been evicted or lost.
+  bool has_objects(base::RepoId id, const std::vector<std::string>& objects);
+  void take_pack(base::RepoId id, const std::vector<std::string>& objects, int pack_fd);
+
+  // Directory below repos/, as repo_cache names it.
+  static std::string directory(base::RepoId id) { return id.str(); }
+  // Immutable checkout of a commit, created if missing: as a delta if a tree of another commit is
+  // close enough. Single flight per commit.
+  repo_cache::BaseTreePlaces ensure_base_tree(base::RepoId id, const std::string& commit,
+                                              const Progress& progress);
+  // Recreates it, whatever exists.
+  void remake_base_tree(base::RepoId id, const std::string& commit);
+  // Removes leftovers after trees replaced their deltas, even if that was interrupted. Keeps deltas
+  // that a mount uses, those of a tree above it, and those about to be mounted.
+  using Mounted = std::function<std::set<std::string>()>;  // commits used by mounts
+  void settle_forms(base::RepoId id, const Mounted& mounted);
+  // Syncs trees written since the last call and marks them, so that they survive a power cut.
+  void sync_base_trees();
+  // Why the last sync of this one failed; empty: it succeeded or has not run yet.
+  std::string sync_failure(base::RepoId id, const std::string& commit);
+  bool at_work(base::RepoId id);  // a verb of this process clones or fetches it
+
+ private:
+  class Work {  // marks its repository as at work while it lives
+   public:
+    Work(Repositories& owner, base::RepoId id);
+    ~Work();
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
+   private:
+    Repositories& owner_;
+    base::RepoId id_;
+  };
+  struct Begun {
+    base::RepoId id;
+    bool made = false;  // newly created
+    std::unique_ptr<Work> work;
+  };
+  Begun begin(const state_db::NewRepository& wanted);
+  state_db::RepositoryRow refresh(base::RepoId id, const std::string& url, const Progress& progress,
+                                  const Caller& by);
+  // `also` runs in the same transaction.
+  void settle_imported(base::RepoId id, state_db::RepositoryFacts facts,
+                       const std::function<void()>& also = {});
+  static repo_cache::ProgressFunction adapt(const Progress& progress);
+
+  // base_trees.cc
+  void make_sound(base::RepoId id, const std::string& commit, const Progress& progress);
+  bool is_sound(const std::optional<state_db::BaseTreeRow>& row);
+  void make_tree(base::RepoId id, const std::string& commit, const Progress& progress, bool again);
+  bool make_delta(base::RepoId id, const std::string& commit);
+  std::optional<std::string> near_tree(base::RepoId id, const std::string& commit);
+  std::optional<size_t> depth_if_sound(const state_db::BaseTreeRow& row);
+  void put_row(base::RepoId id, const std::string& commit, const repo_cache::BaseTreeInfo& info);
+  std::string origin_of(base::RepoId id);
+  bool is_deep(base::RepoId id, const std::string& commit);
+  void rebase(base::RepoId id);
+  void rebase(const state_db::BaseTreeRow& row);
+  enum class OldForm { none, cut, replaced };
+  OldForm old_form(const state_db::BaseTreeRow& row);
+  void remove_old_form(const state_db::BaseTreeRow& row, OldForm form);
+
+  static constexpr std::string_view kImported = "import:";  // before the URL an archive names
+  Context& context_;
+  // When upstream last answered: in memory, because updating a row costs a sync.
+  std::mutex checked_mutex_;
+  std::map<base::RepoId, int64_t> checked_;
+  std::mutex work_mutex_;
+  std::map<base::RepoId, int> work_;
+  void note_use(base::RepoId id, const std::string& commit = {});
+  std::mutex used_mutex_;
+  // By repository and commit of a base tree; an empty commit means the mirror.
+  std::map<std::pair<base::RepoId, std::string>, std::chrono::steady_clock::time_point> used_;
+  std::mutex failures_mutex_;
+  std::map<std::pair<base::RepoId, std::string>, std::string> sync_failures_;
+  std::atomic<bool> stopping_{false};
+  base::Flights rebases_;  // by repository; last: its work uses the members above
+};
+
+// Removes the files of an evicted repository, unless it is wanted again by now.
+void remove_evicted(Context& context, base::RepoId id);
+
+}  // namespace moorage::workspace

@@ -1,0 +1,78 @@
+// Collection: carries out the plan of gc_plan.h until enough space is free. Each row is decided
+// again under its lock and in the transaction that takes it, so a create in between wins: either it
+// finds its base tree gone and makes it again (workspace/verbs/create.cc), or the collector finds
+// the tree in use. One run at a time. Every eviction leaves an event with its reason.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/single_flight.h"
+#include "workspace/chain/integrity.h"
+#include "workspace/context/live_sandboxes.h"
+#include "workspace/repositories/repositories.h"
+#include "workspace/upkeep/gc_plan.h"
+
+namespace moorage::workspace {
+
+class Gc {
+ public:
+  struct Hooks {
+    // Archives one idle workspace; returns the bytes freed. Unset: archiving is not available.
+    std::function<uint64_t(base::WorkspaceId, const std::string& reason)> archive_one = {};
+    std::function<bool(const state_db::WorkspaceRow&)> is_leased = {};
+  };
+  struct Rules {
+    int64_t archive_after_ms = 7LL * 24 * 3'600'000;
+    bool archive_elsewhere = false;
+    // A base tree requested more recently than this is kept: a create may be about to use it.
+    std::chrono::milliseconds lately{600'000};
+  };
+  // Limits a run to a repository or an owner; unset: everything.
+  struct Scope {
+    base::RepoId repository;
+    std::optional<uint32_t> owner_uid;
+  };
+  struct Result {
+    std::vector<GcRow> rows;  // taken rows with the bytes freed, kept rows with the reason
+    uint64_t freed_bytes = 0;
+    bool enough = false;
+  };
+
+  Gc(Context& context, Active& active, Repositories& repositories, Rules rules, Hooks hooks);
+
+  std::vector<GcRow> plan(const Scope& scope = {});
+  // Takes the plan's rows in order until `enough` is true. Throws conflict: another run is active.
+  Result run(const std::string& reason, const Scope& scope, const std::function<bool()>& enough);
+  // The same on its own thread, until twice the reserve is free. Never waits.
+  void request();
+
+ private:
+  void make_room();
+  void clear_strays();
+  std::optional<uint64_t> take(const GcRow& row, const std::string& reason);
+  std::optional<uint64_t> take_cache(const GcRow& row, const std::string& reason);
+  std::shared_ptr<void> begin_run();  // no other run begins until this is released
+  std::optional<uint64_t> take_workspace(const GcRow& row, const std::string& reason);
+  void record(const GcRow& row, const std::string& reason);
+
+  Context& context_;
+  Active& active_;
+  Repositories& repositories_;
+  const Rules rules_;
+  const Hooks hooks_;
+  IntegrityCheck integrity_;
+  std::mutex mutex_;
+  std::condition_variable run_ended_;
+  bool runs_ = false;
+  base::Flights flights_;  // last member: its thread uses the others
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,73 @@
+// Decides what collection may take, from rows alone: it walks, asks and changes nothing, so the
+// plan can be shown before it runs. The order, least harm first: caches that a workspace declares,
+// base trees that no layer uses, long-idle workspaces (archived, not removed), mirrors that nothing
+// needs. Anything pinned, leased, running or being transferred is always kept. Ages come from the
+// store (store_age.h): no clock jump makes anything old.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "state_db/tables/repositories.h"
+#include "state_db/tables/workspaces.h"
+
+namespace moorage::workspace {
+
+enum class GcRung { cache, base_tree, workspace, mirror };
+inline constexpr std::array<std::string_view, 4> kGcRungNames{"cache", "base_tree", "workspace",
+                                                              "mirror"};
+
+struct GcRow {
+  GcRung rung = GcRung::cache;
+  base::RepoId repository;
+  std::string commit;           // of a base tree
+  base::WorkspaceId workspace;  // of a cache, or the workspace itself
+  std::string path;             // of a cache, as declared
+  std::string subject;          // for people
+  bool goes = false;
+  std::string why;                // why taking it is safe, or why it is kept
+  std::optional<uint64_t> bytes;  // the space it frees; unset: not measured
+  std::optional<uint64_t> files;
+};
+
+using TreeKey = std::pair<base::RepoId, std::string>;
+
+struct GcFacts {
+  std::vector<state_db::WorkspaceRow> workspaces;  // all except purged ones
+  std::vector<state_db::RepositoryRow> repositories;
+  std::vector<state_db::BaseTreeRow> trees;
+  std::set<TreeKey> stood_on;           // base trees that layers start from
+  std::set<base::WorkspaceId> running;  // with a sandbox
+  std::set<base::WorkspaceId> mounted;  // with a file transfer in progress
+  std::set<base::WorkspaceId> leased;   // with a lease holder
+  std::set<TreeKey> trees_used_lately;  // a create may be about to use them
+  std::set<base::RepoId> repos_used_lately;
+  // A workspace's frozen layers: bytes that only it needs, and all bytes its archive would have.
+  struct Frozen {
+    uint64_t own_bytes = 0;
+    uint64_t all_bytes = 0;
+  };
+  std::map<base::WorkspaceId, Frozen> frozen;
+  int64_t age_ms = 0;  // the store's
+};
+
+// An archive also holds the base commit's objects, and is about half the size of its contents.
+uint64_t likely_archive_bytes(uint64_t layer_bytes, uint64_t object_bytes);
+
+struct GcRules {
+  bool archives = false;  // archiving is available
+  int64_t archive_after_ms = 0;
+  bool archive_elsewhere = false;  // on another file system, so all space is gained
+};
+
+// In the order of taking; kept rows follow the rows to take.
+std::vector<GcRow> plan_gc(const GcFacts& facts, const GcRules& rules);
+
+}  // namespace moorage::workspace

@@ -1,0 +1,87 @@
+// Stops idle sandboxes, and those at the end of their lifetime. Only the sandbox goes: the
+// workspace keeps everything, and the next exec starts a new one.
+//
+// A sandbox is idle when it is not busy; busy_with() alone defines busy. Idle time is added up from
+// check to check, and a check adds at most the pause planned before it. So a clock jump, a
+// suspended host or a stopped daemon never makes a sandbox idle for longer than was observed. A
+// restart of the daemon begins anew.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "base/clock.h"
+#include "base/fair_pool.h"
+#include "state_db/tables/workspaces.h"
+#include "workspace/context/context.h"
+#include "workspace/context/live_sandboxes.h"
+#include "workspace/verbs/requests.h"
+
+namespace moorage::workspace {
+
+class ExecWatcher;
+class Workspaces;
+
+// Counts the idle time of one sandbox.
+class IdleCount {
+ public:
+  struct Look {
+    int64_t boot_ms = 0;
+    bool in_use = false;    // now, or since the last check
+    uint64_t cpu_usec = 0;  // of its processes since its start, without our own questions
+  };
+  // `pause_ms`: until the next check.
+  void add(const Look& look, int64_t pause_ms);
+  // It used more than 1 % of one CPU since the last check, without a user: a background process
+  // works.
+  bool works() const { return works_; }
+  int64_t idle_ms() const { return idle_ms_; }
+
+ private:
+  bool first_ = true;
+  bool busy_ = true;
+  bool works_ = false;
+  Look last_{};
+  int64_t longest_ms_ = 0;  // the most that the next check may add
+  int64_t idle_ms_ = 0;
+};
+
+RestView look_at_rest(const WorkspaceView& view, Active& active, const base::Clock& clock);
+
+class IdleKeeper {
+ public:
+  IdleKeeper(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher);
+  ~IdleKeeper();  // gives up stops that wait for a hook
+
+  void look();  // call it every second; its own threads do the stopping
+
+ private:
+  struct Known {
+    IdleCount count;
+    int64_t next_boot_ms = 0;  // when to check again
+    bool warned = false;       // about the end of its lifetime
+  };
+  void look_at(const Running& running, Known& known);
+  // Why it must not be stopped as idle; empty: it may be.
+  std::string busy_with(const Running& running);
+  void look_at_budget(const Running& running);
+  void look_at_lifetime(const Running& running, const state_db::WorkspaceRow& row, Known& known);
+  using Stop = void (IdleKeeper::*)(const Running&);
+  void stop_later(const Running& running, uint32_t owner, Stop stop);
+  void submit(const Running& running, uint32_t owner, Stop stop);
+  void stop_idle(const Running& running);
+  void stop_old(const Running& running);
+
+  Context& context_;
+  Workspaces& workspaces_;
+  Active& active_;
+  ExecWatcher& watcher_;
+  std::map<base::SandboxId, Known> known_;  // used only by look()
+  std::mutex mutex_;
+  std::set<base::SandboxId> being_stopped_;
+  base::FairPool stoppers_;  // last member: its work uses the others
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,103 @@
+#include "workspace/verbs/compare.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/store.h"
+#include "state_db/tables/layers.h"
+#include "state_db/tables/snapshots.h"
+#include "workspace/changes/stable_read.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr uint64_t kMostMeasuredBytes = 64 << 20;
+constexpr size_t kLookedAt = 20;  // newest execs to search, as pre_stop hooks do not count
+
+}  // namespace
+
+Comparison::Two Comparison::find(const Caller& caller, const std::string& from,
+                                 const std::string& to) {
+  Two two{workspaces_.find(caller, from, Right::read), workspaces_.find(caller, to, Right::read)};
+  if (two.from.repository != two.to.repository) {
+    throw Error(Code::invalid_argument,
+                two.from.name + " and " + two.to.name + " belong to different repositories",
+                "moorage ls shows their repositories");
+  }
+  return two;
+}
+
+std::optional<state_db::ExecRow> Comparison::last_exec(base::WorkspaceId id) {
+  state_db::ExecQuery query;
+  query.workspace = id;
+  query.limit = kLookedAt;
+  for (auto& row : state_db::Execs(context_.store).list(query)) {
+    if (row.request.hook.empty()) return std::move(row);
+  }
+  return std::nullopt;
+}
+
+ComparisonView Comparison::compare(const Caller& caller, const std::string& from,
+                                   const std::string& to) {
+  Two two = find(caller, from, to);
+  ComparisonView view;
+  view.files = look_at_changes(context_, {two.from.id, two.to.id}, [&](const auto& sources) {
+    return changes_.stat(sources[0], sources[1]);
+  });
+  view.from = {std::move(two.from), {}};
+  view.to = {std::move(two.to), {}};
+  view.from.last = last_exec(view.from.row.id);
+  view.to.last = last_exec(view.to.row.id);
+  return view;
+}
+
+std::string Comparison::patch(const Caller& caller, const std::string& from,
+                              const std::string& to) {
+  const Two two = find(caller, from, to);
+  return look_at_changes(context_, {two.from.id, two.to.id}, [&](const auto& sources) {
+    return changes_.patch(sources[0], sources[1]);
+  });
+}
+
+std::optional<state_db::AttemptDiff> Comparison::since_fork(const state_db::WorkspaceRow& fork) {
+  try {
+    return look_at_changes(context_, {fork.id}, [&](const auto& sources) {
+      const ChangeSource& now = sources[0];
+      const ChangeSource before = at_fork(fork, now);
+      state_db::AttemptDiff diff;
+      for (const auto& file : changes_.stat(before, now, kMostMeasuredBytes)) {
+        ++diff.files;
+        diff.added += file.added;
+        diff.removed += file.removed;
+      }
+      diff.bytes = changes_.patch(before, now, kMostMeasuredBytes).size();
+      return std::optional(diff);
+    });
+  } catch (const Error& error) {
+    if (error.code() != Code::resource_exhausted && error.code() != Code::conflict) throw;
+    base::log(base::LogLevel::warning, "best_of.not_measured",
+              {{"ws", fork.id}, {"error", error.message()}});
+    return std::nullopt;
+  }
+}
+
+ChangeSource Comparison::at_fork(const state_db::WorkspaceRow& fork, const ChangeSource& now) {
+  ChangeSource before = now;
+  before.uppers.clear();
+  const auto origin = state_db::Snapshots(context_.store).find(fork.forked_from);
+  // A snapshot dropped meanwhile has no layer: compare with its base commit instead.
+  if (!origin || !origin->layer) return before;
+  for (const auto& layer : state_db::Layers(context_.store).chain(origin->layer)) {
+    if (layer.cold) {
+      throw Error(Code::conflict,
+                  fork.name + " was forked from " + origin->id.str() + ", which is in an archive",
+                  "moorage unarchive " + origin->workspace.str());
+    }
+    before.uppers.push_back(context_.storage.layer_path(layer.id) + "/tree/upper");
+  }
+  return before;
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,248 @@
+// Workspaces::create. Two synchronous writes: the intent (workspace, layer, labels) and `ready`;
+// everything between follows from the row and is repeated, or undone, after a crash.
+#include "backends/registry.h"
+#include "base/crash_point.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/store.h"
+#include "state_db/tables/layers.h"
+#include "state_db/tables/snapshots.h"
+#include "workspace/access/keyed_request.h"
+#include "workspace/access/placement.h"
+#include "workspace/chain/initial_files.h"
+#include "workspace/context/free_space.h"
+#include "workspace/verbs/workspaces.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+MOORAGE_CRASH_POINT(after_intent, "create.after_intent");
+MOORAGE_CRASH_POINT(after_layer, "create.after_layer");
+MOORAGE_CRASH_POINT(after_ready, "create.after_ready");
+
+// "acme/My_Shop" -> "my-shop": a proposal, checked like any name from a user.
+std::string proposed_name(const std::string& display) {
+  std::string name;
+  for (const char c : display.substr(display.find_last_of('/') + 1)) {
+    const char lower = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const bool good = (lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9');
+    if (good) {
+      name += lower;
+    } else if (!name.empty() && name.back() != '-') {
+      name += '-';
+    }
+  }
+  while (!name.empty() && name.back() == '-') name.pop_back();
+  return name.empty() ? "work" : name.substr(0, 50);
+}
+
+// Each field is preceded by its length, so that two different requests never give the same text.
+std::string request_hash(const CreateRequest& request) {
+  std::string text;
+  const auto add = [&](const std::string& part) {
+    text += std::to_string(part.size()) + ":" + part;
+  };
+  for (const auto* part : {&request.name, &request.repo_url, &request.ref, &request.branch,
+                           &request.backend, &request.image}) {
+    add(*part);
+  }
+  if (request.import) {
+    add(request.import->repo.str());
+    add(request.import->head_commit);
+    add(request.import->work_commit);
+  }
+  if (!request.runtime.empty()) add("runtime " + request.runtime);
+  add(policy_hash_text(request.policy));
+  add(request.disposable ? "disposable" : "");
+  if (request.team_gid) add("team " + std::to_string(*request.team_gid));
+  for (const auto& [key, value] : request.labels) {
+    add(key);
+    add(value);
+  }
+  return base::sha256_hex(text);
+}
+
+// Backend, image and limits: from the request, else from the host's rules, else from the settings.
+void place(Context& context, const CreateRequest& request, state_db::NewWorkspace& workspace) {
+  const Options& options = context.options;
+  const Placement placement(context, workspace.owner_uid, request.labels);
+  const auto usual = placement.place_or({options.default_backend, "host", ""});
+  workspace.backend = request.backend.empty() ? usual.backend : request.backend;
+  workspace.image = request.image.empty() ? usual.image : request.image;
+  workspace.runtime = request.runtime;
+  // A runtime belongs to its backend.
+  if (request.runtime.empty() && request.backend.empty()) workspace.runtime = usual.runtime;
+  const state_db::Place place{workspace.backend, workspace.image, workspace.runtime};
+  placement.check_place(place);
+  check_place(context, place, {});
+  workspace.policy.limits = placement.limits_or({.memory_bytes = options.memory_bytes,
+                                                 .cpus = options.cpus,
+                                                 .pids = options.pids,
+                                                 .disk_bytes = options.disk_limit_bytes,
+                                                 .disk_files = options.disk_limit_files});
+  apply_policy(request.policy, workspace.policy);
+  placement.check_limits(workspace.policy.limits);
+}
+
+bool is_commit_id(const std::string& text) {
+  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+}  // namespace
+
+// The repository, fetched from upstream. Skips the fetch for a full commit id that is cached: its
+// meaning never changes.
+state_db::RepositoryRow Workspaces::repository_for(const Caller& caller,
+                                                   const CreateRequest& request,
+                                                   const Progress& progress) {
+  if (request.import) return repositories_.get(caller, request.import->repo);
+  if (is_commit_id(request.ref)) {
+    const auto url = repo_cache::parse_url(request.repo_url, context_.repos.options().url_policy);
+    const auto row = state_db::Repositories(context_.store).find(url.key, "");
+    if (row && row->state == state_db::RepositoryState::ready) {
+      try {
+        context_.repos.resolve(Repositories::directory(row->id), request.ref);
+        return *row;
+      } catch (const Error& error) {
+        if (error.code() != Code::not_found) throw;
+      }
+    }
+  }
+  return repositories_.ensure(request.repo_url, progress);
+}
+
+WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& request,
+                                 const Progress& progress) {
+  check_request(request);
+  state_db::Workspaces table(context_.store);
+  state_db::NewWorkspace workspace;
+  workspace.owner_uid = caller.uid;
+  if (!request.idempotency_key.empty()) {
+    workspace.idempotency_key = request.idempotency_key;
+    workspace.request_hash = request_hash(request);
+    if (const auto made = table.find_made(workspace)) return existing(caller, made->id);
+  }
+  require_room(context_.options, "cannot create a workspace");
+  if (!request.name.empty() && table.find_live(caller.uid, request.name)) {
+    throw Error(Code::already_exists, "there is already a workspace '" + request.name + "'",
+                "choose another name, or use it: moorage exec " + request.name + " -- ...");
+  }
+  place(context_, request, workspace);
+
+  const auto repo = repository_for(caller, request, progress);
+  if (hooks_.admit) hooks_.admit(caller.uid, repo.id);
+  const std::string repo_dir = Repositories::directory(repo.id);
+  if (request.import) {
+    workspace.base_commit = context_.repos.resolve(repo_dir, request.import->head_commit).commit;
+  } else {
+    const auto resolved = context_.repos.resolve(repo_dir, request.ref);
+    workspace.base_commit = resolved.commit;
+    workspace.base_ref = resolved.ref;
+  }
+  workspace.repository = repo.id;
+  workspace.disposable = request.disposable;
+  workspace.team_gid = request.team_gid;
+  workspace.labels = request.labels;
+  const auto [created, guard] = stand_on_base(workspace, request, repo, progress);
+  if (created.existed) return existing(caller, created.id);
+  after_intent.pass();
+
+  const auto row = table.get(created.id);
+  try {
+    context_.storage.make_layer(row.layer);
+    if (request.import && request.import->work_commit != request.import->head_commit) {
+      const base::Fd upper =
+          base::open_directory(context_.storage.layer_path(row.layer) + "/tree/upper");
+      context_.base_trees.write_delta(repo_dir, row.base_commit, request.import->work_commit,
+                                      upper.get());
+      base::sync_file_system(context_.storage.layer_path(row.layer));  // the only copy of this work
+    }
+    write_git_files(context_, row);
+    after_layer.pass();
+    table.set_ready(row.id);
+  } catch (const Error& error) {
+    abandon(row, error.message());
+    throw;
+  }
+  after_ready.pass();
+  base::log(base::LogLevel::info, "workspace.created",
+            {{"ws", row.id}, {"name", row.name}, {"repo", repo.id}, {"commit", row.base_commit}});
+  return view(table.get(row.id));
+}
+
+void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& reason) {
+  // The row first: a crash must not leave a ready row without its layer, nor let a complete layer
+  // (as an import may have) be finished without its history.
+  state_db::Workspaces(context_.store).fail(row.id, reason);
+  remove_remains(row);
+}
+
+void Workspaces::remove_remains(const state_db::WorkspaceRow& row) {
+  // An import has snapshots before it is ready:
+  state_db::Snapshots(context_.store).drop_all(row.id, "its import failed");
+  context_.storage.remove_layer(row.layer);
+  // A failed workspace must not keep its parent layers.
+  if (row.layer && state_db::Layers(context_.store).get(row.layer).parent) {
+    context_.store.transaction([&] {
+      state_db::Workspaces(context_.store).set_layer(row.id, {});
+      state_db::Layers(context_.store).remove({row.layer});
+    });
+  }
+  // Records of an import:
+  base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());
+  state_db::Execs(context_.store).forget_past(row.id);
+}
+
+// The result of an earlier request with the same key, if the daemon died before it answered.
+WorkspaceView Workspaces::existing(const Caller& caller, base::WorkspaceId id) {
+  const auto row = state_db::Workspaces(context_.store).get(id);
+  if (row.state == state_db::WorkspaceState::creating)
+    refuse_unsettled(caller, row.name + " is being created");
+  return look(id);
+}
+
+// Collection may remove an unused base tree in between: then make it again.
+Workspaces::Made Workspaces::stand_on_base(state_db::NewWorkspace& workspace,
+                                           const CreateRequest& request,
+                                           const state_db::RepositoryRow& repo,
+                                           const Progress& progress) {
+  constexpr int kTries = 5;
+  for (int attempt = 1; attempt <= kTries; ++attempt) {
+    repositories_.ensure_base_tree(repo.id, workspace.base_commit, progress);
+    if (auto created = insert(workspace, request, repo)) return *std::move(created);
+  }
+  throw Error(Code::conflict, "the base tree of " + repo.name + " was removed repeatedly",
+              "try again");
+}
+
+// nullopt: the base tree is gone.
+std::optional<Workspaces::Made> Workspaces::insert(state_db::NewWorkspace& workspace,
+                                                   const CreateRequest& request,
+                                                   const state_db::RepositoryRow& repo) {
+  state_db::Workspaces table(context_.store);
+  // One transaction, as in `remove`: a repository cannot go while a workspace of it is created.
+  return context_.store.transaction([&]() -> std::optional<Made> {
+    if (state_db::Repositories(context_.store).get(repo.id).state ==
+        state_db::RepositoryState::evicted) {
+      throw Error(Code::conflict, repo.name + " was removed meanwhile", "try again");
+    }
+    if (!state_db::BaseTrees(context_.store).find(repo.id, workspace.base_commit))
+      return std::nullopt;
+    workspace.name = request.name.empty()
+                         ? table.free_name(workspace.owner_uid, proposed_name(repo.name))
+                         : request.name;
+    workspace.branch = request.branch.empty() ? "moorage/" + workspace.name : request.branch;
+    Made made{table.create(workspace), base::KeyedMutex::Guard{}};
+    if (!made.first.existed) made.second = hold_new(context_, made.first.id, "create");
+    return made;
+  });
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,497 @@
+#include "workspace/verbs/execs.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "backends/envd_client.h"
+#include "base/crash_point.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "base/wire/journal_middle.h"
+#include "state_db/look.h"
+#include "state_db/store.h"
+#include "state_db/tables/integrity.h"
+#include "state_db/tables/sandboxes.h"
+#include "state_db/tables/snapshots.h"
+#include "workspace/access/keyed_request.h"
+#include "workspace/context/free_space.h"
+#include "workspace/context/metrics.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+MOORAGE_CRASH_POINT(before_intent, "exec.before_intent");
+MOORAGE_CRASH_POINT(after_intent, "exec.after_intent");
+MOORAGE_CRASH_POINT(after_journal, "exec.after_journal");
+MOORAGE_CRASH_POINT(after_start, "exec.after_start");
+
+constexpr std::chrono::milliseconds kWardenDeadline{10'000};
+constexpr int kStopsMet = 3;  // a start waits for at most this many stops in a row
+
+// Every field that defines the command, length-prefixed so that no two requests share a text.
+std::string request_hash(const ExecRequest& request) {
+  std::string text;
+  const auto add = [&](const std::string& part) {
+    text += std::to_string(part.size()) + ":" + part;
+  };
+  for (const auto& argument : request.argv) add(argument);
+  add("env");
+  for (const auto& [key, value] : request.environment) {
+    add(key);
+    add(value);
+  }
+  add(request.directory);
+  add(request.user);
+  add(request.terminal ? "tty" : "");
+  add(request.input ? "input" : "");
+  add(std::to_string(request.timeout_ms));
+  if (request.sync) add("sync");
+  if (request.free_space) add("free_space");
+  return base::sha256_hex(text);
+}
+
+// Removing files needs no room, so these may run in the reserved space.
+bool only_removes(const std::vector<std::string>& argv) {
+  const std::string& program = argv.front();
+  const std::string name = program.substr(program.rfind('/') + 1);
+  return name == "rm" || name == "rmdir" || name == "unlink";
+}
+
+// Starts from an empty environment; the request's own values win.
+std::map<std::string, std::string> full_environment(const ExecRequest& request,
+                                                    const state_db::WorkspaceRow& workspace) {
+  const bool root = request.user == "root";
+  std::map<std::string, std::string> environment = request.environment;
+  environment.insert({
+      {"PATH",
+       "/home/user/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+      {"HOME", root ? "/root" : "/home/user"},
+      {"USER", request.user},
+      {"LOGNAME", request.user},
+      {"SHELL", "/bin/bash"},
+      {"LANG", "C.UTF-8"},
+      {"TERM", request.terminal ? "xterm-256color" : "dumb"},
+      {"MOORAGE_WORKSPACE", workspace.name},
+  });
+  return environment;
+}
+
+// Enough for the output of a short command and the record of its end.
+constexpr off_t kJournalRoom = 4096;
+constexpr uint64_t kJournalLeast = 64 << 10;  // free disk space that a journal needs to grow
+
+// Makes the journal file outside every sandbox. It is append-only where the file system supports
+// that: then even a process inside that gets the descriptor cannot change recorded output. Its
+// first block is allocated up front, so that `rm` still runs and ends on a full disk.
+base::Fd make_journal(const std::string& directory) {
+  base::make_directories(directory);
+  base::Fd file =
+      base::open_file(directory + "/output", O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0600);
+  if (fallocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, kJournalRoom) < 0 && errno != EOPNOTSUPP) {
+    base::throw_errno("make room for the journal");
+  }
+  base::set_append_only(file.get(), true);
+  return file;
+}
+
+int signal_number(const std::string& name) {
+  static const std::map<std::string, int> kSignals{
+      {"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},   {"KILL", SIGKILL},
+      {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM},   {"STOP", SIGSTOP},
+      {"CONT", SIGCONT}, {"TSTP", SIGTSTP}, {"WINCH", SIGWINCH}, {"ALRM", SIGALRM},
+      {"PIPE", SIGPIPE}, {"ABRT", SIGABRT}, {"SEGV", SIGSEGV}};
+  const std::string plain = name.starts_with("SIG") ? name.substr(3) : name;
+  if (const auto found = kSignals.find(plain); found != kSignals.end()) return found->second;
+  for (const auto& [known, number] : kSignals) {
+    if (plain == std::to_string(number)) return number;
+  }
+  throw Error(Code::invalid_argument, "'" + name + "' is not a supported signal",
+              "use INT, TERM, KILL, HUP, QUIT, USR1, USR2, STOP, CONT...");
+}
+
+[[noreturn]] void throw_over(const state_db::ExecRow& row) {
+  throw Error(Code::conflict,
+              row.id.str() + " has ended: " + std::string(state_db::state_name(row.state)));
+}
+
+}  // namespace
+
+bool never_started(const state_db::ExecRow& exec) {
+  return exec.state == state_db::ExecState::interrupted &&
+         exec.outcome.category == state_db::ExecCategory::not_started;
+}
+
+ExecView Execs::start(const Caller& caller, const std::string& workspace,
+                      const ExecRequest& request) {
+  check_request(request);
+  std::optional<state_db::Look> look(context_.store);
+  const auto row = workspaces_.find(caller, workspace, Right::write);
+  state_db::Execs table(context_.store);
+  const std::string hash = request_hash(request);
+  if (!request.idempotency_key.empty()) {
+    if (const auto earlier = table.find_by_key(row.id, request.idempotency_key)) {
+      if (earlier->request.request_hash != hash) {
+        throw Error(Code::already_exists,
+                    "this idempotency key belongs to another command, " + earlier->id.str(),
+                    "use a new key for a new command");
+      }
+      require_launched(caller, earlier->id);
+      if (!caller.keyed || !never_started(*earlier)) return get(caller, earlier->id);
+      // The daemon died before the command began and before any client had an answer.
+      table.forget_key(earlier->id);
+    }
+  }
+
+  const bool frees = request.free_space || only_removes(request.argv);
+  if (!frees) {
+    require_room(context_.options, "cannot start a command");
+    if (workspaces_.hooks().require_within) workspaces_.hooks().require_within(row);
+  }
+  workspaces_.leases().check(caller, row);
+  state_db::ExecRequest record;
+  record.workspace = row.id;
+  record.timeout_ms =
+      request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
+  apply_budget(row, record);
+  look.reset();  // the steps below may remove the rest of a dead sandbox
+  const auto use = active_.use(row.id);
+  base::SnapshotId snapshot;
+  std::string warning;
+  if (row.policy.snapshot_before_exec && workspaces_.hooks().before_exec) {
+    // On a nearly full disk, a snapshot would keep the space that this command is meant to free.
+    if (frees && look_at_room(context_.options).level() != RoomLevel::enough) {
+      warning = "no snapshot was taken before it: the disk of the store is nearly full";
+    } else {
+      snapshot = workspaces_.hooks().before_exec(row);
+    }
+  }
+  // By id only: holding a dead sandbox would hold its mounts, and no new one could start.
+  const auto before = active_.running_sandbox(row.id);
+  record.owner_uid = caller.uid;
+  if (!request.idempotency_key.empty()) record.idempotency_key = request.idempotency_key;
+  record.request_hash = hash;
+  record.argv = request.argv;
+  record.environment = request.environment;
+  record.directory = request.directory;
+  record.user = request.user;
+  record.terminal = request.terminal.has_value();
+  record.input = request.input;
+  std::shared_ptr<const Running> running;
+  std::optional<state_db::Execs::Created> recorded;
+  base::Histogram::Clock::time_point began;
+  for (int tries = 0; !recorded; ++tries) {
+    if (tries == kStopsMet)
+      throw Error(Code::unavailable, row.name + " is being stopped", "try again in a moment");
+    // The operation that stops it holds the lock until it is done.
+    if (tries > 0) context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
+    running = sandbox_for(row, request.user);
+    look.emplace(context_.store);  // the command begins after a commit, the answer after its end
+    before_intent.pass();
+    record.sandbox = running->sandbox;
+    began = base::Histogram::Clock::now();
+    recorded = record_intent(caller, row, record, snapshot);
+    if (!recorded) {
+      look.reset();
+      running.reset();  // release the mounts
+    }
+  }
+  const auto created = *recorded;
+  if (created.existed) {
+    require_launched(caller, created.id);
+    return get(caller, created.id);
+  }
+  after_intent.pass();
+
+  const auto exec = table.get(created.id);
+  try {
+    launch(exec, request, row, *running);
+  } catch (Error& error) {
+    settle_failed_launch(exec, *running, error);
+    // The sandbox died after the check; do not blame a wrong name of the caller's.
+    if (error.code() == Code::not_found) {
+      throw Error(Code::unavailable, exec.id.str() + " was not started: its sandbox died",
+                  "try again with a new idempotency key: the next command starts a new sandbox");
+    }
+    throw error.add_context(exec.id.str() + " could not be started");
+  }
+  after_start.pass();
+  context_.metrics.exec_start.observe_since(began);
+  base::log(
+      base::LogLevel::info, "exec.started",
+      {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});
+  if (before != running->sandbox) {
+    const auto integrity = state_db::Integrity(context_.store).get(row.id);
+    if (integrity.state == state_db::IntegrityState::changed_outside) {
+      if (!warning.empty()) warning += "; ";
+      warning += row.name + " was changed outside: " + integrity.reason;
+    }
+  }
+  auto started = get(caller, exec.id);
+  started.warning = std::move(warning);
+  return started;
+}
+
+std::shared_ptr<void> Execs::mark_launching(base::ExecId id) {
+  const std::lock_guard lock(mutex_);
+  launching_.insert(id);
+  return {this, [id](Execs* execs) {
+            const std::lock_guard ending(execs->mutex_);
+            execs->launching_.erase(id);
+          }};
+}
+
+void Execs::require_launched(const Caller& caller, base::ExecId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!launching_.contains(id)) return;
+  }
+  refuse_unsettled(caller, id.str() + " is being started");
+}
+
+std::shared_ptr<const Running> Execs::sandbox_for(const state_db::WorkspaceRow& row,
+                                                  const std::string& user) {
+  auto running = workspaces_.ensure_running(row);
+  // Ask the engine before refusing: it may have been down at the last check.
+  if (user == "root" && !running->backend->known_capabilities().root &&
+      !running->backend->capabilities().root) {
+    throw Error(Code::unsupported, "root is not available in the sandbox of " + row.name,
+                "run it as user, or move it to a backend that has root: moorage move " + row.name +
+                    " --backend lxc");
+  }
+  return running;
+}
+
+// Checks the lease and the sandbox's state inside the write: a takeover or a stop then either finds
+// this exec running and ends it, or this call finds that it is too late.
+std::optional<state_db::Execs::Created> Execs::record_intent(
+    const Caller& caller, const state_db::WorkspaceRow& workspace,
+    const state_db::ExecRequest& record, base::SnapshotId snapshot) {
+  const auto writing = workspaces_.leases().write(caller, workspace);
+  using Created = state_db::Execs::Created;
+  return context_.store.transaction([&]() -> std::optional<Created> {
+    const auto state = state_db::Sandboxes(context_.store).get(record.sandbox).state;
+    if (state != state_db::SandboxState::running && state != state_db::SandboxState::frozen)
+      return std::nullopt;
+    // The workspace is being deleted: its sandbox stops next.
+    if (state_db::Workspaces(context_.store).get(workspace.id).state !=
+        state_db::WorkspaceState::ready)
+      return std::nullopt;
+    const Created created = state_db::Execs(context_.store).create(record);
+    // Before anyone can find the row.
+    if (caller.keyed && !created.existed) caller.keyed->until_answered = mark_launching(created.id);
+    if (snapshot && !created.existed)
+      state_db::Snapshots(context_.store).set_exec(snapshot, created.id);
+    return created;
+  });
+}
+
+void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
+                   const state_db::WorkspaceRow& workspace, const Running& running) {
+  const base::Fd journal = make_journal(journal_directory(context_.options, workspace.id, exec.id));
+  const auto group = running.backend->exec_group(running.name, exec.id.str());
+  watcher_.watch_exec(exec, request.sync, count_refusals(running, *group));
+  after_journal.pass();
+
+  const std::vector<base::Fd> joins = group->join_fds();
+  const base::Fd kill = group->kill_fd();
+  backends::StartRequest start;
+  start.tag = exec.id.str();
+  start.argv = request.argv;
+  start.environment = full_environment(request, workspace);
+  start.directory = request.directory;
+  start.user = request.user;
+  start.input = request.input;
+  if (request.terminal) start.terminal = {request.terminal->first, request.terminal->second};
+  start.timeout_ms = exec.request.timeout_ms;
+  start.output_limit_bytes = context_.options.output_limit_bytes;
+  start.journal_room_bytes = base::journal_room(context_.options.output_limit_bytes);
+  start.journal_fd = journal.get();
+  start.kill_fd = kill.get();
+  for (const auto& join : joins) start.join_fds.push_back(join.get());
+  backends::EnvdClient(running.endpoint).start(start, kWardenDeadline);
+  // A cancel that arrived before the warden knew the command had nothing to end.
+  if (state_db::Execs(context_.store).get(exec.id).cancel_requested) end_softly(exec.id, running);
+}
+
+// Sends TERM now, and KILL to the whole group after the grace period.
+void Execs::end_softly(base::ExecId id, const Running& running) {
+  watcher_.kill_after(id, context_.options.stop_grace);
+  try {
+    backends::EnvdClient(running.endpoint).send_signal(id.str(), SIGTERM);
+  } catch (const Error& error) {  // ended, or not running yet; the kill comes in any case
+    base::log(base::LogLevel::debug, "exec.not_signalled",
+              {{"ex", id}, {"error", error.message()}});
+  }
+}
+
+// The command may be running although no answer arrived. Only the warden knows; if it cannot be
+// asked now, the reconciler asks it later.
+void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& running,
+                                 const Error& error) {
+  const std::string never_started = "it was never started: " + error.message();
+  if (error.code() == Code::unknown_outcome || error.code() == Code::deadline_exceeded) {
+    try {
+      for (const auto& process : backends::EnvdClient(running.endpoint).list()) {
+        if (process.tag == exec.id.str()) return;
+      }
+    } catch (const Error&) {
+      if (workspaces_.hooks().start_unknown) workspaces_.hooks().start_unknown(exec, never_started);
+      return;
+    }
+  }
+  watcher_.settle_exec(exec, state_db::ExecCategory::not_started, never_started);
+}
+
+Execs::Held Execs::hold(const Caller& caller, base::ExecId id) {
+  auto row = find_exec(context_.store, caller, id, Right::write);
+  const auto workspace = state_db::Workspaces(context_.store).get(row.request.workspace);
+  return {std::move(row), workspaces_.leases().write(caller, workspace)};
+}
+
+ExecView Execs::view(state_db::ExecRow row) {
+  ExecView view;
+  view.output_bytes = row.outcome.output_bytes;
+  if (row.state == state_db::ExecState::running) {
+    if (const auto progress = watcher_.progress(row.id)) {
+      view.output_bytes = progress->output_bytes;
+      view.last_output_ms = progress->last_output_ms;
+    }
+  }
+  view.row = std::move(row);
+  return view;
+}
+
+ExecView Execs::get(const Caller& caller, base::ExecId id) {
+  const state_db::Look look(context_.store);
+  return view(find_exec(context_.store, caller, id, Right::read));
+}
+
+std::vector<ExecView> Execs::list(const Caller& caller, const ListWanted& wanted) {
+  state_db::ExecQuery query;
+  query.limit = wanted.limit;
+  query.before = wanted.before;
+  if (wanted.workspace) {
+    query.workspace = workspaces_.find(caller, *wanted.workspace, Right::read).id;
+  } else {
+    query.seen_by = caller.viewer();
+  }
+  if (wanted.running_only) query.state = state_db::ExecState::running;
+  std::vector<ExecView> views;
+  for (auto& row : state_db::Execs(context_.store).list(query))
+    views.push_back(view(std::move(row)));
+  return views;
+}
+
+Execs::History Execs::history(const Caller& caller, const std::string& workspace,
+                              base::ExecId before, size_t limit) {
+  History history;
+  history.workspace = workspaces_.find_with_deleted(caller, workspace, Right::read);
+  state_db::ExecQuery query;
+  query.workspace = history.workspace.id;
+  query.before = before;
+  query.limit = limit;
+  state_db::Execs table(context_.store);
+  auto rows = table.list(query);
+  const auto last = std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.outcome.ended_wall_ms < b.outcome.ended_wall_ms;
+  });
+  if (!before && last != rows.end() && last->outcome.ended_wall_ms > 0 && !last->changed_files) {
+    workspaces_.measure(history.workspace, last->id);
+    rows = table.list(query);
+  }
+  if (!rows.empty()) history.truncated = table.has_older(rows.back());
+  std::reverse(rows.begin(), rows.end());
+  for (auto& row : rows) history.execs.push_back(view(std::move(row)));
+  return history;
+}
+
+base::Fd Execs::open_journal(const Caller& caller, base::ExecId id) {
+  const auto row = find_exec(context_.store, caller, id, Right::read);
+  return base::open_file(
+      journal_directory(context_.options, row.request.workspace, row.id) + "/output", O_RDONLY);
+}
+
+ExecWatcher::Subscription Execs::subscribe(base::ExecId id, std::function<void()> changed) {
+  return watcher_.subscribe(id, std::move(changed));
+}
+
+std::string Execs::output_obstacle() const {
+  if (base::file_system_space(context_.options.store).free_bytes >= kJournalLeast) return {};
+  return "the disk of the store is full: the command's output and its end may be waiting for "
+         "space; free some: moorage gc";
+}
+
+std::shared_ptr<const Running> Execs::sandbox_of(const state_db::ExecRow& row) {
+  if (row.state != state_db::ExecState::running) throw_over(row);
+  auto running = active_.by_sandbox(row.request.sandbox);
+  if (!running) throw Error(Code::conflict, row.id.str() + ": its sandbox is stopping");
+  return running;
+}
+
+uint64_t Execs::send(const state_db::ExecRow& row, uint64_t offset, std::string_view bytes,
+                     std::chrono::milliseconds deadline) {
+  return backends::EnvdClient(sandbox_of(row)->endpoint)
+      .send_input(row.id.str(), offset, bytes, deadline);
+}
+
+uint64_t Execs::send_input(const Caller& caller, base::ExecId id, uint64_t offset,
+                           std::string_view bytes, std::chrono::milliseconds deadline) {
+  const auto held = hold(caller, id);
+  return send(held.row, offset, bytes, deadline);
+}
+
+uint64_t Execs::input_accepted(const Caller& caller, base::ExecId id) {
+  return send(find_exec(context_.store, caller, id, Right::read), 0, {}, kWardenDeadline);
+}
+
+void Execs::check_input(const Caller& caller, base::ExecId id) { hold(caller, id); }
+
+void Execs::close_input(const Caller& caller, base::ExecId id) {
+  const auto held = hold(caller, id);
+  backends::EnvdClient(sandbox_of(held.row)->endpoint).close_input(id.str());
+}
+
+void Execs::send_signal(const Caller& caller, base::ExecId id, const std::string& name) {
+  const auto held = hold(caller, id);
+  const int number = signal_number(name);
+  const auto running = sandbox_of(held.row);
+  const bool runs_it = caller.uid == held.row.request.owner_uid;  // then the name adds nothing
+  try {
+    state_db::Execs(context_.store).note_signal(id, number, runs_it ? "" : user_name(caller.uid));
+  } catch (const Error& error) {  // a command that fills the disk must still be endable
+    if (error.code() != Code::resource_exhausted) throw;
+    base::log(base::LogLevel::warning, "exec.signal_not_noted",
+              {{"ex", id}, {"error", error.message()}});
+  }
+  backends::EnvdClient(running->endpoint).send_signal(id.str(), number);
+}
+
+void Execs::cancel(const Caller& caller, base::ExecId id, const std::string& because) {
+  const std::string who = caller.is_daemon ? "" : "cancelled by " + user_name(caller.uid);
+  const std::string why = who + (who.empty() || because.empty() ? "" : ": ") + because;
+  const auto held = hold(caller, id);
+  const auto running = sandbox_of(held.row);
+  state_db::Execs table(context_.store);
+  const bool cancels = context_.store.transaction([&] {
+    const bool ends = table.request_cancel(id, why);
+    if (ends) join_key(context_.store, caller, id.str());
+    return ends;
+  });
+  if (!cancels) throw_over(table.get(id));
+  end_softly(id, *running);
+}
+
+void Execs::resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows) {
+  const auto held = hold(caller, id);
+  backends::EnvdClient(sandbox_of(held.row)->endpoint).resize(id.str(), {columns, rows});
+}
+
+}  // namespace moorage::workspace

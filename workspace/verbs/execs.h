@@ -1,0 +1,128 @@
+// Verbs on execs. First comes the record (one commit, with the idempotency key), then the journal
+// file outside the sandbox, then the request to the warden: a command runs once or not at all. The
+// watcher thread reads the end from the journal, so the end is found even if this daemon was down
+// when it happened.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "workspace/context/context.h"
+#include "workspace/exec/watcher.h"
+#include "workspace/verbs/requests.h"
+#include "workspace/verbs/workspaces.h"
+
+namespace moorage::workspace {
+
+struct ExecView {
+  state_db::ExecRow row;
+  uint64_t output_bytes = 0;             // so far, also while running
+  int64_t last_output_ms = 0;            // wall time, 0: none
+  std::optional<uint64_t> late_bytes{};  // written after its end; set where the journal was read
+  std::string warning;  // only from a start: files changed outside, or no snapshot; empty: none
+};
+
+class Execs {
+ public:
+  Execs(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher)
+      : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {
+    workspaces_.hooks().pre_stop = [this](const state_db::WorkspaceRow& row,
+                                          const Running& running) {
+      return begin_pre_stop(row, running);
+    };
+  }
+
+  // Starts the sandbox if needed. The same key and request return the first run's view and run
+  // nothing. The same key with another request throws already_exists.
+  ExecView start(const Caller& caller, const std::string& workspace, const ExecRequest& request);
+  ExecView get(const Caller& caller, base::ExecId id);
+  // Newest first, those older than `before` (0: from the newest).
+  struct ListWanted {
+    std::optional<std::string> workspace{};  // unset: all that the caller can see
+    bool running_only = false;
+    base::ExecId before{};
+    size_t limit = 1000;
+  };
+  std::vector<ExecView> list(const Caller& caller, const ListWanted& wanted);
+  // Commands of a workspace, also a deleted one, oldest first: the last `limit` before `before`
+  // (0: of all). Counts what the newest one left behind if that is quick to find out.
+  struct History {
+    state_db::WorkspaceRow workspace;
+    std::vector<ExecView> execs;
+    bool truncated = false;  // there are older ones
+  };
+  History history(const Caller& caller, const std::string& workspace, base::ExecId before,
+                  size_t limit);
+
+  // The journal, read-only, for base::JournalReader; works long after the sandbox is gone.
+  base::Fd open_journal(const Caller& caller, base::ExecId id);
+  // Calls back (on the watcher's thread; must not block) whenever the journal grew or the exec
+  // ended, until the subscription is dropped. May call spuriously.
+  ExecWatcher::Subscription subscribe(base::ExecId id, std::function<void()> changed);
+  // A message for a person waiting for output that is blocked; empty: no known obstacle.
+  std::string output_obstacle() const;
+
+  // Total bytes accepted; blocks while the command's pipe is full. offset = bytes sent before.
+  uint64_t send_input(const Caller& caller, base::ExecId id, uint64_t offset,
+                      std::string_view bytes, std::chrono::milliseconds deadline);
+  uint64_t input_accepted(const Caller& caller, base::ExecId id);
+  void check_input(const Caller& caller, base::ExecId id);  // before any input is accepted
+  void close_input(const Caller& caller, base::ExecId id);
+  void send_signal(const Caller& caller, base::ExecId id,
+                   const std::string& name);  // "INT", "SIGINT", "2"
+  // TERM, then KILL to everything it started after the grace period. Its record says who cancelled
+  // it, and `because` of what.
+  void cancel(const Caller& caller, base::ExecId id, const std::string& because = {});
+  void resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows);
+
+ private:
+  // Throws conflict (never stored) until the request that made it knows whether it starts.
+  void require_launched(const Caller& caller, base::ExecId id);
+  std::shared_ptr<void> mark_launching(base::ExecId id);
+  std::shared_ptr<const Running> sandbox_for(const state_db::WorkspaceRow& row,
+                                             const std::string& user);
+  // nullopt: the sandbox is being stopped.
+  std::optional<state_db::Execs::Created> record_intent(const Caller& caller,
+                                                        const state_db::WorkspaceRow& workspace,
+                                                        const state_db::ExecRequest& record,
+                                                        base::SnapshotId snapshot);
+  // workspace/exec/pre_stop.cc
+  state_db::ExecRow begin_pre_stop(const state_db::WorkspaceRow& row, const Running& running);
+  // exec_budget.cc. Cuts a command's time to what its workspace allows; throws resource_exhausted
+  // if nothing is left.
+  void apply_budget(const state_db::WorkspaceRow& row, state_db::ExecRequest& record);
+  void launch(const state_db::ExecRow& exec, const ExecRequest& request,
+              const state_db::WorkspaceRow& workspace, const Running& running);
+  void end_softly(base::ExecId id, const Running& running);
+  void settle_failed_launch(const state_db::ExecRow& exec, const Running& running,
+                            const base::Error& error);
+  ExecView view(state_db::ExecRow row);
+  // For an exec that is about to change: also keeps the lease from changing hands meanwhile.
+  struct Held {
+    state_db::ExecRow row;
+    Leases::Writing writing;
+  };
+  Held hold(const Caller& caller, base::ExecId id);
+  uint64_t send(const state_db::ExecRow& row, uint64_t offset, std::string_view bytes,
+                std::chrono::milliseconds deadline);
+  std::shared_ptr<const Running> sandbox_of(const state_db::ExecRow& row);
+
+  std::mutex mutex_;
+  std::set<base::ExecId> launching_;
+  Context& context_;
+  Workspaces& workspaces_;
+  Active& active_;
+  ExecWatcher& watcher_;
+};
+
+// The daemon died after writing its record and before starting the command.
+bool never_started(const state_db::ExecRow& exec);
+
+}  // namespace moorage::workspace

@@ -1,0 +1,29 @@
+// The resources that a request holds while it reads or writes files of a workspace.
+#pragma once
+
+#include <memory>
+
+#include "base/keyed_mutex.h"
+#include "layers/tree_files.h"
+#include "state_db/tables/workspaces.h"
+#include "workspace/access/leases.h"
+#include "workspace/context/live_sandboxes.h"
+
+namespace moorage::workspace {
+
+// Keeps the mount: hold it as long as you use its TreeFiles, a Writer of it or a descriptor. It is
+// not the writer lease: a change holds a FileChange from its last check to its end.
+struct FilesLease {
+  std::shared_ptr<const Mounted> mounted;
+  layers::TreeFiles files;
+  state_db::WorkspaceRow row;
+  Active::Use use;
+};
+
+// At most one in a workspace at a time, among changes through the API.
+struct FileChange {
+  base::KeyedMutex::Guard alone;
+  Leases::Writing writing;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,90 @@
+// Workspaces: who may use one, and who holds its lease. A takeover commits the new generation and
+// the cancel marks together; from then on the former holder is refused. Then it stops the sandbox,
+// because a process that a command left behind could still write. A crash in between leaves the
+// lease `clearing`, and workspace/recovery/reconcile.h finishes it.
+#include <algorithm>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/store.h"
+#include "workspace/access/keyed_request.h"
+#include "workspace/chain/workspace_note.h"
+#include "workspace/verbs/workspaces.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::WorkspaceState;
+
+MOORAGE_CRASH_POINT(acquire_after_intent, "lease.acquire.after_intent");
+MOORAGE_CRASH_POINT(takeover_after_intent, "lease.takeover.after_intent");
+MOORAGE_CRASH_POINT(takeover_after_stop, "lease.takeover.after_stop");
+
+constexpr size_t kMaxHolderBytes = 200;
+constexpr int64_t kMinTtl_ms = 5'000;
+constexpr int64_t kMaxTtl_ms = 3'600'000;
+
+}  // namespace
+
+void check_request(const Leases::Wanted& wanted) {
+  const bool printable = std::all_of(wanted.holder.begin(), wanted.holder.end(),
+                                     [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
+  if (wanted.holder.empty() || wanted.holder.size() > kMaxHolderBytes || !printable) {
+    throw Error(Code::invalid_argument, "a lease holder must have 1 to 200 printable bytes",
+                "name who works there, for example an agent and its host");
+  }
+  if (wanted.ttl_ms < kMinTtl_ms || wanted.ttl_ms > kMaxTtl_ms) {
+    throw Error(Code::invalid_argument, "ttl_s must be between 5 and 3600");
+  }
+}
+
+LeaseView Workspaces::acquire_lease(const Caller& caller, const std::string& name,
+                                    const Leases::Wanted& wanted) {
+  check_request(wanted);
+  const auto found = find(caller, name, Right::write);
+  // Take the lock, so that no verb is half done when the holder changes.
+  const auto guard = context_.locks.lock(found.id.str(), "lease");
+  const auto row = state_db::Workspaces(context_.store).get(found.id);
+  if (row.state != WorkspaceState::ready) {
+    throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)),
+                "only a ready workspace can be leased");
+  }
+  LeaseView lease = leases_.acquire(caller, row, wanted);
+  base::log(base::LogLevel::info, "lease.acquired",
+            {{"ws", row.id}, {"generation", lease.row.generation}, {"uid", caller.uid}});
+  if (!lease.row.clearing) {
+    acquire_after_intent.pass();
+    return lease;
+  }
+  takeover_after_intent.pass();
+  finish_takeover(row);
+  LeaseView cleared = leases_.look(row.id).value();
+  cleared.token = std::move(lease.token);
+  return cleared;
+}
+
+void Workspaces::finish_takeover(const state_db::WorkspaceRow& row) {
+  if (row.state == WorkspaceState::ready) {
+    const auto lease = leases_.look(row.id);
+    stop_sandbox(row, "the lease was taken over by " + (lease ? lease->row.holder : ""));
+  }
+  takeover_after_stop.pass();
+  leases_.cleared(row.id);
+}
+
+WorkspaceView Workspaces::share(const Caller& caller, const std::string& name,
+                                std::optional<uint32_t> team_gid) {
+  const auto row = find(caller, name, Right::govern);
+  state_db::Workspaces table(context_.store);
+  context_.store.transaction([&] {
+    table.set_team(row.id, team_gid);
+    join_key(context_.store, caller, JoinedVerb{.workspace = row.id}.subject());
+  });
+  keep_about(context_, table.get(row.id));
+  return view(table.get(row.id));
+}
+
+}  // namespace moorage::workspace

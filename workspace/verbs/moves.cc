@@ -1,0 +1,162 @@
+#include "workspace/verbs/moves.h"
+
+#include <algorithm>
+
+#include "backends/registry.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "base/os/open_beneath.h"
+#include "state_db/store.h"
+#include "state_db/tables/layers.h"
+#include "workspace/access/keyed_request.h"
+#include "workspace/access/placement.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::WorkspaceState;
+
+constexpr std::chrono::milliseconds kLookAgain{100};
+
+void require_movable(const state_db::WorkspaceRow& row) {
+  if (row.state == WorkspaceState::ready || row.state == WorkspaceState::archived) return;
+  throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)),
+              "only a ready or archived workspace can be moved");
+}
+
+state_db::Place place_of(const state_db::WorkspaceRow& row) {
+  return {row.backend, row.image, row.runtime};
+}
+
+// A runtime belongs to an engine, an image to a backend, so neither moves to another backend.
+state_db::Place wanted_place(const state_db::WorkspaceRow& row, const MoveRequest& request) {
+  state_db::Place place;
+  place.backend = request.backend.value_or(row.backend);
+  const bool same_backend = place.backend == row.backend;
+  place.image = request.image.value_or(same_backend ? row.image : "host");
+  place.runtime = request.runtime.value_or(same_backend ? row.runtime : "");
+  return place;
+}
+
+// A system delta belongs to exactly one image.
+void refuse_system_delta(Context& context, const state_db::WorkspaceRow& row,
+                         const state_db::Place& to) {
+  if (to.image == row.image || !row.layer) return;
+  for (const auto& layer : state_db::Layers(context.store).chain(row.layer)) {
+    const std::string upper = context.storage.layer_path(layer.id) + "/system/upper";
+    if (!base::path_exists(upper) || base::directory_is_empty(upper)) continue;
+    throw Error(Code::unsupported,
+                row.name + " has changes to its system, which belong to image " + row.image +
+                    " and cannot go to image " + to.image,
+                "move it with --image " + row.image + ", or fork it from an earlier snapshot");
+  }
+}
+
+}  // namespace
+
+MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& request) {
+  require_movable(row);
+  MovePlan plan;
+  plan.from.place = place_of(row);
+  plan.to.place = wanted_place(row, request);
+  check_placement(context_, row, plan.to.place);
+  const auto& limits = row.policy.limits;
+  check_place(context_, plan.to.place, {limits.memory_bytes, limits.cpus, limits.pids});
+  refuse_system_delta(context_, row, plan.to.place);
+  const auto can = context_.backends.get(plan.to.place.backend).capabilities();
+  const auto to = backends::isolation_of(can, plan.to.place.runtime);
+  plan.to.isolation = backends::isolation_name(to);
+  if (auto* former = context_.backends.find(row.backend)) {
+    const auto could = former->capabilities();
+    const auto known = could.runtimes.find(row.runtime);
+    const auto from = known == could.runtimes.end() ? could.isolation : known->second;
+    plan.from.isolation = backends::isolation_name(from);
+    if (to < from) {
+      plan.notices.push_back("isolation becomes " + plan.to.isolation + "; it is " +
+                             plan.from.isolation + " now");
+    }
+    if (context_.options.sudo && could.sudo && !can.sudo)
+      plan.notices.push_back("sudo and root are not available at the new place");
+  }
+  if (plan.from.place.image != plan.to.place.image) {
+    plan.notices.push_back("programs come from image " + plan.to.place.image +
+                           " after the move, not from " + plan.from.place.image);
+  }
+  for (const auto& exec : state_db::Execs(context_.store).running()) {
+    if (exec.request.workspace == row.id) plan.execs.push_back(exec.id);
+  }
+  if (const auto running = active_.running(row.id)) {
+    plan.running = true;
+    if (plan.execs.empty() && !running->backend->members(running->name).empty())
+      plan.notices.push_back("background processes that commands left running end");
+  }
+  return plan;
+}
+
+MovePlan Moves::check(const Caller& caller, const std::string& name, const MoveRequest& request) {
+  const auto row = workspaces_.find(caller, name, Right::destroy);
+  workspaces_.leases().check(caller, row);
+  return plan(row, request);
+}
+
+void Moves::cancel_all(const Caller& caller, const MovePlan& plan) {
+  Caller keyless = caller;  // the request's key belongs to the move
+  keyless.keyed.reset();
+  for (const auto exec : plan.execs) {
+    try {
+      execs_.cancel(keyless, exec, "moved to " + plan.to.place.backend + " at once");
+    } catch (const Error& error) {
+      if (error.code() != Code::conflict) throw;  // conflict: it has ended meanwhile
+    }
+  }
+}
+
+void Moves::move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place,
+                      const std::string& notice) {
+  const auto guard = context_.locks.lock(id.str(), "move");
+  const auto row = workspaces_.settled(state_db::Workspaces(context_.store).get(id));
+  require_movable(row);
+  if (place_of(row) == place) return;
+  const auto writing = workspaces_.leases().write(caller, row);
+  workspaces_.refuse_busy(row);
+  workspaces_.change_place(row, place, caller, notice);
+  base::log(base::LogLevel::info, "workspace.moved",
+            {{"ws", row.id}, {"from", row.backend}, {"to", place.backend}, {"image", place.image}});
+}
+
+WorkspaceView Moves::move(const Caller& caller, const std::string& name,
+                          const MoveRequest& request) {
+  const auto row = workspaces_.find(caller, name, Right::destroy);
+  workspaces_.leases().check(caller, row);
+  const MovePlan plan = this->plan(row, request);
+  std::string notice;
+  for (const auto& text : plan.notices) notice += (notice.empty() ? "" : "; ") + text;
+  if (plan.from.place == plan.to.place) {
+    notice = row.name + " is already there";
+    join_key(context_.store, caller, row.id.str() + " " + notice);
+  } else {
+    if (request.now) cancel_all(caller, plan);
+    try {
+      move_once(caller, row.id, plan.to.place, notice);
+    } catch (const Error& error) {
+      const auto now = Waiting::Clock::now();
+      if (error.code() != Code::conflict || now >= caller.asked + request.wait) throw;
+      throw Waiting(plan.execs, error.message(), now + kLookAgain);
+    }
+  }
+  auto view = workspaces_.look(row.id);
+  view.notice = notice;
+  return view;
+}
+
+WorkspaceView Moves::resume(const std::string& joined) {
+  const size_t end = joined.find(' ');
+  auto view = workspaces_.look(base::WorkspaceId::parse(joined.substr(0, end)).value());
+  view.notice = joined.substr(end + 1);
+  return view;
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,61 @@
+// The verb `move`: continues the same workspace (id, path, files, history, lease) in sandboxes of
+// another backend, image or runtime. If the new place cannot carry something, the move refuses or
+// reports it before it stops anything.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "workspace/verbs/execs.h"
+#include "workspace/verbs/workspaces.h"
+
+namespace moorage::workspace {
+
+struct MoveRequest {
+  std::optional<std::string> backend{};  // unset: the current one
+  std::optional<std::string> image{};    // unset: the current one; `host` if the backend changes
+  std::optional<std::string> runtime{};  // unset: the current one; the default on a new backend
+  bool now = false;                      // cancel running commands instead of waiting for them
+  std::chrono::milliseconds wait{0};     // how long to wait for them
+};
+
+struct MovePlan {
+  struct Side {
+    state_db::Place place{};
+    std::string isolation{};
+  };
+  Side from{};
+  Side to{};
+  bool running = false;                // a sandbox is running and will be replaced
+  std::vector<base::ExecId> execs{};   // commands that the move waits for
+  std::vector<std::string> notices{};  // losses at the new place, and processes that end
+};
+
+class Moves {
+ public:
+  Moves(Context& context, Workspaces& workspaces, Execs& execs, Active& active)
+      : context_(context), workspaces_(workspaces), execs_(execs), active_(active) {}
+
+  // Returns what a move would do; throws what it would refuse.
+  MovePlan check(const Caller& caller, const std::string& name, const MoveRequest& request);
+  // Throws conflict, with nothing changed, if commands still run after `wait`; Waiting until then.
+  // A workspace that is already there is not an error.
+  WorkspaceView move(const Caller& caller, const std::string& name, const MoveRequest& request);
+  // The same answer, from the subject that change_place joined to the key before the daemon died.
+  WorkspaceView resume(const std::string& joined);
+
+ private:
+  MovePlan plan(const state_db::WorkspaceRow& row, const MoveRequest& request);
+  void cancel_all(const Caller& caller, const MovePlan& plan);
+  void move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place,
+                 const std::string& notice);
+
+  Context& context_;
+  Workspaces& workspaces_;
+  Execs& execs_;
+  Active& active_;
+};
+
+}  // namespace moorage::workspace

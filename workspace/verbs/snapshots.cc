@@ -1,0 +1,376 @@
+#include "workspace/verbs/snapshots.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "base/crash_point.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "layers/copy.h"
+#include "state_db/read_transaction.h"
+#include "state_db/store.h"
+#include "state_db/tables/layers.h"
+#include "workspace/access/keyed_request.h"
+#include "workspace/access/placement.h"
+#include "workspace/chain/new_layers.h"
+#include "workspace/chain/unused_layers.h"
+#include "workspace/context/disk_use.h"
+#include "workspace/context/free_space.h"
+#include "workspace/snapshot/live_copy.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::SnapshotCause;
+using state_db::SnapshotRow;
+using state_db::SnapshotState;
+using state_db::SnapshotWay;
+
+MOORAGE_CRASH_POINT(promote_between, "promote.between");
+MOORAGE_CRASH_POINT(promote_after_outcome, "promote.after_outcome");
+
+constexpr size_t kMaxForkStem = 50;  // of the 63 bytes of a name
+
+// A snapshot that only archived workspaces are based on exists only in their archives.
+void require_hot(Context& context, const SnapshotRow& snapshot) {
+  if (!state_db::Layers(context.store).get(snapshot.layer).cold) return;
+  const auto owner = state_db::Workspaces(context.store).get(snapshot.workspace);
+  throw Error(Code::conflict, snapshot.id.str() + " is in the archive of " + owner.name,
+              "moorage unarchive " + owner.name);
+}
+
+std::string by(const Caller& caller) { return "uid " + std::to_string(caller.uid); }
+
+}  // namespace
+
+// Saves the current state before the workspace continues from another. It carries the request's
+// key: if it is kept, the request was carried out.
+state_db::NewSnapshot Snapshots::joined(const Caller& caller, base::WorkspaceId workspace,
+                                        SnapshotCause cause) {
+  state_db::NewSnapshot wanted{.workspace = workspace, .cause = cause};
+  std::tie(wanted.idempotency_key, wanted.request_hash) = key_of(caller);
+  return wanted;
+}
+
+SnapshotRow Snapshots::find(const Caller& caller, const state_db::WorkspaceRow& row,
+                            const std::string& snapshot) {
+  state_db::Snapshots table(context_.store);
+  std::optional<SnapshotRow> found;
+  if (const auto id = base::SnapshotId::parse(snapshot)) {
+    found = table.find(*id);
+    // A snapshot of another workspace, such as the origin of a fork, if the caller may see that.
+    if (found && found->workspace != row.id)
+      workspaces_.find_with_deleted(caller, found->workspace.str(), Right::read);
+  } else {
+    found = table.find_by_name(row.id, snapshot);
+  }
+  if (!found) {
+    throw Error(Code::not_found, row.name + " has no snapshot " + snapshot,
+                "moorage snapshots " + row.name + " lists them");
+  }
+  if (found->state == SnapshotState::dropped)
+    throw Error(Code::not_found, found->id.str() + " was dropped: " + found->reason);
+  if (found->state == SnapshotState::taking)
+    throw Error(Code::conflict, found->id.str() + " is still being taken", "try again");
+  return *found;
+}
+
+SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
+                            const SnapshotRequest& request) {
+  check_snapshot_name(request.name);
+  check_external_id(request.external_id);
+  const auto found = workspaces_.find(caller, name, Right::write);
+  state_db::NewSnapshot wanted;
+  wanted.workspace = found.id;
+  wanted.name = request.name;
+  wanted.external_id = request.external_id;
+  if (!request.idempotency_key.empty()) {
+    wanted.idempotency_key = request.idempotency_key;
+    wanted.request_hash = base::sha256_hex(std::to_string(request.name.size()) + ":" +
+                                           request.name + request.external_id);
+    if (const auto made = find_made(wanted)) return *made;
+  }
+  workspaces_.leases().check(caller, found);
+  const auto guard = context_.locks.lock(found.id.str(), "snapshot");
+  const auto writing = workspaces_.leases().write(caller, found);
+  const auto row = workspaces_.settled(state_db::Workspaces(context_.store).get(found.id));
+  if (const auto made = find_made(wanted)) return *made;
+  require_ready(row);
+  return take_locked(row, wanted);
+}
+
+// A snapshot still being taken is settled under the lock: then it is kept, or its key is free.
+std::optional<SnapshotRow> Snapshots::find_made(const state_db::NewSnapshot& wanted) {
+  const auto made = state_db::Snapshots(context_.store).find_made(wanted);
+  if (made && made->state == SnapshotState::dropped)
+    throw Error(Code::not_found, made->id.str() + " was dropped: " + made->reason);
+  return made && made->state == SnapshotState::kept ? made : std::nullopt;
+}
+
+std::vector<SnapshotRow> Snapshots::list(const Caller& caller, const std::string& name) {
+  const auto row = workspaces_.find(caller, name, Right::read);
+  workspaces_.measure(row, {});
+  return state_db::Snapshots(context_.store).kept(row.id);
+}
+
+SnapshotRow Snapshots::show(const Caller& caller, const std::string& name,
+                            const std::string& snapshot) {
+  return find(caller, workspaces_.find(caller, name, Right::read), snapshot);
+}
+
+void Snapshots::drop(const Caller& caller, const std::string& name, const std::string& snapshot) {
+  const auto row = workspaces_.find(caller, name, Right::write);
+  workspaces_.leases().check(caller, row);
+  const auto guard = context_.locks.lock(row.id.str(), "drop of a snapshot");
+  const auto writing = workspaces_.leases().write(caller, row);
+  const auto taken = find(caller, row, snapshot);
+  if (taken.workspace != row.id)
+    throw Error(Code::invalid_argument, taken.id.str() + " is not a snapshot of " + row.name);
+  context_.store.transaction([&] {
+    state_db::Snapshots(context_.store).drop(taken.id, "dropped by " + by(caller));
+    join_key(context_.store, caller, taken.id.str());
+  });
+  collect_layers(context_);
+  DiskUse(context_).settle(row.id);
+}
+
+WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,
+                                 const RestoreRequest& request) {
+  const auto found = workspaces_.find(caller, name, Right::write);
+  workspaces_.leases().check(caller, found);
+  auto wanted = joined(caller, found.id, SnapshotCause::before_restore);
+  {
+    const auto guard = context_.locks.lock(found.id.str(), "restore");
+    const auto writing = workspaces_.leases().write(caller, found);
+    const auto row = workspaces_.settled(state_db::Workspaces(context_.store).get(found.id));
+    if (!find_made(wanted)) {
+      require_ready(row);
+      const auto target = find(caller, row, request.snapshot);
+      require_hot(context_, target);
+      wanted.next_on = target.id;
+      go_on_from(row, wanted, request.kill, "restored by " + by(caller));
+    }
+  }
+  return workspaces_.look(found.id);
+}
+
+WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
+                              const UndoRequest& request) {
+  const auto row = workspaces_.find(caller, name, Right::write);
+  if (find_made(joined(caller, row.id, SnapshotCause::before_restore)))
+    return workspaces_.look(row.id);
+  workspaces_.leases().check(caller, row);
+  state_db::Snapshots table(context_.store);
+  const auto kept = table.kept(row.id);
+  std::optional<SnapshotRow> found;
+  if (!request.exec.empty()) {
+    const auto exec = base::ExecId::parse(request.exec);
+    for (const auto& snapshot : kept) {
+      if (exec && snapshot.exec == *exec) found = snapshot;
+    }
+  } else {
+    // After a restore, start above the snapshot that it saved first.
+    const auto newest = table.newest(row.id);
+    const bool restored = newest && newest->cause == SnapshotCause::before_restore;
+    auto at = row.stands_on;
+    if (restored && at) at = table.get(at).parent;
+    while (at && !found) {
+      const auto snapshot = table.get(at);
+      if (snapshot.cause == SnapshotCause::before_exec) found = snapshot;
+      at = snapshot.parent;
+    }
+  }
+  if (!found) {
+    throw Error(Code::not_found,
+                request.exec.empty() ? row.name + " has nothing to undo"
+                                     : "no snapshot was taken before " + request.exec,
+                "moorage set " + row.name +
+                    " --snapshot before-exec keeps one before each command "
+                    "from now on");
+  }
+  return restore(caller, name, {.snapshot = found->id.str(), .kill = request.kill});
+}
+
+base::SnapshotId Snapshots::before_exec(const state_db::WorkspaceRow& row) {
+  const auto guard = context_.locks.lock(row.id.str(), "snapshot before a command");
+  const auto current = state_db::Workspaces(context_.store).get(row.id);
+  if (current.state != state_db::WorkspaceState::ready) return {};  // it is being unarchived
+  return take_locked(current, {.cause = SnapshotCause::before_exec}).id;
+}
+
+SnapshotRow Snapshots::for_export(const state_db::WorkspaceRow& row) {
+  return take_locked(row, {.cause = SnapshotCause::export_});
+}
+
+void Snapshots::after_stop(const state_db::WorkspaceRow& row) {
+  if (active_.mounted(row.id)) return;
+  flattening_.request(row.id);
+  if (!row.policy.snapshot_on_stop) return;
+  try {
+    if (is_empty(row.layer)) return;
+    take_locked(row, {.cause = SnapshotCause::on_stop});
+  } catch (const Error& error) {  // the stop itself succeeded
+    base::log(base::LogLevel::warning, "snapshot.not_taken",
+              {{"ws", row.id}, {"cause", "on-stop"}, {"error", error.message()}});
+  }
+}
+
+void Snapshots::take_interval(base::WorkspaceId id) {
+  const auto guard = context_.locks.lock(id.str(), "snapshot", std::chrono::milliseconds(0));
+  const auto row = state_db::Workspaces(context_.store).get(id);
+  if (row.state == state_db::WorkspaceState::ready)
+    take_locked(row, {.cause = SnapshotCause::interval});
+}
+
+std::vector<state_db::NewWorkspace> Snapshots::planned_forks(const Caller& caller,
+                                                             const state_db::WorkspaceRow& row,
+                                                             const ForkRequest& request) {
+  const size_t count = request.names.empty() ? request.count : request.names.size();
+  if (count < 1 || count > kMaxForks) {
+    throw Error(Code::invalid_argument, std::to_string(count) + " forks requested: create 1 to " +
+                                            std::to_string(kMaxForks) + " at once");
+  }
+  for (const auto& name : request.names) check_workspace_name(name);
+  check_labels(request.labels);
+  state_db::NewWorkspace fork;
+  fork.owner_uid = caller.uid;
+  fork.team_gid = row.team_gid;
+  fork.repository = row.repository;
+  fork.base_ref = row.base_ref;
+  fork.base_commit = row.base_commit;
+  fork.branch = row.branch;
+  fork.backend = row.backend;
+  fork.image = row.image;
+  fork.runtime = row.runtime;
+  fork.policy = row.policy;
+  fork.policy.pinned = false;
+  fork.labels = request.labels;
+  fork.attempts = static_cast<uint32_t>(count);
+  std::string hash;
+  for (const auto& part : request.names) hash += std::to_string(part.size()) + ":" + part;
+  for (const auto& [key, value] : request.labels)
+    hash += std::to_string(key.size()) + ":" + key + std::to_string(value.size()) + ":" + value;
+  fork.request_hash = base::sha256_hex(row.id.str() + " " + request.snapshot + " " +
+                                       std::to_string(count) + " " + hash);
+  std::vector<state_db::NewWorkspace> forks(count, fork);
+  for (size_t n = 0; n < count; ++n) {
+    forks[n].attempt = static_cast<uint32_t>(n + 1);
+    if (!request.names.empty()) forks[n].name = request.names[n];
+    if (!request.idempotency_key.empty())
+      forks[n].idempotency_key = request.idempotency_key + "/" + std::to_string(n + 1);
+  }
+  return forks;
+}
+
+std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::string& name,
+                                           const ForkRequest& request) {
+  const auto found = workspaces_.find(caller, name, Right::write);
+  auto forks = planned_forks(caller, found, request);
+  state_db::Workspaces table(context_.store);
+  std::vector<base::WorkspaceId> made;
+  {
+    workspaces_.leases().check(caller, found);
+    const auto guard = context_.locks.lock(found.id.str(), "fork");
+    const auto writing = workspaces_.leases().write(caller, found);
+    for (const auto& fork : forks) {
+      if (const auto before = fork_made_before(fork)) made.push_back(before);
+    }
+    if (made.empty()) {
+      const auto row = table.get(found.id);
+      require_ready(row);
+      // All have one owner and the same labels.
+      const Placement placement(context_, caller.uid, request.labels, row.name);
+      placement.check_place({row.backend, row.image, row.runtime});
+      placement.check_limits(forks.front().policy.limits);
+      if (workspaces_.hooks().admit) workspaces_.hooks().admit(caller.uid, row.repository);
+      const std::string stem = row.name.substr(0, kMaxForkStem);
+      for (auto& fork : forks) {
+        if (fork.name.empty())
+          fork.name = table.free_name(caller.uid, stem + "-" + std::to_string(fork.attempt));
+      }
+      if (request.snapshot.empty()) {
+        take_locked(row, {.cause = SnapshotCause::fork}, std::move(forks), &made);
+      } else {
+        const auto origin = find(caller, row, request.snapshot);
+        require_hot(context_, origin);
+        made = stand_on(origin, std::move(forks));
+      }
+    }
+  }
+  std::vector<WorkspaceView> views;
+  for (const auto id : made) views.push_back(workspaces_.look(id));
+  return views;
+}
+
+// A verb that creates forks holds their origin's lock throughout, as this caller does now. So a
+// fork still in creation was left by a daemon that died, as was the rest of its set.
+base::WorkspaceId Snapshots::fork_made_before(const state_db::NewWorkspace& fork) {
+  state_db::Workspaces table(context_.store);
+  const auto before = table.find_made(fork);
+  if (!before) return {};
+  const auto guard = context_.locks.lock(before->id.str(), "fork");
+  const auto row = table.get(before->id);
+  if (row.state == state_db::WorkspaceState::creating)
+    workspaces_.abandon(row, "the daemon stopped while creating it");
+  return table.get(before->id).state == state_db::WorkspaceState::failed ? base::WorkspaceId{}
+                                                                         : before->id;
+}
+
+Snapshots::Lineage Snapshots::tree(const Caller& caller, const std::string& name) {
+  const auto row = workspaces_.find(caller, name, Right::read);
+  const state_db::Reading moment(context_.store);
+  state_db::Snapshots table(context_.store);
+  Lineage lineage;
+  for (const auto id : table.family(row.id)) {
+    auto member = state_db::Workspaces(context_.store).get(id);
+    if (!sees(caller, member)) continue;
+    for (auto& snapshot : table.kept(id)) lineage.snapshots.push_back(std::move(snapshot));
+    lineage.workspaces.push_back(std::move(member));
+  }
+  std::sort(lineage.snapshots.begin(), lineage.snapshots.end(),
+            [](const auto& a, const auto& b) { return a.id < b.id; });
+  return lineage;
+}
+
+WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, bool kill) {
+  const auto fork = workspaces_.find(caller, name, Right::write);
+  if (!fork.forked_from) {
+    throw Error(Code::invalid_argument, fork.name + " is not a fork",
+                "only a workspace made by `moorage fork` can be promoted");
+  }
+  const auto origin = state_db::Snapshots(context_.store).get(fork.forked_from);
+  const auto parent = workspaces_.find(caller, origin.workspace.str(), Right::write);
+  auto wanted = joined(caller, parent.id, SnapshotCause::promote);
+  {
+    // Always lock in the same order, whichever is promoted to the other.
+    const auto first = std::min(fork.id, parent.id);
+    const auto second = std::max(fork.id, parent.id);
+    const auto one = context_.locks.lock(first.str(), "promote");
+    const auto other = context_.locks.lock(second.str(), "promote");
+    state_db::Workspaces table(context_.store);
+    const auto now = table.get(fork.id);
+    const auto before = workspaces_.settled(table.get(parent.id));
+    if (!find_made(wanted)) {
+      require_ready(now);
+      require_ready(before);
+      const auto writing = workspaces_.leases().write(caller, before);
+      const auto sealing = workspaces_.leases().write(caller.beside(), now);
+      if (!kill) refuse_busy(before);
+      // Run the hook before anything is written, because this waits for it.
+      if (kill && !processes_of(before).empty()) workspaces_.run_pre_stop(before);
+      wanted.next_on = take_locked(now, {.cause = SnapshotCause::promote}).id;
+      promote_between.pass();
+      go_on_from(before, wanted, kill, "promoted by " + by(caller));
+      promote_after_outcome.pass();
+    }
+  }
+  return workspaces_.look(parent.id);
+}
+
+}  // namespace moorage::workspace

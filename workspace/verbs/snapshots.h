@@ -1,0 +1,132 @@
+// Verbs on states of a workspace: snapshot, restore, drop, fork, promote. Ways to take a snapshot:
+//
+//   at rest      its layer becomes the snapshot's and a new one follows: costs a few directories
+//   by restack   the same while a sandbox runs, if nothing in it holds the mounts:
+//   workspace/snapshot/restack.h as a copy    while a sandbox runs: layers/copy.h; only the last
+//   pass freezes all processes
+//
+// restore and promote first take a snapshot of the current state, then continue from another one,
+// so neither loses anything. All write two commits (state_db/tables/snapshots.h);
+// workspace/chain/unused_layers.h settles what a crash leaves between the two.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "state_db/tables/snapshots.h"
+#include "workspace/chain/flattening.h"
+#include "workspace/snapshot/restack.h"
+#include "workspace/verbs/workspaces.h"
+
+namespace moorage::workspace {
+
+struct SnapshotRequest {
+  std::string name;         // 1-63 of [a-z0-9-], or empty
+  std::string external_id;  // at most 256 bytes; another program's name for it
+  std::string idempotency_key;
+};
+
+struct RestoreRequest {
+  std::string snapshot;  // sn_N, or its name
+  bool kill = false;     // end running processes for it
+};
+
+struct UndoRequest {
+  std::string exec;  // ex_N; empty: the last one
+  bool kill = false;
+};
+
+struct ForkRequest {
+  std::string snapshot;            // sn_N, or its name; empty: the current state
+  std::vector<std::string> names;  // of the forks; empty: NAME-1, NAME-2...
+  uint32_t count = 1;              // 1 to kMaxForks; names, if any, decide instead
+  std::map<std::string, std::string> labels;
+  std::string idempotency_key;
+};
+inline constexpr uint32_t kMaxForks = 100;
+
+class Snapshots {
+ public:
+  Snapshots(Context& context, Workspaces& workspaces, Active& active, Flattening& flattening)
+      : context_(context),
+        workspaces_(workspaces),
+        active_(active),
+        restack_(context, workspaces, active),
+        flattening_(flattening),
+        integrity_(context) {}
+
+  state_db::SnapshotRow take(const Caller& caller, const std::string& name,
+                             const SnapshotRequest& request);
+  std::vector<state_db::SnapshotRow> list(const Caller& caller, const std::string& name);
+  state_db::SnapshotRow show(const Caller& caller, const std::string& name,
+                             const std::string& snapshot);
+  void drop(const Caller& caller, const std::string& name, const std::string& snapshot);
+  // conflict: a process runs in it or holds its files, and `kill` is unset; names the processes.
+  WorkspaceView restore(const Caller& caller, const std::string& name,
+                        const RestoreRequest& request);
+  // Returns to the state before a command, if its policy keeps snapshots before commands; without a
+  // name, before the last command that was not undone.
+  WorkspaceView undo(const Caller& caller, const std::string& name, const UndoRequest& request);
+  // Creates all of them or none.
+  std::vector<WorkspaceView> fork(const Caller& caller, const std::string& name,
+                                  const ForkRequest& request);
+  struct Lineage {
+    std::vector<state_db::WorkspaceRow> workspaces;  // by id; only those visible to the caller
+    std::vector<state_db::SnapshotRow> snapshots;    // their kept ones, by id
+  };
+  Lineage tree(const Caller& caller, const std::string& name);
+  // The origin of the fork `name` continues from the fork's current state. Returns its view.
+  WorkspaceView promote(const Caller& caller, const std::string& name, bool kill);
+
+  // For the policy of a workspace (Workspaces::Hooks, workspace/upkeep/retention.h). The first
+  // takes the lock.
+  base::SnapshotId before_exec(const state_db::WorkspaceRow& row);
+  state_db::SnapshotRow for_export(const state_db::WorkspaceRow& row);  // caller holds the lock
+  void after_stop(const state_db::WorkspaceRow& row);
+  void take_interval(base::WorkspaceId id);
+
+ private:
+  // For a ready workspace under its lock; also creates forks of it in the same two commits.
+  state_db::SnapshotRow take_locked(const state_db::WorkspaceRow& present,
+                                    state_db::NewSnapshot wanted,
+                                    std::vector<state_db::NewWorkspace> forks = {},
+                                    std::vector<base::WorkspaceId>* made = nullptr);
+  std::vector<state_db::Workspaces::Created> begin_forks(
+      base::SnapshotId origin, std::vector<state_db::NewWorkspace>& forks,
+      std::vector<base::KeyedMutex::Guard>& at_work);
+  void require_durable(const state_db::SnapshotRow& snapshot);
+  std::vector<base::WorkspaceId> stand_on(const state_db::SnapshotRow& snapshot,
+                                          std::vector<state_db::NewWorkspace> forks);
+  void undo(const state_db::SnapshotRow& taking,
+            const std::vector<state_db::Workspaces::Created>& forks, const std::string& reason);
+  // Returns the pause in microseconds.
+  uint64_t make_copy(const state_db::SnapshotRow& taking, const state_db::WorkspaceRow& row,
+                     const Running& running);
+  bool is_empty(base::LayerId layer) const;
+  IntegrityCheck::Taken seal_of(const state_db::WorkspaceRow& row, base::LayerId layer);
+  void go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted, bool kill,
+                  const std::string& reason);
+  std::vector<pid_t> processes_of(const state_db::WorkspaceRow& row);  // in its sandbox
+  void refuse_busy(const state_db::WorkspaceRow& row);
+  void bring_to_rest(const state_db::WorkspaceRow& row, bool kill, const std::string& reason);
+  std::optional<state_db::SnapshotRow> find_made(const state_db::NewSnapshot& wanted);
+  base::WorkspaceId fork_made_before(const state_db::NewWorkspace& fork);
+  static state_db::NewSnapshot joined(const Caller& caller, base::WorkspaceId workspace,
+                                      state_db::SnapshotCause cause);
+  state_db::SnapshotRow find(const Caller& caller, const state_db::WorkspaceRow& row,
+                             const std::string& snapshot);
+  std::vector<state_db::NewWorkspace> planned_forks(const Caller& caller,
+                                                    const state_db::WorkspaceRow& row,
+                                                    const ForkRequest& request);
+
+  Context& context_;
+  Workspaces& workspaces_;
+  Active& active_;
+  Restack restack_;
+  Flattening& flattening_;
+  IntegrityCheck integrity_;
+};
+
+}  // namespace moorage::workspace

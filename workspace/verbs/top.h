@@ -1,0 +1,52 @@
+// One view of all workspaces' current activity: rows, the counters of each live sandbox's control
+// groups, and commands that wait for input. It walks no files and sends no request to a sandbox:
+// the cost is a few small reads per sandbox, and a bounded number of processes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "backends/backend.h"
+#include "state_db/tables/execs.h"
+#include "state_db/tables/sandboxes.h"
+#include "state_db/tables/workspaces.h"
+#include "workspace/context/context.h"
+#include "workspace/context/live_sandboxes.h"
+#include "workspace/exec/watcher.h"
+
+namespace moorage::workspace {
+
+struct TopLine {
+  state_db::WorkspaceRow row;
+  std::optional<state_db::SandboxRow> sandbox;  // the live one
+  backends::SandboxStatus status;               // state absent: no sandbox
+  std::vector<state_db::ExecRow> execs;         // running, oldest first
+  std::vector<base::ExecId> waiting;            // those of them that wait for input
+  int64_t last_output_ms = 0;                   // the latest of these; wall time, 0: none
+};
+
+struct TopView {
+  int64_t wall_ms = 0;
+  int64_t boot_us = 0;         // for CPU shares between two views
+  std::vector<TopLine> lines;  // by id
+};
+
+class Top {
+ public:
+  Top(Context& context, Active& active, ExecWatcher& watcher)
+      : context_(context), active_(active), watcher_(watcher) {}
+  // `own`: only the caller's, also for root.
+  TopView look(const Caller& caller, bool own);
+
+ private:
+  void look_at_sandbox(TopLine& line, size_t& execs_left);
+  std::vector<base::ExecId> waiting(const TopLine& line, const Running& running,
+                                    size_t& execs_left);
+
+  Context& context_;
+  Active& active_;
+  ExecWatcher& watcher_;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,83 @@
+// Workspaces::update: one commit, so a crash leaves the old policy or the new one.
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/store.h"
+#include "state_db/tables/sandboxes.h"
+#include "workspace/access/keyed_request.h"
+#include "workspace/access/placement.h"
+#include "workspace/context/disk_use.h"
+#include "workspace/verbs/workspaces.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::WorkspaceState;
+
+constexpr int kTries = 10;
+
+// Disk limits apply at once.
+bool needs_new_sandbox(state_db::WorkspacePolicy before, const state_db::WorkspacePolicy& after) {
+  before.limits.disk_bytes = after.limits.disk_bytes;
+  before.limits.disk_files = after.limits.disk_files;
+  return before.limits != after.limits;
+}
+
+void require_changeable(const state_db::WorkspaceRow& row) {
+  const bool rests = row.state == WorkspaceState::ready || row.state == WorkspaceState::archived ||
+                     row.state == WorkspaceState::archiving ||
+                     row.state == WorkspaceState::unarchiving;
+  if (rests) return;
+  throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)),
+              row.state == WorkspaceState::deleted ? "moorage undelete " + row.id.str() : "");
+}
+
+}  // namespace
+
+void Workspaces::hold_to_limit(const state_db::WorkspaceRow& row) {
+  if (!row.layer || row.state != WorkspaceState::ready) return;
+  context_.storage.quota().limit(row.layer, context_.storage.layer_path(row.layer),
+                                 DiskUse(context_).limit_of_writable(row));
+}
+
+WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
+                                 const PolicyChange& change) {
+  check_policy(change);
+  const auto found = find(caller, name, Right::govern);
+  const auto id = found.id;
+  // Unnamed limits may violate rules added later: check only named ones, so that each can be set.
+  Placement(context_, found).check_limits(change.to.limits, change.named);
+  const std::string by = "set by uid " + std::to_string(caller.uid);
+  state_db::Workspaces table(context_.store);
+  state_db::WorkspacePolicy before;
+  state_db::WorkspacePolicy after;
+  JoinedVerb joined{.workspace = id};
+  for (int attempt = 1;; ++attempt) {
+    const auto row = table.get(id);
+    require_changeable(row);
+    before = after = row.policy;
+    apply_policy(change, after);
+    try {
+      context_.store.transaction([&] {
+        table.set_policy(id, {before, after, by});
+        joined.notice.clear();
+        if (needs_new_sandbox(before, after) && state_db::Sandboxes(context_.store).live(id)) {
+          joined.notice = "the new limits apply at the next start; now: moorage stop " + row.name;
+        }
+        join_key(context_.store, caller, joined.subject());
+      });
+      break;
+    } catch (const Error& error) {  // a concurrent update: apply the change to its result
+      if (error.code() != Code::conflict || attempt >= kTries) throw;
+    }
+  }
+  const std::string difference = state_db::policy_difference(before, after);
+  base::log(base::LogLevel::info, "workspace.updated",
+            {{"ws", id}, {"uid", caller.uid}, {"change", difference}});
+  const auto answer = joined.in(view(table.get(id)));
+  hold_to_limit(answer.row);
+  return answer;
+}
+
+}  // namespace moorage::workspace
