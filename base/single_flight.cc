@@ -13,27 +13,27 @@ constexpr std::chrono::minutes kRemembered{10};
 
 }  // namespace
 
-Flights::Flights(size_t threads, std::function<void(Key)> work)
+SingleFlight::SingleFlight(size_t threads, std::function<void(Key)> work)
     : threads_(threads),
       work_(std::move(work)),
       pool_(std::make_unique<ThreadPool>(threads, kMaxQueue)) {}
 
-Flights::Flights(size_t threads, std::function<void(Key)> work, Fair)
+SingleFlight::SingleFlight(size_t threads, std::function<void(Key)> work, Fair)
     : threads_(threads),
       work_(std::move(work)),
       fair_pool_(std::make_unique<FairPool>(threads, kMaxQueue)) {}
 
-Flights::~Flights() {
+SingleFlight::~SingleFlight() {
   std::lock_guard guard(mutex_);
   stopping_ = true;
 }
 
-void Flights::request(Key key, uint32_t user) {
+void SingleFlight::request(Key key, uint32_t user) {
   std::lock_guard guard(mutex_);
   enqueue(key, user);
 }
 
-bool Flights::wait(Key key, Milliseconds patience, uint32_t user) {
+bool SingleFlight::wait(Key key, Milliseconds patience, uint32_t user) {
   const auto until = Clock::now() + patience;
   std::unique_lock guard(mutex_);
   enqueue(key, user);
@@ -44,18 +44,18 @@ bool Flights::wait(Key key, Milliseconds patience, uint32_t user) {
   return ended_.wait_until(guard, until, [&] { return flight->ended >= mine; });
 }
 
-void Flights::forget(Key key) {
+void SingleFlight::forget(Key key) {
   std::lock_guard guard(mutex_);
   past_.erase(key);
 }
 
-bool Flights::ran_within(Key key, Milliseconds age) {
+bool SingleFlight::ran_within(Key key, Milliseconds age) {
   std::lock_guard guard(mutex_);
   const auto found = past_.find(key);
   return found != past_.end() && Clock::now() - found->second.ended <= age;
 }
 
-void Flights::enqueue(Key key, uint32_t user) {
+void SingleFlight::enqueue(Key key, uint32_t user) {
   auto& flight = flights_[key];
   if (!flight) flight = std::make_shared<Flight>();
   if (flight->queued) return;
@@ -64,7 +64,7 @@ void Flights::enqueue(Key key, uint32_t user) {
   if (!flight->running) submit(key, user);  // otherwise the current run does it at its end
 }
 
-void Flights::submit(Key key, uint32_t user) {
+void SingleFlight::submit(Key key, uint32_t user) {
   auto work = [this, key] { run(key); };
   try {
     if (fair_pool_) return fair_pool_->submit({.user = user}, work);
@@ -74,7 +74,7 @@ void Flights::submit(Key key, uint32_t user) {
   }
 }
 
-bool Flights::in_vain(Key key, Milliseconds patience) const {
+bool SingleFlight::in_vain(Key key, Milliseconds patience) const {
   const auto now = Clock::now();
   const auto is_long = [&](const auto& item) {
     return item.second->running && now - item.second->since > patience;
@@ -87,7 +87,7 @@ bool Flights::in_vain(Key key, Milliseconds patience) const {
   return static_cast<size_t>(taken) == threads_;
 }
 
-void Flights::run(Key key) {
+void SingleFlight::run(Key key) {
   std::unique_lock guard(mutex_);
   if (stopping_) return;
   const std::shared_ptr<Flight> flight = flights_.at(key);

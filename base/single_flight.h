@@ -17,15 +17,15 @@
 
 namespace moorage::base {
 
-class Flights {
+class SingleFlight {
  public:
   using Key = int64_t;
   using Milliseconds = std::chrono::milliseconds;
 
   struct Fair {};
-  Flights(size_t threads, std::function<void(Key)> work);  // work must not throw
-  Flights(size_t threads, std::function<void(Key)> work, Fair fair);
-  ~Flights();  // waits for running work, drops queued work
+  SingleFlight(size_t threads, std::function<void(Key)> work);  // work must not throw
+  SingleFlight(size_t threads, std::function<void(Key)> work, Fair fair);
+  ~SingleFlight();  // waits for running work, drops queued work
 
   // Never blocks; does nothing if the queue is full.
   void request(Key key, uint32_t user = 0);

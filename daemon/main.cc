@@ -276,7 +276,7 @@ int serve(const config::Loaded& loaded) {
       store, repos, base_trees, registry, *storage, locks, workspace_options(settings), metrics};
 
   workspace::check_rules(context.options.placement_rules, registry.names());
-  workspace::Active active;
+  workspace::LiveSandboxes active;
   auto watching = std::make_unique<workspace::ExecWatcher>(context, active);
   workspace::Repositories repositories(context);
   workspace::Workspaces workspaces(context, repositories, active, *watching);
@@ -358,10 +358,10 @@ int serve(const config::Loaded& loaded) {
   metrics_page.tell_replica(replica);
   daemon::add_all_routes(router, api);
   daemon::add_metrics_route(router, metrics_page);
-  daemon::Lanes lanes(settings.daemon.threads);
+  daemon::WorkerPools worker_pools(settings.daemon.threads);
   daemon::KeyedAnswers answers(store);
-  daemon::Dispatcher dispatcher(lanes, answers, &workspaces.waiters());
-  daemon::Server server({router, dispatcher, lanes, limits(settings)});
+  daemon::Dispatcher dispatcher(worker_pools, answers, &workspaces.waiters());
+  daemon::Server server({router, dispatcher, worker_pools, limits(settings)});
 
   server.every(seconds(1), [&] {
     exit_if_failed(store);
@@ -404,7 +404,7 @@ int serve(const config::Loaded& loaded) {
   base::log(base::LogLevel::info, "daemon.stopped", {{"drained", drained ? "yes" : "no"}});
   // A verb that outlasts the drain time is cut off as a crash would: its intent is recorded. The
   // same goes for a long repair, and for a replica round whose disk does not answer.
-  if (!drained || !reconciler.stop_mending(kLeave) || !replica.stop(kLeave)) _exit(0);
+  if (!drained || !reconciler.stop_repairs(kLeave) || !replica.stop(kLeave)) _exit(0);
   daemon::exit_after(kLeave);
   return 0;
 }

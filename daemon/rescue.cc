@@ -149,9 +149,9 @@ int serve_rescue(const Unreadable& trouble, const RescueSetup& setup) {
   Rescue rescue(setup.rescue);
   Router router;
   add_rescue_routes(router, rescue, trouble, setup);
-  Lanes lanes(setup.threads);
-  Dispatcher dispatcher(lanes);
-  Server server({router, dispatcher, lanes, setup.limits});
+  WorkerPools worker_pools(setup.threads);
+  Dispatcher dispatcher(worker_pools);
+  Server server({router, dispatcher, worker_pools, setup.limits});
   server.listen(listen_for_clients(setup.socket, setup.group));
   tell_service_manager("READY=1\nSTATUS=" + base::escape_for_message(sentence(trouble)));
   const bool drained = server.run(true);

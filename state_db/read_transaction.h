@@ -10,12 +10,12 @@
 
 namespace moorage::state_db {
 
-class Reading {
+class ReadTransaction {
  public:
-  explicit Reading(Store& store);
-  ~Reading();
-  Reading(const Reading&) = delete;
-  Reading& operator=(const Reading&) = delete;
+  explicit ReadTransaction(Store& store);
+  ~ReadTransaction();
+  ReadTransaction(const ReadTransaction&) = delete;
+  ReadTransaction& operator=(const ReadTransaction&) = delete;
 
  private:
   Store& store_;

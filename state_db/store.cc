@@ -176,7 +176,7 @@ void Store::run(std::string_view sql) {
 
 int64_t Store::last_insert_id() { return connection_->last_insert_id(); }
 
-Reading::Reading(Store& store) : store_(store), lock_(store.reader_mutex_) {
+ReadTransaction::ReadTransaction(Store& store) : store_(store), lock_(store.reader_mutex_) {
   if (reading_of) throw Error(Code::internal, "a Reading within another");
   store_.connection_->require_usable();
   store_.reader_->require_usable();
@@ -184,7 +184,7 @@ Reading::Reading(Store& store) : store_(store), lock_(store.reader_mutex_) {
   reading_of = &store_;
 }
 
-Reading::~Reading() {
+ReadTransaction::~ReadTransaction() {
   reading_of = nullptr;
   try {
     store_.reader_->execute("COMMIT");

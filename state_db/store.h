@@ -29,7 +29,7 @@ namespace moorage::state_db {
 
 class Connection;
 class LogSync;
-class Reading;
+class ReadTransaction;
 class Statement;
 
 class Store {
@@ -46,7 +46,7 @@ class Store {
   uint64_t commits() const { return commits_; }              // synchronous writes since the open
   bool failed() const;                                       // of any of its connections
   bool was_clean() const { return was_clean_; }              // the last owner closed it properly
-  const std::string& mended() const { return mended_; }      // repairs at the open; empty: none
+  const std::string& repaired() const { return repaired_; }  // repairs at the open; empty: none
   const base::Clock& clock() const { return *clock_; }
 
   // Runs work() in one transaction and returns its result; an exception rolls back. Holds the
@@ -99,7 +99,7 @@ class Store {
 
  private:
   friend class Look;
-  friend class Reading;
+  friend class ReadTransaction;
   struct RowMove {
     std::string_view noun;
     std::string_view from;
@@ -144,7 +144,7 @@ class Store {
   int64_t new_seq_ = 0;  // last event of the open transaction, 0 if none
   std::atomic<uint64_t> commits_{0};
   bool was_clean_ = true;
-  std::string mended_;
+  std::string repaired_;
 };
 
 }  // namespace moorage::state_db

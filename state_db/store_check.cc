@@ -59,9 +59,9 @@ void Store::check_file() {
   }
   if (const auto left = problems_of(*connection_); !left.empty())
     throw Error(Code::corrupted, "state.db is damaged: " + left.front(), kRestore);
-  mended_ = "an index did not match its table (" + problems.front() +
-            "); all indexes were rebuilt; the damaged state.db was copied to " + kept.directory;
-  base::log(base::LogLevel::error, "store.mended", {{"what", mended_}});
+  repaired_ = "an index did not match its table (" + problems.front() +
+              "); all indexes were rebuilt; the damaged state.db was copied to " + kept.directory;
+  base::log(base::LogLevel::error, "store.mended", {{"what", repaired_}});
 }
 
 std::vector<std::string> Store::check() {

@@ -38,8 +38,8 @@ inline constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 // Runs `work` on a lane and resumes on the loop with its result or exception. `work` and `share`
 // are borrowed: the waiting coroutine keeps them alive. Throws resource_exhausted on a full lane.
 template <typename Work>
-Awaitable<std::invoke_result_t<Work&>> on_lane(Lanes& lanes, Lane lane, const base::Share& share,
-                                               Work& work) {
+Awaitable<std::invoke_result_t<Work&>> on_lane(WorkerPools& worker_pools, Lane lane,
+                                               const base::Share& share, Work& work) {
   using Result = std::invoke_result_t<Work&>;
   const auto loop = co_await asio::this_coro::executor;
   std::optional<Result> result;
@@ -49,7 +49,7 @@ Awaitable<std::invoke_result_t<Work&>> on_lane(Lanes& lanes, Lane lane, const ba
     // releases it before the loop runs it, so only the loop's thread runs and destroys it.
     auto resume = std::make_shared<decltype(handler)>(std::move(handler));
     try {
-      lanes.submit(lane, share, [&work, &result, &error, loop, resume]() mutable {
+      worker_pools.submit(lane, share, [&work, &result, &error, loop, resume]() mutable {
         try {
           result.emplace(work());
         } catch (...) {

@@ -82,7 +82,7 @@ Connection::Connection(Stream::socket_type socket, workspace::Caller caller,
     : parts_(parts),
       stream_(std::move(socket)),
       caller_(std::move(caller)),
-      writer_(stream_, parts.lanes, parts.limits) {}
+      writer_(stream_, parts.worker_pools, parts.limits) {}
 
 Connection::~Connection() = default;
 
@@ -195,7 +195,7 @@ Awaitable<Reply> Connection::answer(Incoming& in) {
   }
   const auto verb = [this, &in] { return parts_.dispatcher.answer(*in.route, in.request); };
   const base::Share share = request.share();
-  Reply reply = co_await on_lane(parts_.lanes, in.route->lane, share, verb);
+  Reply reply = co_await on_lane(parts_.worker_pools, in.route->lane, share, verb);
   co_return reply;
 }
 
@@ -253,7 +253,7 @@ Awaitable<Reply> Connection::receive_upload(Incoming& in) {
   const Lane lane = in.route->lane;
   const base::Share share = in.request.share();
   const auto begin = [this, &in] { return parts_.dispatcher.begin_upload(*in.route, in.request); };
-  const std::unique_ptr<BodySink> sink = co_await on_lane(parts_.lanes, lane, share, begin);
+  const std::unique_ptr<BodySink> sink = co_await on_lane(parts_.worker_pools, lane, share, begin);
   co_await grant_continue(in);
   while (!in.parser.is_done()) {
     if (sink->patient()) {
@@ -270,11 +270,11 @@ Awaitable<Reply> Connection::receive_upload(Incoming& in) {
     while (taken == BodySink::Taken::ask_again) {
       if (stopping_ && sink->patient())
         throw boost::system::system_error(asio::error::operation_aborted);
-      taken = co_await on_lane(parts_.lanes, lane, share, write);
+      taken = co_await on_lane(parts_.worker_pools, lane, share, write);
     }
   }
   const auto finish = [&sink] { return sink->finish(); };
-  Reply reply = co_await on_lane(parts_.lanes, lane, share, finish);
+  Reply reply = co_await on_lane(parts_.worker_pools, lane, share, finish);
   co_return reply;
 }
 

@@ -198,8 +198,8 @@ Reply Dispatcher::answer(const Route& route, const Request& request) {
 }
 
 void Dispatcher::begin(const CallPtr& call, const workspace::Progress& progress, const Done& done) {
-  lanes_.submit(call->route().lane, call->share(),
-                [this, call, progress, done] { run(call, progress, done); });
+  worker_pools_.submit(call->route().lane, call->share(),
+                       [this, call, progress, done] { run(call, progress, done); });
 }
 
 void Dispatcher::run(const CallPtr& call, const workspace::Progress& progress, const Done& done) {

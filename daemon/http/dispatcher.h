@@ -17,10 +17,11 @@ namespace moorage::daemon {
 class Dispatcher {
  public:
   // A verb that waits needs `waiters`; stop them before destroying the dispatcher.
-  Dispatcher(Lanes& lanes, KeyedAnswers& answers, workspace::Waiters* waiters = nullptr)
-      : lanes_(lanes), answers_(&answers), waiters_(waiters) {}
+  Dispatcher(WorkerPools& worker_pools, KeyedAnswers& answers,
+             workspace::Waiters* waiters = nullptr)
+      : worker_pools_(worker_pools), answers_(&answers), waiters_(waiters) {}
   // For read-only routes: keeps no answers.
-  explicit Dispatcher(Lanes& lanes) : lanes_(lanes) {}
+  explicit Dispatcher(WorkerPools& worker_pools) : worker_pools_(worker_pools) {}
 
   // Never throws: the reply carries the error.
   Reply answer(const Route& route, const Request& request);
@@ -35,7 +36,7 @@ class Dispatcher {
   void wait(const workspace::Waiting& waiting, const CallPtr& call,
             const workspace::Progress& progress, const Done& done);
 
-  Lanes& lanes_;
+  WorkerPools& worker_pools_;
   KeyedAnswers* answers_ = nullptr;
   workspace::Waiters* waiters_ = nullptr;
 };

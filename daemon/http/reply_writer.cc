@@ -108,7 +108,7 @@ Awaitable<BodySource::Step> ReplyWriter::next_step(Pump& pump) {
     if (!std::exchange(pump.started, true)) pump.reply.source->start(pump.wake->handle());
     return pump.reply.source->read();
   };
-  auto step = co_await on_lane(lanes_, pump.options.lane, pump.options.share, read);
+  auto step = co_await on_lane(worker_pools_, pump.options.lane, pump.options.share, read);
   co_return step;
 }
 
@@ -125,7 +125,7 @@ Awaitable<void> ReplyWriter::rest(Pump& pump, const BodySource::Step& step) {
     if (peer_left(stream_.socket().native_handle())) throw_gone();
     const auto say = [&pump] { return pump.reply.source->keep_alive(); };
     const std::string still_here =
-        co_await on_lane(lanes_, pump.options.lane, pump.options.share, say);
+        co_await on_lane(worker_pools_, pump.options.lane, pump.options.share, say);
     if (!still_here.empty()) co_await emit(pump, still_here, false);
     pump.silent_since = Steady::now();
   }

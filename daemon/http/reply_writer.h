@@ -22,8 +22,8 @@ class ReplyWriter {
     bool close = false;          // announce the end of the connection
     Answers* answers = nullptr;  // counts the status sent
   };
-  ReplyWriter(Stream& stream, Lanes& lanes, const Limits& limits)
-      : stream_(stream), lanes_(lanes), limits_(limits) {}
+  ReplyWriter(Stream& stream, WorkerPools& worker_pools, const Limits& limits)
+      : stream_(stream), worker_pools_(worker_pools), limits_(limits) {}
 
   // True: the whole answer was sent and the connection can be used again.
   Awaitable<bool> write(Reply reply, Options options);
@@ -41,7 +41,7 @@ class ReplyWriter {
   Awaitable<void> emit(Pump& pump, std::string_view bytes, bool last);
 
   Stream& stream_;
-  Lanes& lanes_;
+  WorkerPools& worker_pools_;
   const Limits& limits_;
   std::shared_ptr<Wake> waiting_;
   bool endless_ = false;

@@ -25,7 +25,7 @@ class Answers {
   std::array<base::Counter, kLast - kFirst + 1> by_status_;
 };
 
-struct Traffic {
+struct RequestCounters {
   std::deque<Answers> routes;  // in the router's order
   Answers no_route;            // refused before routing
   std::atomic<uint64_t> connections{0};

@@ -80,11 +80,13 @@ class Router {
   // parameter that the route does not take.
   std::variant<const Route*, Missed> match(std::string_view target, Request& request) const;
   const std::vector<Route>& routes() const { return routes_; }
-  Traffic& traffic() const { return *traffic_; }  // counters: for the server, and the metrics
-  Answers& answers(const Route* route) const;     // null: requests without a route
+  RequestCounters& traffic() const {
+    return *traffic_;
+  }                                            // counters: for the server, and the metrics
+  Answers& answers(const Route* route) const;  // null: requests without a route
 
  private:
-  std::unique_ptr<Traffic> traffic_ = std::make_unique<Traffic>();
+  std::unique_ptr<RequestCounters> traffic_ = std::make_unique<RequestCounters>();
   std::vector<Route> routes_;
   std::optional<base::Error> refusal_;
 };

@@ -125,7 +125,7 @@ Awaitable<void> Server::Impl::repeat(milliseconds pause, std::function<void()> w
   while (!stopping) {
     timer.expires_after(pause);
     co_await timer.async_wait(kAsTuple);
-    if (!stopping) co_await on_lane(parts.lanes, Lane::upkeep, ours, guarded);
+    if (!stopping) co_await on_lane(parts.worker_pools, Lane::upkeep, ours, guarded);
   }
 }
 
@@ -163,7 +163,7 @@ Awaitable<void> Server::Impl::drain() {
   asio::steady_timer timer(loop);
   const auto deadline = std::chrono::steady_clock::now() + parts.limits.drain;
   for (;;) {
-    drained = connections.empty() && parts.lanes.busy() == 0;
+    drained = connections.empty() && parts.worker_pools.busy() == 0;
     if (drained || std::chrono::steady_clock::now() >= deadline) break;
     timer.expires_after(kDrainLook);
     co_await timer.async_wait(kAsTuple);

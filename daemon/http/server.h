@@ -33,7 +33,7 @@ class Server {
   struct Parts {
     const Router& router;
     Dispatcher& dispatcher;
-    Lanes& lanes;
+    WorkerPools& worker_pools;
     Limits limits;
   };
   explicit Server(const Parts& parts);

@@ -9,13 +9,14 @@ constexpr size_t kUpkeepThreads = 16;
 
 }  // namespace
 
-Lanes::Lanes(size_t threads_each, size_t max_queue) : upkeep_(kUpkeepThreads, max_queue) {
+WorkerPools::WorkerPools(size_t threads_each, size_t max_queue)
+    : upkeep_(kUpkeepThreads, max_queue) {
   for (auto& pool : pools_) pool = std::make_unique<base::FairPool>(threads_each, max_queue);
   pools_.at(static_cast<size_t>(Lane::fetch)) =
       std::make_unique<base::FairPool>(threads_each * kFetchersEach, max_queue);
 }
 
-void Lanes::submit(Lane lane, const base::Share& share, std::function<void()> work) {
+void WorkerPools::submit(Lane lane, const base::Share& share, std::function<void()> work) {
   busy_ += 1;
   auto counted = [this, work = std::move(work)] {
     work();

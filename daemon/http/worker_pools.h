@@ -18,12 +18,12 @@ namespace moorage::daemon {
 
 enum class Lane { quick, exec, slow, files, fetch, input, look, upkeep };
 
-class Lanes {
+class WorkerPools {
  public:
   // `fetch` has kFetchersEach times as many threads: they wait for the network, and one hanging
   // upstream must not keep the others from being cloned.
   static constexpr size_t kFetchersEach = 4;
-  explicit Lanes(size_t threads_each, size_t max_queue = 1024);
+  explicit WorkerPools(size_t threads_each, size_t max_queue = 1024);
   // resource_exhausted if the user's queue of that lane is full. Work must not throw. `upkeep`
   // ignores the share.
   void submit(Lane lane, const base::Share& share, std::function<void()> work);

@@ -127,7 +127,7 @@ std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::str
                       {"severity", workspace::severity_name(finding.severity)},
                       {"subject", lossy_utf8(finding.subject)},
                       {"text", lossy_utf8(finding.text)},
-                      {"mended", finding.mended}};
+                      {"mended", finding.repaired}};
     put_text(object, "mend", finding.mend);
     put_text(object, "command", finding.command);
     findings.push_back(std::move(object));

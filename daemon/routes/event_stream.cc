@@ -40,7 +40,7 @@ class EventSource : public BodySource {
     if (event.kind == "workspace.shared") seen_.erase(id);
     const auto known = seen_.find(id);
     if (known != seen_.end()) return known->second;
-    const auto row = state_db::Workspaces(hub_.store()).find(id);
+    const auto row = state_db::WorkspaceTable(hub_.store()).find(id);
     const bool seen = row && workspace::sees(caller_, *row);
     if (event.kind != "workspace.shared") seen_.emplace(id, seen);
     return seen;

@@ -56,7 +56,7 @@ void tell_process(Exposition& page) {
 }
 
 void tell_http(Exposition& page, const Router& router) {
-  const Traffic& traffic = router.traffic();
+  const RequestCounters& traffic = router.traffic();
   page.metric("moorage_http_requests_total", counter,
               "Answered requests; route \"none\": refused before routing.");
   const auto tell = [&page](const Answers& answers, std::string_view method,
@@ -141,8 +141,8 @@ void tell_states(Exposition& page, std::string_view name, std::string_view help,
 }  // namespace
 
 struct MetricsPage::Seen {
-  state_db::Workspaces::Counts workspaces{};
-  state_db::Sandboxes::Counts sandboxes{};
+  state_db::WorkspaceTable::Counts workspaces{};
+  state_db::SandboxTable::Counts sandboxes{};
   uint64_t execs = 0;
 };
 
@@ -154,9 +154,9 @@ MetricsPage::~MetricsPage() = default;
 
 void MetricsPage::look() {
   Seen seen;
-  seen.workspaces = state_db::Workspaces(context_.store).count_by_state();
-  seen.sandboxes = state_db::Sandboxes(context_.store).count_by_state();
-  seen.execs = state_db::Execs(context_.store).count_running();
+  seen.workspaces = state_db::WorkspaceTable(context_.store).count_by_state();
+  seen.sandboxes = state_db::SandboxTable(context_.store).count_by_state();
+  seen.execs = state_db::ExecTable(context_.store).count_running();
   const auto seen_now = std::make_shared<const Seen>(seen);
   const std::lock_guard lock(mutex_);
   seen_ = seen_now;

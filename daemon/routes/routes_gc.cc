@@ -57,7 +57,8 @@ Reply explain(Api& api, const Request& request) {
     state_db::WorkspaceQuery query;
     query.owner_uid = request.caller.uid;
     query.with_deleted = true;
-    for (const auto& row : state_db::Workspaces(api.context.store).list(query)) own.insert(row.id);
+    for (const auto& row : state_db::WorkspaceTable(api.context.store).list(query))
+      own.insert(row.id);
     std::set<base::RepoId> visible;
     for (const auto& row : api.repositories.list(request.caller)) visible.insert(row.id);
     std::erase_if(rows, [&](const GcRow& row) {

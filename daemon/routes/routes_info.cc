@@ -72,9 +72,9 @@ Reply info(Api& api, const Request& request) {
   view.backends = look_at_backends(api.context.backends);
   view.checks.push_back(check_of_quota(api.context.storage.quota()));
   tell_of_room(workspace::look_at_room(api.context.options), view);
-  view.workspaces = state_db::Workspaces(store).count_live();
-  view.sandboxes = state_db::Sandboxes(store).in_state(state_db::SandboxState::running).size();
-  view.execs_running = state_db::Execs(store).count_running();
+  view.workspaces = state_db::WorkspaceTable(store).count_live();
+  view.sandboxes = state_db::SandboxTable(store).in_state(state_db::SandboxState::running).size();
+  view.execs_running = state_db::ExecTable(store).count_running();
   tell_of_lost_work(api.context.options.lost(), view);
   tell_rules(api.context.options.placement_rules, request.caller.uid, view);
   if (api.replica && api.replica->is_on()) view.replica = api.replica->status();

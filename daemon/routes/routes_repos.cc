@@ -31,7 +31,7 @@ Reply answer(Api& api, state_db::RepositoryRow row, int status) {
 // not_found: a repeat does not bring it back.
 Reply resumed(Api& api, const std::string& subject, int status) {
   const auto id = base::RepoId::parse(subject).value();
-  return answer(api, state_db::Repositories(api.context.store).get(id), status);
+  return answer(api, state_db::RepositoryTable(api.context.store).get(id), status);
 }
 
 Reply imported(const workspace::ImportedWork& work) {

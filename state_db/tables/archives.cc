@@ -45,7 +45,7 @@ std::optional<int64_t> archive_number(const std::string& file_name, const std::s
   return number;
 }
 
-ArchiveRow Archives::begin(base::WorkspaceId id) {
+ArchiveRow ArchiveTable::begin(base::WorkspaceId id) {
   return store_.transaction([&] {
     store_.move(id, WorkspaceState::ready, WorkspaceState::archiving);
     store_.prepare("INSERT INTO archives (workspace) VALUES (?)").run(id);
@@ -53,8 +53,8 @@ ArchiveRow Archives::begin(base::WorkspaceId id) {
   });
 }
 
-void Archives::finish(base::WorkspaceId id, const ArchiveFile& file,
-                      const std::vector<base::LayerId>& layers) {
+void ArchiveTable::finish(base::WorkspaceId id, const ArchiveFile& file,
+                          const std::vector<base::LayerId>& layers) {
   store_.transaction([&] {
     store_
         .prepare(
@@ -70,7 +70,7 @@ void Archives::finish(base::WorkspaceId id, const ArchiveFile& file,
   });
 }
 
-void Archives::undo(base::WorkspaceId id, const std::string& reason) {
+void ArchiveTable::undo(base::WorkspaceId id, const std::string& reason) {
   store_.transaction([&] {
     forget(id);
     store_.move(id, WorkspaceState::archiving, WorkspaceState::ready, reason);
@@ -78,25 +78,25 @@ void Archives::undo(base::WorkspaceId id, const std::string& reason) {
   });
 }
 
-void Archives::begin_restore(base::WorkspaceId id) {
+void ArchiveTable::begin_restore(base::WorkspaceId id) {
   store_.move(id, WorkspaceState::archived, WorkspaceState::unarchiving);
 }
 
-void Archives::finish_restore(base::WorkspaceId id) {
+void ArchiveTable::finish_restore(base::WorkspaceId id) {
   store_.transaction([&] {
     store_.prepare("UPDATE archives SET whole = 0 WHERE workspace = ?").run(id);
     store_.move(id, WorkspaceState::unarchiving, WorkspaceState::ready);
   });
 }
 
-void Archives::undo_restore(base::WorkspaceId id, const std::string& reason) {
+void ArchiveTable::undo_restore(base::WorkspaceId id, const std::string& reason) {
   store_.transaction([&] {
     store_.move(id, WorkspaceState::unarchiving, WorkspaceState::archived, reason);
     IdempotencyKeys(store_).forget_begun(move_under_way(id));
   });
 }
 
-void Archives::forget(base::WorkspaceId id) {
+void ArchiveTable::forget(base::WorkspaceId id) {
   store_.transaction([&] {
     store_
         .prepare(
@@ -107,7 +107,7 @@ void Archives::forget(base::WorkspaceId id) {
   });
 }
 
-std::optional<ArchiveRow> Archives::find(base::WorkspaceId id) {
+std::optional<ArchiveRow> ArchiveTable::find(base::WorkspaceId id) {
   Statement query = store_.prepare(std::string(kSelect) + "WHERE workspace = ?");
   query.bind(id);
   auto rows = read_all(query);
@@ -115,12 +115,12 @@ std::optional<ArchiveRow> Archives::find(base::WorkspaceId id) {
   return rows.front();
 }
 
-std::vector<ArchiveRow> Archives::list() {
+std::vector<ArchiveRow> ArchiveTable::list() {
   Statement query = store_.prepare(std::string(kSelect) + "ORDER BY id");
   return read_all(query);
 }
 
-std::vector<Archives::Place> Archives::places() {
+std::vector<ArchiveTable::Place> ArchiveTable::places() {
   Statement query = store_.prepare(
       "SELECT a.workspace, a.whole, w.state, w.layer FROM archives a JOIN workspaces w ON w.id = "
       "a.workspace ORDER BY a.id");
@@ -132,9 +132,9 @@ std::vector<Archives::Place> Archives::places() {
   return places;
 }
 
-std::string Archives::name_prefix() const { return prefix_of(store_.store_id()); }
+std::string ArchiveTable::name_prefix() const { return prefix_of(store_.store_id()); }
 
-std::string Archives::file_name(const ArchiveRow& row) const {
+std::string ArchiveTable::file_name(const ArchiveRow& row) const {
   return archive_file_name(store_.store_id(), row.workspace, row.number);
 }
 

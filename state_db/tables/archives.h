@@ -42,9 +42,9 @@ std::string move_under_way(base::WorkspaceId workspace);
 std::optional<int64_t> archive_number(const std::string& file_name, const std::string& store_id,
                                       base::WorkspaceId workspace);
 
-class Archives {
+class ArchiveTable {
  public:
-  explicit Archives(Store& store) : store_(store) {}
+  explicit ArchiveTable(Store& store) : store_(store) {}
 
   ArchiveRow begin(base::WorkspaceId id);  // ready -> archiving; conflict in any other state
   // archiving -> archived; `layers` lists every layer in the file.

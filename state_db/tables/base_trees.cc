@@ -47,7 +47,7 @@ void refuse_stood_on(Store& store, base::RepoId repository, const std::string& c
 
 }  // namespace
 
-void BaseTrees::put(const BaseTreeRow& tree) {
+void BaseTreeTable::put(const BaseTreeRow& tree) {
   store_.transaction([&] {
     if (!tree.parent.empty() && !find(tree.repository, tree.parent))
       throw Error(Code::conflict, "base tree " + tree.parent + " was removed meanwhile");
@@ -62,14 +62,14 @@ void BaseTrees::put(const BaseTreeRow& tree) {
   });
 }
 
-std::optional<BaseTreeRow> BaseTrees::find(base::RepoId repository, const std::string& commit) {
+std::optional<BaseTreeRow> BaseTreeTable::find(base::RepoId repository, const std::string& commit) {
   Statement query = store_.prepare(std::string(kSelect) + "AND commit_id = ?");
   query.bind(repository, commit);
   if (!query.step()) return std::nullopt;
   return read_row(query);
 }
 
-std::vector<BaseTreeRow> BaseTrees::list(base::RepoId repository) {
+std::vector<BaseTreeRow> BaseTreeTable::list(base::RepoId repository) {
   Statement query = store_.prepare(std::string(kSelect) + "ORDER BY commit_id");
   query.bind(repository);
   std::vector<BaseTreeRow> rows;
@@ -77,14 +77,14 @@ std::vector<BaseTreeRow> BaseTrees::list(base::RepoId repository) {
   return rows;
 }
 
-void BaseTrees::set_synced(base::RepoId repository, const std::string& commit) {
+void BaseTreeTable::set_synced(base::RepoId repository, const std::string& commit) {
   store_.transaction([&] {
     store_.prepare("UPDATE base_trees SET synced = 1 WHERE repository = ? AND commit_id = ?")
         .run(repository, commit);
   });
 }
 
-void BaseTrees::touch(base::RepoId repository, const std::string& commit) {
+void BaseTreeTable::touch(base::RepoId repository, const std::string& commit) {
   store_.transaction([&] {
     store_
         .prepare(
@@ -93,15 +93,15 @@ void BaseTrees::touch(base::RepoId repository, const std::string& commit) {
   });
 }
 
-void BaseTrees::set_parent(base::RepoId repository, const std::string& commit,
-                           const std::string& parent) {
+void BaseTreeTable::set_parent(base::RepoId repository, const std::string& commit,
+                               const std::string& parent) {
   store_.transaction([&] {
     store_.prepare("UPDATE base_trees SET parent = ? WHERE repository = ? AND commit_id = ?")
         .run(parent, repository, commit);
   });
 }
 
-void BaseTrees::remove(base::RepoId repository, const std::string& commit) {
+void BaseTreeTable::remove(base::RepoId repository, const std::string& commit) {
   store_.transaction([&] {
     refuse_used(store_, repository, commit);
     refuse_stood_on(store_, repository, commit);
@@ -110,7 +110,7 @@ void BaseTrees::remove(base::RepoId repository, const std::string& commit) {
   });
 }
 
-void BaseTrees::remove_all(base::RepoId repository) {
+void BaseTreeTable::remove_all(base::RepoId repository) {
   store_.transaction([&] {
     for (const auto& tree : list(repository)) refuse_used(store_, repository, tree.commit);
     store_.prepare("DELETE FROM base_trees WHERE repository = ?").run(repository);

@@ -121,7 +121,7 @@ std::string_view promotion_name(Promotion promotion) {
   return kPromotions.at(static_cast<size_t>(promotion));
 }
 
-BestOfRow BestOfs::begin(const NewBestOf& wanted) {
+BestOfRow BestOfTable::begin(const NewBestOf& wanted) {
   return store_.transaction([&] {
     uint64_t patch_bytes = 0;
     for (const auto& attempt : wanted.attempts) patch_bytes += attempt.patch_bytes;
@@ -151,7 +151,7 @@ BestOfRow BestOfs::begin(const NewBestOf& wanted) {
   });
 }
 
-std::optional<BestOfRow> BestOfs::find_made(const NewBestOf& wanted) {
+std::optional<BestOfRow> BestOfTable::find_made(const NewBestOf& wanted) {
   if (!wanted.idempotency_key) return std::nullopt;
   auto made = select(store_, "WHERE owner_uid = ? AND idempotency_key = ?", wanted.owner_uid,
                      wanted.idempotency_key);
@@ -164,7 +164,7 @@ std::optional<BestOfRow> BestOfs::find_made(const NewBestOf& wanted) {
   return std::move(made.front());
 }
 
-void BestOfs::begin_running(base::BestOfId id, const std::vector<base::WorkspaceId>& forks) {
+void BestOfTable::begin_running(base::BestOfId id, const std::vector<base::WorkspaceId>& forks) {
   store_.transaction([&] {
     store_.move(id, BestOfState::preparing, BestOfState::running);
     for (size_t n = 0; n < forks.size(); ++n) {
@@ -174,7 +174,7 @@ void BestOfs::begin_running(base::BestOfId id, const std::vector<base::Workspace
   });
 }
 
-void BestOfs::fail_preparing(base::BestOfId id, const std::string& reason) {
+void BestOfTable::fail_preparing(base::BestOfId id, const std::string& reason) {
   store_.transaction([&] {
     store_.move(id, BestOfState::preparing, BestOfState::failed, reason);
     store_.prepare("UPDATE best_of SET ended_wall_ms = ?, idempotency_key = NULL WHERE id = ?")
@@ -184,7 +184,7 @@ void BestOfs::fail_preparing(base::BestOfId id, const std::string& reason) {
   });
 }
 
-void BestOfs::finish(base::BestOfId id, BestOfState to, const std::string& reason) {
+void BestOfTable::finish(base::BestOfId id, BestOfState to, const std::string& reason) {
   store_.transaction([&] {
     store_.move(id, BestOfState::running, to, reason);
     store_.prepare("UPDATE best_of SET ended_wall_ms = ? WHERE id = ?")
@@ -192,7 +192,7 @@ void BestOfs::finish(base::BestOfId id, BestOfState to, const std::string& reaso
   });
 }
 
-bool BestOfs::request_cancel(base::BestOfId id) {
+bool BestOfTable::request_cancel(base::BestOfId id) {
   return store_.transaction([&] {
     return store_
                .prepare(
@@ -202,40 +202,40 @@ bool BestOfs::request_cancel(base::BestOfId id) {
   });
 }
 
-void BestOfs::choose(base::BestOfId id, uint32_t number) {
+void BestOfTable::choose(base::BestOfId id, uint32_t number) {
   store_.transaction(
       [&] { store_.prepare("UPDATE best_of SET chosen = ? WHERE id = ?").run(number, id); });
 }
 
-void BestOfs::set_promotion(base::BestOfId id, Promotion promotion, const std::string& note) {
+void BestOfTable::set_promotion(base::BestOfId id, Promotion promotion, const std::string& note) {
   store_.transaction([&] {
     store_.prepare("UPDATE best_of SET promotion = ?, promotion_note = ? WHERE id = ?")
         .run(promotion_name(promotion), event_text(note), id);
   });
 }
 
-BestOfRow BestOfs::get(base::BestOfId id) {
+BestOfRow BestOfTable::get(base::BestOfId id) {
   if (auto row = find(id)) return *std::move(row);
   throw Error(Code::not_found, "there is no " + id.str());
 }
 
-std::optional<BestOfRow> BestOfs::find(base::BestOfId id) {
+std::optional<BestOfRow> BestOfTable::find(base::BestOfId id) {
   auto rows = select(store_, "WHERE id = ?", id);
   if (rows.empty()) return std::nullopt;
   return std::move(rows.front());
 }
 
-std::optional<BestOfRow> BestOfs::find_of(base::AttemptId id) {
+std::optional<BestOfRow> BestOfTable::find_of(base::AttemptId id) {
   auto rows = select(store_, "WHERE id = (SELECT best_of FROM best_of_attempts WHERE id = ?)", id);
   if (rows.empty()) return std::nullopt;
   return std::move(rows.front());
 }
 
-std::vector<BestOfRow> BestOfs::of_workspace(base::WorkspaceId workspace) {
+std::vector<BestOfRow> BestOfTable::of_workspace(base::WorkspaceId workspace) {
   return select(store_, "WHERE workspace = ? ORDER BY id DESC LIMIT 50", workspace);
 }
 
-std::vector<base::BestOfId> BestOfs::open() {
+std::vector<base::BestOfId> BestOfTable::open() {
   Statement query =
       store_.prepare("SELECT id FROM best_of WHERE state IN ('preparing','running') ORDER BY id");
   std::vector<base::BestOfId> ids;
@@ -243,17 +243,17 @@ std::vector<base::BestOfId> BestOfs::open() {
   return ids;
 }
 
-std::vector<AttemptRow> BestOfs::attempts(base::BestOfId id) {
+std::vector<AttemptRow> BestOfTable::attempts(base::BestOfId id) {
   return select_attempts(store_, "WHERE best_of = ? ORDER BY number", id);
 }
 
-AttemptRow BestOfs::attempt(base::AttemptId id) {
+AttemptRow BestOfTable::attempt(base::AttemptId id) {
   auto rows = select_attempts(store_, "WHERE id = ?", id);
   if (rows.empty()) throw Error(Code::not_found, "there is no " + id.str());
   return std::move(rows.front());
 }
 
-uint64_t BestOfs::count_under_way(uint32_t owner_uid) {
+uint64_t BestOfTable::count_under_way(uint32_t owner_uid) {
   // Uses the index of unfinished ones: the finished ones may be many.
   Statement query = store_.prepare(
       "SELECT count(*) FROM best_of JOIN best_of_attempts ON best_of_attempts.best_of = best_of.id "
@@ -265,7 +265,7 @@ uint64_t BestOfs::count_under_way(uint32_t owner_uid) {
   return count;
 }
 
-void BestOfs::start(base::AttemptId id) {
+void BestOfTable::start(base::AttemptId id) {
   store_.transaction([&] {
     store_.move(id, AttemptState::waiting, AttemptState::applying);
     store_.prepare("UPDATE best_of_attempts SET started_wall_ms = ? WHERE id = ?")
@@ -273,13 +273,13 @@ void BestOfs::start(base::AttemptId id) {
   });
 }
 
-void BestOfs::set_each(base::AttemptId id, base::ExecId exec) {
+void BestOfTable::set_each(base::AttemptId id, base::ExecId exec) {
   store_.transaction([&] {
     store_.prepare("UPDATE best_of_attempts SET each_exec = ? WHERE id = ?").run(exec, id);
   });
 }
 
-void BestOfs::begin_test(base::AttemptId id, const std::optional<AttemptDiff>& diff) {
+void BestOfTable::begin_test(base::AttemptId id, const std::optional<AttemptDiff>& diff) {
   store_.transaction([&] {
     store_.move(id, AttemptState::applying, AttemptState::testing);
     if (!diff) return;
@@ -291,13 +291,13 @@ void BestOfs::begin_test(base::AttemptId id, const std::optional<AttemptDiff>& d
   });
 }
 
-void BestOfs::set_test(base::AttemptId id, base::ExecId exec) {
+void BestOfTable::set_test(base::AttemptId id, base::ExecId exec) {
   store_.transaction([&] {
     store_.prepare("UPDATE best_of_attempts SET test_exec = ? WHERE id = ?").run(exec, id);
   });
 }
 
-void BestOfs::end(const AttemptRow& row, const End& end) {
+void BestOfTable::end(const AttemptRow& row, const End& end) {
   store_.transaction([&] {
     store_.move(row.id, row.state, end.state, end.reason);
     store_.prepare("UPDATE best_of_attempts SET tail = ?, ended_wall_ms = ? WHERE id = ?")

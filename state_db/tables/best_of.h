@@ -91,9 +91,9 @@ struct AttemptRow {
   bool has_ended() const { return state != AttemptState::waiting && !is_under_way(); }
 };
 
-class BestOfs {
+class BestOfTable {
  public:
-  explicit BestOfs(Store& store) : store_(store) {}
+  explicit BestOfTable(Store& store) : store_(store) {}
 
   BestOfRow begin(const NewBestOf& wanted);
   // The best-of that (owner_uid, key) began; already_exists: the request_hash differs.

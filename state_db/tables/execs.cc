@@ -135,7 +135,7 @@ uint64_t text_bytes(const ExecRequest& request) {
   return bytes;
 }
 
-Execs::Created Execs::create(const ExecRequest& request) {
+ExecTable::Created ExecTable::create(const ExecRequest& request) {
   const std::string argv = encode_words(request.argv);
   const std::string environment = encode_word_map(request.environment);
   return store_.transaction([&]() -> Created {
@@ -157,7 +157,7 @@ Execs::Created Execs::create(const ExecRequest& request) {
   });
 }
 
-void Execs::finish(base::ExecId id, const ExecOutcome& outcome) {
+void ExecTable::finish(base::ExecId id, const ExecOutcome& outcome) {
   store_.transaction([&] {
     store_.move(id, ExecState::running, outcome.state, outcome.error);
     const int64_t ended =
@@ -179,7 +179,7 @@ void Execs::finish(base::ExecId id, const ExecOutcome& outcome) {
   });
 }
 
-base::ExecId Execs::add_past(const ExecRow& row) {
+base::ExecId ExecTable::add_past(const ExecRow& row) {
   const ExecRequest& request = row.request;
   const ExecOutcome& outcome = row.outcome;
   const std::string argv = encode_words(request.argv);
@@ -207,7 +207,7 @@ base::ExecId Execs::add_past(const ExecRow& row) {
   });
 }
 
-void Execs::forget_past(base::WorkspaceId workspace) {
+void ExecTable::forget_past(base::WorkspaceId workspace) {
   // SQLite overwrites freed space with zeros, which goes through the log.
   constexpr int kRowsAtOnce = 500;
   constexpr int kBytesAtOnce = 1 << 20;
@@ -230,11 +230,11 @@ void Execs::forget_past(base::WorkspaceId workspace) {
   }
 }
 
-void Execs::set_changed_files(base::ExecId id, uint64_t files) {
+void ExecTable::set_changed_files(base::ExecId id, uint64_t files) {
   store_.prepare("UPDATE execs SET changed_files = ? WHERE id = ?").run(files, id);
 }
 
-void Execs::raise_output(base::ExecId id, const Output& output) {
+void ExecTable::raise_output(base::ExecId id, const Output& output) {
   store_.transaction([&] {
     store_
         .prepare(
@@ -244,7 +244,7 @@ void Execs::raise_output(base::ExecId id, const Output& output) {
   });
 }
 
-bool Execs::request_cancel(base::ExecId id, const std::string& why) {
+bool ExecTable::request_cancel(base::ExecId id, const std::string& why) {
   return store_.transaction([&] {
     const ExecRow row = get(id);
     if (row.state != ExecState::running) return false;
@@ -254,7 +254,7 @@ bool Execs::request_cancel(base::ExecId id, const std::string& why) {
   });
 }
 
-void Execs::note_signal(base::ExecId id, int signal, const std::string& by) {
+void ExecTable::note_signal(base::ExecId id, int signal, const std::string& by) {
   store_.transaction([&] {
     store_
         .prepare("UPDATE execs SET sent_signal = ?, sent_by = ? WHERE id = ? AND state = 'running'")
@@ -262,25 +262,25 @@ void Execs::note_signal(base::ExecId id, int signal, const std::string& by) {
   });
 }
 
-ExecRow Execs::get(base::ExecId id) {
+ExecRow ExecTable::get(base::ExecId id) {
   if (auto row = find(id)) return *std::move(row);
   throw Error(Code::not_found, "there is no " + id.str());
 }
 
-std::optional<ExecRow> Execs::find(base::ExecId id) {
+std::optional<ExecRow> ExecTable::find(base::ExecId id) {
   return only(select(store_, Words::all, "id = ?", id));
 }
 
-std::optional<ExecRow> Execs::find_by_key(base::WorkspaceId workspace, const std::string& key) {
+std::optional<ExecRow> ExecTable::find_by_key(base::WorkspaceId workspace, const std::string& key) {
   return only(select(store_, Words::all, "workspace = ? AND idempotency_key = ?", workspace, key));
 }
 
-void Execs::forget_key(base::ExecId id) {
+void ExecTable::forget_key(base::ExecId id) {
   store_.transaction(
       [&] { store_.prepare("UPDATE execs SET idempotency_key = NULL WHERE id = ?").run(id); });
 }
 
-std::vector<ExecRow> Execs::list(const ExecQuery& query) {
+std::vector<ExecRow> ExecTable::list(const ExecQuery& query) {
   std::optional<uint32_t> viewer_uid;
   if (query.seen_by) viewer_uid = query.seen_by->uid;
   // Through indexes: a workspace's list skips the commands of all others, and a search for running
@@ -301,32 +301,32 @@ std::vector<ExecRow> Execs::list(const ExecQuery& query) {
       query.seen_by ? group_list(*query.seen_by) : "[]");
 }
 
-bool Execs::has_older(const ExecRow& exec) {
+bool ExecTable::has_older(const ExecRow& exec) {
   Statement query = store_.prepare("SELECT 1 FROM execs WHERE workspace = ? AND id < ? LIMIT 1");
   query.bind(exec.request.workspace, exec.id);
   return query.step();
 }
 
-std::vector<ExecRow> Execs::list_after(base::WorkspaceId workspace, base::ExecId after,
-                                       size_t limit) {
+std::vector<ExecRow> ExecTable::list_after(base::WorkspaceId workspace, base::ExecId after,
+                                           size_t limit) {
   return select(store_, Words::all, "workspace = ? AND id > ? ORDER BY id LIMIT ?", workspace,
                 after.value, limit);
 }
 
-std::vector<ExecRow> Execs::running(base::SandboxId sandbox) {
+std::vector<ExecRow> ExecTable::running(base::SandboxId sandbox) {
   return select(store_, Words::some, "state = 'running' AND sandbox = ? ORDER BY id", sandbox);
 }
 
-std::vector<ExecRow> Execs::running() {
+std::vector<ExecRow> ExecTable::running() {
   return select(store_, Words::some, std::string(kIsRunning) + " ORDER BY id");
 }
 
-uint64_t Execs::count_running() {
+uint64_t ExecTable::count_running() {
   Statement query = store_.prepare("SELECT count(*) FROM execs WHERE state = 'running'");
   return read_count(query);
 }
 
-uint64_t Execs::count_running(base::WorkspaceId workspace) {
+uint64_t ExecTable::count_running(base::WorkspaceId workspace) {
   Statement query =
       store_.prepare("SELECT count(*) FROM execs WHERE state = 'running' AND workspace = ?");
   query.bind(workspace);

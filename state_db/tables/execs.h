@@ -80,9 +80,9 @@ struct ExecQuery {
   size_t limit = 1000;
 };
 
-class Execs {
+class ExecTable {
  public:
-  explicit Execs(Store& store) : store_(store) {}
+  explicit ExecTable(Store& store) : store_(store) {}
 
   struct Created {
     base::ExecId id{};

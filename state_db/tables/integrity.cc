@@ -26,7 +26,7 @@ std::string_view integrity_name(IntegrityState state) {
   return kNames.at(static_cast<size_t>(state));
 }
 
-IntegrityRow Integrity::get(base::WorkspaceId id) {
+IntegrityRow IntegrityTable::get(base::WorkspaceId id) {
   Statement query = store_.prepare(
       "SELECT state, reason, wall_ms, seal, sealed_wall_ms FROM workspace_integrity "
       "WHERE workspace = ?");
@@ -39,7 +39,7 @@ IntegrityRow Integrity::get(base::WorkspaceId id) {
   return row;
 }
 
-std::map<base::WorkspaceId, IntegrityRow> Integrity::all() {
+std::map<base::WorkspaceId, IntegrityRow> IntegrityTable::all() {
   Statement query = store_.prepare(
       "SELECT workspace, state, reason, wall_ms, seal, sealed_wall_ms FROM workspace_integrity");
   std::map<base::WorkspaceId, IntegrityRow> rows;
@@ -54,7 +54,7 @@ std::map<base::WorkspaceId, IntegrityRow> Integrity::all() {
   return rows;
 }
 
-void Integrity::set(base::WorkspaceId id, IntegrityState state, const std::string& reason) {
+void IntegrityTable::set(base::WorkspaceId id, IntegrityState state, const std::string& reason) {
   store_.transaction([&] {
     const IntegrityRow before = get(id);
     store_
@@ -72,7 +72,7 @@ void Integrity::set(base::WorkspaceId id, IntegrityState state, const std::strin
   });
 }
 
-void Integrity::set_seal(base::WorkspaceId id, const std::string& seal) {
+void IntegrityTable::set_seal(base::WorkspaceId id, const std::string& seal) {
   store_.transaction([&] {
     store_
         .prepare(
@@ -82,19 +82,19 @@ void Integrity::set_seal(base::WorkspaceId id, const std::string& seal) {
   });
 }
 
-void Integrity::clear_seal(base::WorkspaceId id) {
+void IntegrityTable::clear_seal(base::WorkspaceId id) {
   store_.transaction([&] {
     store_.prepare("UPDATE workspace_integrity SET seal = '' WHERE workspace = ? AND seal <> ''")
         .run(id);
   });
 }
 
-void Integrity::remove(base::WorkspaceId id) {
+void IntegrityTable::remove(base::WorkspaceId id) {
   store_.transaction(
       [&] { store_.prepare("DELETE FROM workspace_integrity WHERE workspace = ?").run(id); });
 }
 
-std::vector<base::WorkspaceId> Integrity::unsealed_at_rest() {
+std::vector<base::WorkspaceId> IntegrityTable::unsealed_at_rest() {
   Statement query = store_.prepare(
       "SELECT i.workspace FROM workspace_integrity i JOIN workspaces w ON w.id = i.workspace "
       "WHERE i.seal = '' AND i.sealed_wall_ms > 0 AND i.state = 'intact' AND w.state = 'ready' "

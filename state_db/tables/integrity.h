@@ -26,9 +26,9 @@ struct IntegrityRow {
   int64_t sealed_wall_ms = 0;
 };
 
-class Integrity {
+class IntegrityTable {
  public:
-  explicit Integrity(Store& store) : store_(store) {}
+  explicit IntegrityTable(Store& store) : store_(store) {}
 
   IntegrityRow get(base::WorkspaceId id);
   std::map<base::WorkspaceId, IntegrityRow> all();

@@ -48,7 +48,7 @@ void check_parent(const LayerRow& parent, const NewLayer& layer) {
 
 }  // namespace
 
-base::LayerId Layers::create(const NewLayer& layer) {
+base::LayerId LayerTable::create(const NewLayer& layer) {
   return store_.transaction([&] {
     if (layer.parent) check_parent(get(layer.parent), layer);
     store_
@@ -60,24 +60,24 @@ base::LayerId Layers::create(const NewLayer& layer) {
   });
 }
 
-LayerRow Layers::get(base::LayerId id) {
+LayerRow LayerTable::get(base::LayerId id) {
   if (auto row = find(id)) return *row;
   throw Error(Code::not_found, "there is no " + id.str());
 }
 
-std::optional<LayerRow> Layers::find(base::LayerId id) {
+std::optional<LayerRow> LayerTable::find(base::LayerId id) {
   Statement query = store_.prepare(select("WHERE id = ?"));
   query.bind(id);
   if (!query.step()) return std::nullopt;
   return read_row(query);
 }
 
-std::vector<LayerRow> Layers::list() {
+std::vector<LayerRow> LayerTable::list() {
   Statement query = store_.prepare(select("ORDER BY id"));
   return read_all(query);
 }
 
-std::vector<base::LayerId> Layers::unknown(const std::vector<base::LayerId>& ids) {
+std::vector<base::LayerId> LayerTable::unknown(const std::vector<base::LayerId>& ids) {
   Statement query =
       store_.prepare("SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM layers)");
   query.bind(id_list(ids));
@@ -86,7 +86,7 @@ std::vector<base::LayerId> Layers::unknown(const std::vector<base::LayerId>& ids
   return unknown;
 }
 
-std::vector<LayerRow> Layers::chain(base::LayerId top) {
+std::vector<LayerRow> LayerTable::chain(base::LayerId top) {
   // By depth, not by id: merged layers are above a younger one.
   Statement query = store_.prepare(
       "WITH RECURSIVE below (layer, depth) AS (SELECT ?, 0 UNION ALL SELECT layers.parent, depth + "
@@ -96,7 +96,7 @@ std::vector<LayerRow> Layers::chain(base::LayerId top) {
   return read_all(query);
 }
 
-void Layers::freeze(base::LayerId id) {
+void LayerTable::freeze(base::LayerId id) {
   store_.transaction([&] {
     if (store_.prepare("UPDATE layers SET frozen = 1 WHERE id = ?").run(id) == 0) {
       throw Error(Code::not_found, "there is no " + id.str());
@@ -104,7 +104,7 @@ void Layers::freeze(base::LayerId id) {
   });
 }
 
-void Layers::exchange_parent(base::LayerId id, base::LayerId from, base::LayerId to) {
+void LayerTable::exchange_parent(base::LayerId id, base::LayerId from, base::LayerId to) {
   store_.transaction([&] {
     check_parent(
         get(to),
@@ -121,7 +121,7 @@ void Layers::exchange_parent(base::LayerId id, base::LayerId from, base::LayerId
   });
 }
 
-std::vector<ReplacedLayer> Layers::replaced() {
+std::vector<ReplacedLayer> LayerTable::replaced() {
   Statement query = store_.prepare(
       "SELECT id, mounted_upto FROM layers WHERE instead_of IS NOT NULL ORDER BY id");
   std::vector<ReplacedLayer> rows;
@@ -132,13 +132,13 @@ std::vector<ReplacedLayer> Layers::replaced() {
   return rows;
 }
 
-void Layers::forget_replaced(base::LayerId by) {
+void LayerTable::forget_replaced(base::LayerId by) {
   store_.transaction([&] {
     store_.prepare("UPDATE layers SET instead_of = NULL, mounted_upto = NULL WHERE id = ?").run(by);
   });
 }
 
-std::vector<base::WorkspaceId> Layers::workspaces_on(base::LayerId id) {
+std::vector<base::WorkspaceId> LayerTable::workspaces_on(base::LayerId id) {
   Statement query = store_.prepare(
       "WITH RECURSIVE above (layer) AS (SELECT ? UNION SELECT layers.id FROM layers JOIN above ON "
       "layers.parent = above.layer) SELECT workspaces.id FROM workspaces JOIN above ON "
@@ -149,7 +149,7 @@ std::vector<base::WorkspaceId> Layers::workspaces_on(base::LayerId id) {
   return ids;
 }
 
-void Layers::remove(const std::vector<base::LayerId>& ids) {
+void LayerTable::remove(const std::vector<base::LayerId>& ids) {
   try {
     // One statement, so `ids` may list a layer and its parent in any order.
     store_.transaction([&] {
@@ -164,7 +164,7 @@ void Layers::remove(const std::vector<base::LayerId>& ids) {
   }
 }
 
-std::set<std::pair<base::RepoId, std::string>> Layers::bases() {
+std::set<std::pair<base::RepoId, std::string>> LayerTable::bases() {
   Statement query = store_.prepare("SELECT DISTINCT repository, base_commit FROM layers");
   std::set<std::pair<base::RepoId, std::string>> bases;
   while (query.step()) {
@@ -175,7 +175,7 @@ std::set<std::pair<base::RepoId, std::string>> Layers::bases() {
   return bases;
 }
 
-std::vector<Layers::Archived> Layers::only_archived() {
+std::vector<LayerTable::Archived> LayerTable::only_archived() {
   // away: archived workspaces. hot: layers that other workspaces may need. below: layers below the
   // archived workspaces.
   Statement query = store_.prepare(
@@ -210,14 +210,14 @@ std::vector<Layers::Archived> Layers::only_archived() {
   return found;
 }
 
-void Layers::set_cold(const std::vector<base::LayerId>& ids, bool cold) {
+void LayerTable::set_cold(const std::vector<base::LayerId>& ids, bool cold) {
   store_.transaction([&] {
     store_.prepare("UPDATE layers SET cold = ? WHERE id IN (SELECT value FROM json_each(?))")
         .run(cold, id_list(ids));
   });
 }
 
-std::vector<LayerRow> Layers::unused() {
+std::vector<LayerRow> LayerTable::unused() {
   Statement query = store_.prepare(
       "WITH RECURSIVE used (layer) AS (SELECT layer FROM workspaces WHERE layer IS NOT NULL UNION "
       "SELECT layer FROM snapshots WHERE layer IS NOT NULL UNION SELECT next_layer FROM snapshots "

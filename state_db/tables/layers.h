@@ -37,9 +37,9 @@ struct ReplacedLayer {
   base::LayerId mounted_upto{};  // mounts of younger writable layers contain `by`
 };
 
-class Layers {
+class LayerTable {
  public:
-  explicit Layers(Store& store) : store_(store) {}
+  explicit LayerTable(Store& store) : store_(store) {}
 
   base::LayerId create(const NewLayer& layer);
   LayerRow get(base::LayerId id);  // not_found

@@ -25,7 +25,7 @@ std::string told(const std::string& holder, uint32_t uid, int64_t generation) {
 
 }  // namespace
 
-LeaseRow Leases::grant(const NewLease& lease) {
+LeaseRow LeaseTable::grant(const NewLease& lease) {
   return store_.transaction([&] {
     const auto before = find(lease.workspace);
     const int64_t generation = before ? before->generation + 1 : 1;
@@ -54,7 +54,7 @@ LeaseRow Leases::grant(const NewLease& lease) {
   });
 }
 
-void Leases::end(base::WorkspaceId workspace, const std::string& how) {
+void LeaseTable::end(base::WorkspaceId workspace, const std::string& how) {
   store_.transaction([&] {
     const auto row = find(workspace);
     if (!row || !row->held()) return;
@@ -64,26 +64,26 @@ void Leases::end(base::WorkspaceId workspace, const std::string& how) {
   });
 }
 
-void Leases::renew_secret(base::WorkspaceId workspace, const std::string& secret_hash) {
+void LeaseTable::renew_secret(base::WorkspaceId workspace, const std::string& secret_hash) {
   store_.transaction([&] {
     store_.prepare("UPDATE leases SET secret_hash = ? WHERE workspace = ?")
         .run(secret_hash, workspace);
   });
 }
 
-void Leases::set_cleared(base::WorkspaceId workspace) {
+void LeaseTable::set_cleared(base::WorkspaceId workspace) {
   store_.transaction(
       [&] { store_.prepare("UPDATE leases SET clearing = 0 WHERE workspace = ?").run(workspace); });
 }
 
-std::optional<LeaseRow> Leases::find(base::WorkspaceId workspace) {
+std::optional<LeaseRow> LeaseTable::find(base::WorkspaceId workspace) {
   Statement query = store_.prepare(std::string(kSelect) + "workspace = ?");
   query.bind(workspace);
   if (!query.step()) return std::nullopt;
   return read_row(query);
 }
 
-std::vector<LeaseRow> Leases::list() {
+std::vector<LeaseRow> LeaseTable::list() {
   Statement query = store_.prepare(
       std::string(kSelect) +
       "workspace NOT IN (SELECT id FROM workspaces WHERE purged_wall_ms IS NOT NULL) ORDER BY "

@@ -38,9 +38,9 @@ struct LeaseRow {
   bool held() const { return ended.empty(); }
 };
 
-class Leases {
+class LeaseTable {
  public:
-  explicit Leases(Store& store) : store_(store) {}
+  explicit LeaseTable(Store& store) : store_(store) {}
 
   // One commit: the next generation, its event ("lease.taken_over" over a held one, else
   // "lease.acquired"), and the cancel marks of running commands if `end_execs`.

@@ -29,7 +29,7 @@ std::string select(std::string_view where) { return std::string(kSelect) + std::
 
 }  // namespace
 
-base::RepoId Repositories::create(const NewRepository& repository) {
+base::RepoId RepositoryTable::create(const NewRepository& repository) {
   return store_.transaction([&] {
     if (find(repository.url, repository.scope)) {
       throw Error(Code::already_exists, repository.url + " is already cached");
@@ -46,40 +46,41 @@ base::RepoId Repositories::create(const NewRepository& repository) {
   });
 }
 
-std::pair<base::RepoId, bool> Repositories::find_or_create(const NewRepository& repository) {
+std::pair<base::RepoId, bool> RepositoryTable::find_or_create(const NewRepository& repository) {
   return store_.transaction([&]() -> std::pair<base::RepoId, bool> {
     if (auto row = find(repository.url, repository.scope)) return {row->id, false};
     return {create(repository), true};
   });
 }
 
-RepositoryRow Repositories::get(base::RepoId id) {
+RepositoryRow RepositoryTable::get(base::RepoId id) {
   if (auto row = find(id)) return *row;
   throw Error(Code::not_found, "there is no " + id.str());
 }
 
-std::optional<RepositoryRow> Repositories::find(base::RepoId id) {
+std::optional<RepositoryRow> RepositoryTable::find(base::RepoId id) {
   Statement query = store_.prepare(select("WHERE id = ?"));
   query.bind(id);
   if (!query.step()) return std::nullopt;
   return read_row(query);
 }
 
-std::optional<RepositoryRow> Repositories::find(const std::string& url, const std::string& scope) {
+std::optional<RepositoryRow> RepositoryTable::find(const std::string& url,
+                                                   const std::string& scope) {
   Statement query = store_.prepare(select("WHERE url = ? AND scope = ?"));
   query.bind(url, scope);
   if (!query.step()) return std::nullopt;
   return read_row(query);
 }
 
-std::vector<RepositoryRow> Repositories::list() {
+std::vector<RepositoryRow> RepositoryTable::list() {
   Statement query = store_.prepare(select("ORDER BY id"));
   std::vector<RepositoryRow> rows;
   while (query.step()) rows.push_back(read_row(query));
   return rows;
 }
 
-void Repositories::set_facts(base::RepoId id, const RepositoryFacts& facts) {
+void RepositoryTable::set_facts(base::RepoId id, const RepositoryFacts& facts) {
   store_.transaction([&] {
     const int64_t rows =
         store_

@@ -48,9 +48,9 @@ struct RepositoryFacts {
   std::optional<uint64_t> bytes{};
 };
 
-class Repositories {
+class RepositoryTable {
  public:
-  explicit Repositories(Store& store) : store_(store) {}
+  explicit RepositoryTable(Store& store) : store_(store) {}
 
   base::RepoId create(const NewRepository& repository);  // in `cloning`; already_exists
   // The row of this URL and scope; created (in `cloning`) if missing. second: created now.
@@ -85,9 +85,9 @@ struct BaseTreeRow {
   uint64_t disk_bytes = 0;
 };
 
-class BaseTrees {
+class BaseTreeTable {
  public:
-  explicit BaseTrees(Store& store) : store_(store) {}
+  explicit BaseTreeTable(Store& store) : store_(store) {}
 
   // Replaces a row of the same repository and commit. Conflict: its parent has no row.
   void put(const BaseTreeRow& tree);

@@ -23,7 +23,7 @@ constexpr std::string_view kSelect =
     "FROM sandboxes LEFT JOIN id_ranges ON id_ranges.sandbox = sandboxes.id WHERE ";
 
 template <typename... Values>
-std::vector<SandboxRow> select(Store& store, const Sandboxes& sandboxes, std::string_view where,
+std::vector<SandboxRow> select(Store& store, const SandboxTable& sandboxes, std::string_view where,
                                const Values&... values) {
   Statement query = store.prepare(std::string(kSelect) + std::string(where));
   query.bind(values...);
@@ -76,11 +76,11 @@ void set_ended(Store& store, base::SandboxId id) {
 
 }  // namespace
 
-std::string Sandboxes::derived_name(base::SandboxId id) const {
+std::string SandboxTable::derived_name(base::SandboxId id) const {
   return "moorage-" + store_.store_id() + "-" + id.str();
 }
 
-SandboxRow Sandboxes::create(const NewSandbox& wanted) {
+SandboxRow SandboxTable::create(const NewSandbox& wanted) {
   return store_.transaction([&] {
     const auto present = live(wanted.workspace);
     if (present && !wanted.standby) {
@@ -105,7 +105,7 @@ SandboxRow Sandboxes::create(const NewSandbox& wanted) {
   });
 }
 
-base::SandboxId Sandboxes::add_past(const NewSandbox& past, std::string_view reason) {
+base::SandboxId SandboxTable::add_past(const NewSandbox& past, std::string_view reason) {
   return store_.transaction([&] {
     store_
         .prepare(
@@ -121,7 +121,7 @@ base::SandboxId Sandboxes::add_past(const NewSandbox& past, std::string_view rea
   });
 }
 
-void Sandboxes::set_running(base::SandboxId id, const SandboxStart& start) {
+void SandboxTable::set_running(base::SandboxId id, const SandboxStart& start) {
   store_.transaction([&] {
     store_.move(id, SandboxState::starting, SandboxState::running);
     store_
@@ -133,34 +133,34 @@ void Sandboxes::set_running(base::SandboxId id, const SandboxStart& start) {
   });
 }
 
-void Sandboxes::set_first_host_id(base::SandboxId id, uint32_t first_host_id) {
+void SandboxTable::set_first_host_id(base::SandboxId id, uint32_t first_host_id) {
   store_.transaction([&] {
     store_.prepare("UPDATE sandboxes SET first_host_id = ? WHERE id = ?").run(first_host_id, id);
   });
 }
 
-void Sandboxes::set_devices(base::SandboxId id, uint64_t tree, uint64_t home) {
+void SandboxTable::set_devices(base::SandboxId id, uint64_t tree, uint64_t home) {
   store_.transaction([&] {
     store_.prepare("UPDATE sandboxes SET tree_device = ?, home_device = ? WHERE id = ?")
         .run(tree, home, id);
   });
 }
 
-void Sandboxes::set_stopped(base::SandboxId id, std::string_view reason) {
+void SandboxTable::set_stopped(base::SandboxId id, std::string_view reason) {
   store_.transaction([&] {
     store_.move(id, SandboxState::stopping, SandboxState::stopped, reason);
     set_ended(store_, id);
   });
 }
 
-void Sandboxes::set_lost(base::SandboxId id, SandboxState from, std::string_view reason) {
+void SandboxTable::set_lost(base::SandboxId id, SandboxState from, std::string_view reason) {
   store_.transaction([&] {
     store_.move(id, from, SandboxState::lost, reason);
     set_ended(store_, id);
   });
 }
 
-void Sandboxes::set_destroyed(base::SandboxId id, SandboxState from, std::string_view reason) {
+void SandboxTable::set_destroyed(base::SandboxId id, SandboxState from, std::string_view reason) {
   store_.transaction([&] {
     store_.move(id, from, SandboxState::destroyed, reason);
     store_.prepare("DELETE FROM id_ranges WHERE sandbox = ?").run(id);
@@ -168,34 +168,34 @@ void Sandboxes::set_destroyed(base::SandboxId id, SandboxState from, std::string
   });
 }
 
-SandboxRow Sandboxes::get(base::SandboxId id) {
+SandboxRow SandboxTable::get(base::SandboxId id) {
   if (auto row = find(id)) return *std::move(row);
   throw Error(Code::not_found, "there is no " + id.str());
 }
 
-std::optional<SandboxRow> Sandboxes::find(base::SandboxId id) {
+std::optional<SandboxRow> SandboxTable::find(base::SandboxId id) {
   return only(select(store_, *this, "sandboxes.id = ?", id));
 }
 
-std::optional<SandboxRow> Sandboxes::live(base::WorkspaceId workspace) {
+std::optional<SandboxRow> SandboxTable::live(base::WorkspaceId workspace) {
   return only(select(store_, *this,
                      "workspace = ? AND state NOT IN ('stopped','destroyed') AND standby = 0",
                      workspace));
 }
 
-std::optional<SandboxRow> Sandboxes::last(base::WorkspaceId workspace) {
+std::optional<SandboxRow> SandboxTable::last(base::WorkspaceId workspace) {
   return only(select(store_, *this, "workspace = ? ORDER BY sandboxes.id DESC LIMIT 1", workspace));
 }
 
-std::vector<SandboxRow> Sandboxes::of_workspace(base::WorkspaceId workspace) {
+std::vector<SandboxRow> SandboxTable::of_workspace(base::WorkspaceId workspace) {
   return select(store_, *this, "workspace = ? ORDER BY sandboxes.id", workspace);
 }
 
-std::vector<SandboxRow> Sandboxes::in_state(SandboxState state) {
+std::vector<SandboxRow> SandboxTable::in_state(SandboxState state) {
   return select(store_, *this, "state = ? ORDER BY sandboxes.id", state);
 }
 
-Sandboxes::Counts Sandboxes::count_by_state() {
+SandboxTable::Counts SandboxTable::count_by_state() {
   Statement query = store_.prepare(
       "SELECT state, count(*) FROM sandboxes WHERE state <> 'destroyed' GROUP BY state");
   Counts counts{};
@@ -208,7 +208,7 @@ Sandboxes::Counts Sandboxes::count_by_state() {
   return counts;
 }
 
-std::map<base::WorkspaceId, SandboxRow> Sandboxes::all_live() {
+std::map<base::WorkspaceId, SandboxRow> SandboxTable::all_live() {
   std::map<base::WorkspaceId, SandboxRow> live;
   for (SandboxRow& row : not_destroyed()) {
     if (row.state != SandboxState::stopped && !row.standby) live[row.workspace] = std::move(row);
@@ -216,7 +216,7 @@ std::map<base::WorkspaceId, SandboxRow> Sandboxes::all_live() {
   return live;
 }
 
-std::vector<SandboxRow> Sandboxes::not_destroyed() {
+std::vector<SandboxRow> SandboxTable::not_destroyed() {
   // The plus makes SQLite use the short index instead of walking all rows in id order.
   return select(store_, *this, "state <> 'destroyed' ORDER BY +sandboxes.id");
 }

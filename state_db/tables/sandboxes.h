@@ -65,9 +65,9 @@ struct SandboxStart {
   uint64_t home_device = 0;
 };
 
-class Sandboxes {
+class SandboxTable {
  public:
-  explicit Sandboxes(Store& store) : store_(store) {}
+  explicit SandboxTable(Store& store) : store_(store) {}
 
   // In `starting`, with a slot. conflict: the workspace has another one that is neither stopped nor
   // destroyed (standby ones do not count). resource_exhausted: no free slot.

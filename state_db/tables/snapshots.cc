@@ -64,11 +64,11 @@ std::optional<SnapshotRow> only(std::vector<SnapshotRow> rows) {
 
 // The layer of a snapshot that a workspace may continue from.
 base::LayerId kept_layer(Store& store, base::SnapshotId id, const LayerRow& present) {
-  const SnapshotRow row = Snapshots(store).get(id);
+  const SnapshotRow row = SnapshotTable(store).get(id);
   if (row.state != SnapshotState::kept) {
     throw Error(Code::conflict, id.str() + " is " + std::string(state_name(row.state)));
   }
-  const LayerRow frozen = Layers(store).get(row.layer);
+  const LayerRow frozen = LayerTable(store).get(row.layer);
   if (frozen.repository != present.repository || frozen.base_commit != present.base_commit) {
     throw Error(Code::conflict, id.str() + " has another base commit");
   }
@@ -85,7 +85,7 @@ std::optional<SnapshotCause> cause_from_name(std::string_view name) {
 }
 std::string_view way_name(SnapshotWay way) { return kWays.at(static_cast<size_t>(way)); }
 
-SnapshotRow Snapshots::begin(const NewSnapshot& wanted) {
+SnapshotRow SnapshotTable::begin(const NewSnapshot& wanted) {
   return store_.transaction([&] {
     if (!wanted.name.empty() && find_by_name(wanted.workspace, wanted.name)) {
       throw Error(Code::already_exists, "it already has a snapshot " + wanted.name,
@@ -100,11 +100,11 @@ SnapshotRow Snapshots::begin(const NewSnapshot& wanted) {
     base::LayerId writable;
     base::SnapshotId parent;
     query.read(writable, parent);
-    const LayerRow row = Layers(store_).get(writable);
+    const LayerRow row = LayerTable(store_).get(writable);
     const bool here = in_place(wanted.way);
     base::LayerId below = here ? writable : row.parent;
     if (wanted.next_on) below = kept_layer(store_, wanted.next_on, row);
-    const base::LayerId made = Layers(store_).create(
+    const base::LayerId made = LayerTable(store_).create(
         {.parent = below, .repository = row.repository, .base_commit = row.base_commit});
     store_
         .prepare(
@@ -121,7 +121,7 @@ SnapshotRow Snapshots::begin(const NewSnapshot& wanted) {
   });
 }
 
-base::SnapshotId Snapshots::add_past(const SnapshotRow& past) {
+base::SnapshotId SnapshotTable::add_past(const SnapshotRow& past) {
   return store_.transaction([&] {
     store_
         .prepare(
@@ -138,13 +138,13 @@ base::SnapshotId Snapshots::add_past(const SnapshotRow& past) {
   });
 }
 
-void Snapshots::set_stands_on(base::WorkspaceId workspace, base::SnapshotId snapshot) {
+void SnapshotTable::set_stands_on(base::WorkspaceId workspace, base::SnapshotId snapshot) {
   store_.transaction([&] {
     store_.prepare("UPDATE workspaces SET stands_on = ? WHERE id = ?").run(snapshot, workspace);
   });
 }
 
-std::optional<SnapshotRow> Snapshots::find_made(const NewSnapshot& wanted) {
+std::optional<SnapshotRow> SnapshotTable::find_made(const NewSnapshot& wanted) {
   if (!wanted.idempotency_key) return std::nullopt;
   auto made = only(select(store_, "WHERE workspace = ? AND idempotency_key = ?", wanted.workspace,
                           wanted.idempotency_key));
@@ -161,11 +161,11 @@ std::optional<SnapshotRow> Snapshots::find_made(const NewSnapshot& wanted) {
   return made;
 }
 
-SnapshotRow Snapshots::become_copy(base::SnapshotId id, SnapshotWay way) {
+SnapshotRow SnapshotTable::become_copy(base::SnapshotId id, SnapshotWay way) {
   return store_.transaction([&] {
     const SnapshotRow row = get(id);
     store_.prepare("UPDATE layers SET parent = ? WHERE id = ?")
-        .run(Layers(store_).get(row.layer).parent, row.next_layer);
+        .run(LayerTable(store_).get(row.layer).parent, row.next_layer);
     // Forks made with it continue from the snapshot's layer.
     store_.prepare("UPDATE layers SET parent = ? WHERE parent = ?").run(row.next_layer, row.layer);
     store_
@@ -175,11 +175,11 @@ SnapshotRow Snapshots::become_copy(base::SnapshotId id, SnapshotWay way) {
   });
 }
 
-void Snapshots::finish(base::SnapshotId id, uint64_t pause_us) {
+void SnapshotTable::finish(base::SnapshotId id, uint64_t pause_us) {
   store_.transaction([&] {
     const SnapshotRow row = get(id);
     store_.move(id, SnapshotState::taking, SnapshotState::kept);
-    Layers(store_).freeze(row.layer);
+    LayerTable(store_).freeze(row.layer);
     // In place, this is the size measured for the writable layer; a copy has about the same.
     store_
         .prepare(
@@ -197,7 +197,7 @@ void Snapshots::finish(base::SnapshotId id, uint64_t pause_us) {
   });
 }
 
-void Snapshots::undo(base::SnapshotId id, const std::string& reason) {
+void SnapshotTable::undo(base::SnapshotId id, const std::string& reason) {
   store_.transaction([&] {
     store_.move(id, SnapshotState::taking, SnapshotState::dropped, reason);
     store_
@@ -208,7 +208,7 @@ void Snapshots::undo(base::SnapshotId id, const std::string& reason) {
   });
 }
 
-void Snapshots::drop(base::SnapshotId id, const std::string& reason) {
+void SnapshotTable::drop(base::SnapshotId id, const std::string& reason) {
   store_.transaction([&] {
     const SnapshotRow row = get(id);
     store_.move(id, SnapshotState::kept, SnapshotState::dropped, reason);
@@ -218,23 +218,23 @@ void Snapshots::drop(base::SnapshotId id, const std::string& reason) {
   });
 }
 
-void Snapshots::set_exec(base::SnapshotId id, base::ExecId exec) {
+void SnapshotTable::set_exec(base::SnapshotId id, base::ExecId exec) {
   store_.transaction(
       [&] { store_.prepare("UPDATE snapshots SET exec = ? WHERE id = ?").run(exec, id); });
 }
 
-void Snapshots::drop_all(base::WorkspaceId workspace, const std::string& reason) {
+void SnapshotTable::drop_all(base::WorkspaceId workspace, const std::string& reason) {
   store_.transaction([&] {
     for (const auto& row : kept(workspace)) drop(row.id, reason);
   });
 }
 
-void Snapshots::set_durable(base::SnapshotId id) {
+void SnapshotTable::set_durable(base::SnapshotId id) {
   store_.transaction(
       [&] { store_.prepare("UPDATE snapshots SET durable = 1 WHERE id = ?").run(id); });
 }
 
-void Snapshots::set_durable(base::WorkspaceId workspace) {
+void SnapshotTable::set_durable(base::WorkspaceId workspace) {
   store_.transaction([&] {
     store_
         .prepare(
@@ -244,26 +244,26 @@ void Snapshots::set_durable(base::WorkspaceId workspace) {
   });
 }
 
-SnapshotRow Snapshots::get(base::SnapshotId id) {
+SnapshotRow SnapshotTable::get(base::SnapshotId id) {
   if (auto row = find(id)) return *std::move(row);
   throw Error(Code::not_found, "there is no " + id.str());
 }
 
-std::optional<SnapshotRow> Snapshots::find(base::SnapshotId id) {
+std::optional<SnapshotRow> SnapshotTable::find(base::SnapshotId id) {
   return only(select(store_, "WHERE id = ?", id));
 }
 
-std::optional<SnapshotRow> Snapshots::find_by_name(base::WorkspaceId workspace,
-                                                   const std::string& name) {
+std::optional<SnapshotRow> SnapshotTable::find_by_name(base::WorkspaceId workspace,
+                                                       const std::string& name) {
   return only(
       select(store_, "WHERE workspace = ? AND name = ? AND state <> 'dropped'", workspace, name));
 }
 
-std::vector<SnapshotRow> Snapshots::kept(base::WorkspaceId workspace) {
+std::vector<SnapshotRow> SnapshotTable::kept(base::WorkspaceId workspace) {
   return select(store_, "WHERE workspace = ? AND state = 'kept' ORDER BY id", workspace);
 }
 
-std::vector<base::WorkspaceId> Snapshots::family(base::WorkspaceId workspace) {
+std::vector<base::WorkspaceId> SnapshotTable::family(base::WorkspaceId workspace) {
   Statement query = store_.prepare(
       "WITH RECURSIVE above (id) AS (SELECT ? UNION SELECT snapshots.workspace FROM above JOIN "
       "workspaces ON workspaces.id = above.id JOIN snapshots ON snapshots.id = "
@@ -276,12 +276,12 @@ std::vector<base::WorkspaceId> Snapshots::family(base::WorkspaceId workspace) {
   return ids;
 }
 
-std::optional<SnapshotRow> Snapshots::newest(base::WorkspaceId workspace) {
+std::optional<SnapshotRow> SnapshotTable::newest(base::WorkspaceId workspace) {
   return only(
       select(store_, "WHERE workspace = ? AND state = 'kept' ORDER BY id DESC LIMIT 1", workspace));
 }
 
-std::vector<base::WorkspaceId> Snapshots::with_many(size_t more_than) {
+std::vector<base::WorkspaceId> SnapshotTable::with_many(size_t more_than) {
   Statement query = store_.prepare(
       "SELECT workspace FROM snapshots WHERE state = 'kept' AND name = '' AND cause <> 'manual' "
       "GROUP BY workspace HAVING count(*) > ? ORDER BY workspace");
@@ -291,15 +291,15 @@ std::vector<base::WorkspaceId> Snapshots::with_many(size_t more_than) {
   return ids;
 }
 
-std::vector<SnapshotRow> Snapshots::taking() {
+std::vector<SnapshotRow> SnapshotTable::taking() {
   return select(store_, "WHERE state = 'taking' ORDER BY id");
 }
 
-std::optional<SnapshotRow> Snapshots::taking(base::WorkspaceId workspace) {
+std::optional<SnapshotRow> SnapshotTable::taking(base::WorkspaceId workspace) {
   return only(select(store_, "WHERE workspace = ? AND state = 'taking'", workspace));
 }
 
-std::vector<SnapshotRow> Snapshots::not_durable() {
+std::vector<SnapshotRow> SnapshotTable::not_durable() {
   return select(store_, "WHERE state = 'kept' AND NOT durable ORDER BY id");
 }
 

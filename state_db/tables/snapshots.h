@@ -74,9 +74,9 @@ struct NewSnapshot {
   std::string request_hash{};
 };
 
-class Snapshots {
+class SnapshotTable {
  public:
-  explicit Snapshots(Store& store) : store_(store) {}
+  explicit SnapshotTable(Store& store) : store_(store) {}
 
   // already_exists: the name is taken. conflict: another snapshot of it is being taken, or next_on
   // is not kept.

@@ -20,7 +20,7 @@ void require_row(int64_t rows, base::WorkspaceId id) {
 
 }  // namespace
 
-void Workspaces::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts) {
+void WorkspaceTable::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts) {
   store_.transaction([&] {
     std::optional<int64_t> counted_wall_ms;
     if (facts.changes_files) counted_wall_ms = store_.clock().wall_ms();
@@ -37,7 +37,8 @@ void Workspaces::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts) {
   });
 }
 
-void Workspaces::set_label(base::WorkspaceId id, const std::string& key, const std::string& value) {
+void WorkspaceTable::set_label(base::WorkspaceId id, const std::string& key,
+                               const std::string& value) {
   store_.transaction([&] {
     store_
         .prepare(
@@ -46,19 +47,19 @@ void Workspaces::set_label(base::WorkspaceId id, const std::string& key, const s
   });
 }
 
-void Workspaces::remove_label(base::WorkspaceId id, const std::string& key) {
+void WorkspaceTable::remove_label(base::WorkspaceId id, const std::string& key) {
   store_.transaction([&] {
     store_.prepare("DELETE FROM workspace_labels WHERE workspace = ? AND name = ?").run(id, key);
   });
 }
 
-void Workspaces::set_layer(base::WorkspaceId id, base::LayerId layer) {
+void WorkspaceTable::set_layer(base::WorkspaceId id, base::LayerId layer) {
   store_.transaction([&] {
     require_row(store_.prepare("UPDATE workspaces SET layer = ? WHERE id = ?").run(layer, id), id);
   });
 }
 
-void Workspaces::set_place(base::WorkspaceId id, const Place& place, const std::string& by) {
+void WorkspaceTable::set_place(base::WorkspaceId id, const Place& place, const std::string& by) {
   const auto text = [](const std::string& backend, const std::string& image,
                        const std::string& runtime) {
     return backend + "/" + image + (runtime.empty() ? "" : "/" + runtime);
@@ -75,7 +76,7 @@ void Workspaces::set_place(base::WorkspaceId id, const Place& place, const std::
   });
 }
 
-void Workspaces::set_policy(base::WorkspaceId id, const PolicyChange& change) {
+void WorkspaceTable::set_policy(base::WorkspaceId id, const PolicyChange& change) {
   store_.transaction([&] {
     if (get(id).policy != change.from) {
       throw Error(Code::conflict, id.str() + " was changed by another request",
@@ -98,7 +99,7 @@ void Workspaces::set_policy(base::WorkspaceId id, const PolicyChange& change) {
   });
 }
 
-void Workspaces::set_team(base::WorkspaceId id, std::optional<uint32_t> gid) {
+void WorkspaceTable::set_team(base::WorkspaceId id, std::optional<uint32_t> gid) {
   store_.transaction([&] {
     if (get(id).team_gid == gid) return;
     store_.prepare("UPDATE workspaces SET team_gid = ? WHERE id = ?").run(gid, id);
@@ -107,7 +108,7 @@ void Workspaces::set_team(base::WorkspaceId id, std::optional<uint32_t> gid) {
   });
 }
 
-void Workspaces::finish_delete(base::WorkspaceId id) {
+void WorkspaceTable::finish_delete(base::WorkspaceId id) {
   store_.transaction([&] {
     store_.move(id, WorkspaceState::deleting, WorkspaceState::deleted, get(id).reason);
     store_.prepare("UPDATE workspaces SET deleted_wall_ms = ?, deleted_age_ms = ? WHERE id = ?")
@@ -115,7 +116,7 @@ void Workspaces::finish_delete(base::WorkspaceId id) {
   });
 }
 
-void Workspaces::undelete(base::WorkspaceId id, const std::string& new_name) {
+void WorkspaceTable::undelete(base::WorkspaceId id, const std::string& new_name) {
   store_.transaction([&] {
     const WorkspaceRow row = get(id);
     if (row.purge_wall_ms) {
@@ -132,14 +133,14 @@ void Workspaces::undelete(base::WorkspaceId id, const std::string& new_name) {
             "UPDATE workspaces SET deleted_wall_ms = NULL, deleted_age_ms = NULL, name = ? "
             "WHERE id = ?")
         .run(name, id);
-    const auto archive = Archives(store_).find(id);
+    const auto archive = ArchiveTable(store_).find(id);
     store_.move(id, WorkspaceState::deleted,
                 archive && archive->whole ? WorkspaceState::archived : WorkspaceState::ready,
                 "undeleted");
   });
 }
 
-void Workspaces::begin_purge(base::WorkspaceId id) {
+void WorkspaceTable::begin_purge(base::WorkspaceId id) {
   store_.transaction([&] {
     const WorkspaceRow row = get(id);
     if (row.state != WorkspaceState::deleted) {
@@ -153,7 +154,7 @@ void Workspaces::begin_purge(base::WorkspaceId id) {
   });
 }
 
-void Workspaces::finish_purge(base::WorkspaceId id) {
+void WorkspaceTable::finish_purge(base::WorkspaceId id) {
   store_.transaction([&] {
     const int64_t rows =
         store_
@@ -165,7 +166,7 @@ void Workspaces::finish_purge(base::WorkspaceId id) {
   });
 }
 
-std::vector<WorkspaceRow> Workspaces::purgeable(const UndoWindows& windows) {
+std::vector<WorkspaceRow> WorkspaceTable::purgeable(const UndoWindows& windows) {
   const int64_t age_ms = StoreAge(store_).now_ms();
   std::vector<WorkspaceRow> due;
   for (WorkspaceRow& row : list({.state = WorkspaceState::deleted})) {

@@ -143,7 +143,7 @@ void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
 
 }  // namespace
 
-std::optional<Workspaces::Created> Workspaces::find_made(const NewWorkspace& wanted) {
+std::optional<WorkspaceTable::Created> WorkspaceTable::find_made(const NewWorkspace& wanted) {
   if (!wanted.idempotency_key) return std::nullopt;
   Statement query = store_.prepare(
       "SELECT id, layer, request_hash FROM workspaces WHERE owner_uid = ? AND idempotency_key = ?");
@@ -160,18 +160,18 @@ std::optional<Workspaces::Created> Workspaces::find_made(const NewWorkspace& wan
   return made;
 }
 
-Workspaces::Created Workspaces::create(const NewWorkspace& wanted) {
+WorkspaceTable::Created WorkspaceTable::create(const NewWorkspace& wanted) {
   return store_.transaction([&]() -> Created {
     if (auto made = find_made(wanted)) return *made;
     if (find_live(wanted.owner_uid, wanted.name)) {
       throw Error(Code::already_exists, "you already have a workspace " + wanted.name,
                   "Choose another name, or delete it first.");
     }
-    Layers layers(store_);
+    LayerTable layers(store_);
     // An imported fork has its own copy of its origin's layers.
     const bool on_origin = wanted.forked_from && !wanted.stands_on;
     const base::LayerId parent =
-        on_origin ? Snapshots(store_).get(wanted.forked_from).layer : wanted.stands_on;
+        on_origin ? SnapshotTable(store_).get(wanted.forked_from).layer : wanted.stands_on;
     const base::LayerId layer = layers.create(
         {.parent = parent, .repository = wanted.repository, .base_commit = wanted.base_commit});
     insert_row(store_, wanted, layer);
@@ -182,17 +182,17 @@ Workspaces::Created Workspaces::create(const NewWorkspace& wanted) {
   });
 }
 
-void Workspaces::set_ready(base::WorkspaceId id, const WorkspaceFacts& facts) {
+void WorkspaceTable::set_ready(base::WorkspaceId id, const WorkspaceFacts& facts) {
   store_.transaction([&] {
-    const LayerRow layer = Layers(store_).get(get(id).layer);
-    if (layer.parent && !Layers(store_).get(layer.parent).frozen)
+    const LayerRow layer = LayerTable(store_).get(get(id).layer);
+    if (layer.parent && !LayerTable(store_).get(layer.parent).frozen)
       throw Error(Code::conflict, layer.parent.str() + " can still change: freeze it first");
     set_facts(id, facts);
     store_.move(id, WorkspaceState::creating, WorkspaceState::ready);
   });
 }
 
-void Workspaces::fail(base::WorkspaceId id, const std::string& reason) {
+void WorkspaceTable::fail(base::WorkspaceId id, const std::string& reason) {
   store_.transaction([&] {
     store_.move(id, WorkspaceState::creating, WorkspaceState::failed, reason);
     store_.prepare("UPDATE workspaces SET idempotency_key = NULL WHERE id = ?").run(id);
@@ -200,22 +200,22 @@ void Workspaces::fail(base::WorkspaceId id, const std::string& reason) {
   });
 }
 
-WorkspaceRow Workspaces::get(base::WorkspaceId id) {
+WorkspaceRow WorkspaceTable::get(base::WorkspaceId id) {
   if (auto row = find(id)) return *std::move(row);
   throw Error(Code::not_found, "there is no " + id.str());
 }
 
-std::optional<WorkspaceRow> Workspaces::find(base::WorkspaceId id) {
+std::optional<WorkspaceRow> WorkspaceTable::find(base::WorkspaceId id) {
   return only(select(store_, "id = ?", id));
 }
 
-std::optional<WorkspaceRow> Workspaces::find_live(uint32_t owner_uid, const std::string& name) {
+std::optional<WorkspaceRow> WorkspaceTable::find_live(uint32_t owner_uid, const std::string& name) {
   return only(select(store_, "owner_uid = ? AND name = ? AND state NOT IN ('deleted','failed')",
                      owner_uid, name));
 }
 
-std::vector<WorkspaceRow> Workspaces::find_by_name(const std::string& name,
-                                                   const std::optional<Viewer>& seen_by) {
+std::vector<WorkspaceRow> WorkspaceTable::find_by_name(const std::string& name,
+                                                       const std::optional<Viewer>& seen_by) {
   const Seen seen(seen_by);
   return select(store_,
                 "name = ?1 AND state NOT IN ('deleted','failed') AND (?2 IS NULL OR owner_uid = ?2 "
@@ -223,7 +223,7 @@ std::vector<WorkspaceRow> Workspaces::find_by_name(const std::string& name,
                 name, seen.uid, seen.groups);
 }
 
-std::vector<WorkspaceRow> Workspaces::list(const WorkspaceQuery& query) {
+std::vector<WorkspaceRow> WorkspaceTable::list(const WorkspaceQuery& query) {
   std::string where =
       "purged_wall_ms IS NULL AND (?1 IS NULL OR owner_uid = ?1) AND "
       "(?2 IS NULL OR repository = ?2) AND (?3 IS NULL OR owner_uid = ?3 OR "
@@ -246,7 +246,7 @@ std::vector<WorkspaceRow> Workspaces::list(const WorkspaceQuery& query) {
   return read_all(store_, statement);
 }
 
-uint64_t Workspaces::count(base::RepoId repository) {
+uint64_t WorkspaceTable::count(base::RepoId repository) {
   Statement query = store_.prepare(
       "SELECT count(*) FROM workspaces WHERE purged_wall_ms IS NULL AND repository = ?");
   query.bind(repository);
@@ -256,7 +256,7 @@ uint64_t Workspaces::count(base::RepoId repository) {
   return count;
 }
 
-base::WorkspaceId Workspaces::last_made() {
+base::WorkspaceId WorkspaceTable::last_made() {
   // The index of live ones includes those being created.
   Statement query = store_.prepare(
       "SELECT coalesce((SELECT min(id) - 1 FROM workspaces WHERE state = 'creating' AND state NOT "
@@ -267,7 +267,7 @@ base::WorkspaceId Workspaces::last_made() {
   return last;
 }
 
-std::vector<base::WorkspaceId> Workspaces::unknown(const std::vector<base::WorkspaceId>& ids) {
+std::vector<base::WorkspaceId> WorkspaceTable::unknown(const std::vector<base::WorkspaceId>& ids) {
   Statement query = store_.prepare(
       "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM workspaces)");
   query.bind(id_list(ids));
@@ -276,7 +276,7 @@ std::vector<base::WorkspaceId> Workspaces::unknown(const std::vector<base::Works
   return unknown;
 }
 
-std::string Workspaces::free_name(uint32_t owner_uid, const std::string& wish) {
+std::string WorkspaceTable::free_name(uint32_t owner_uid, const std::string& wish) {
   const auto name = [&](uint64_t number) {
     return number == 1 ? wish : wish + "-" + std::to_string(number);
   };
@@ -298,12 +298,12 @@ std::string Workspaces::free_name(uint32_t owner_uid, const std::string& wish) {
   return name(free);
 }
 
-std::vector<WorkspaceRow> Workspaces::at_rest_after(base::WorkspaceId after, size_t limit) {
+std::vector<WorkspaceRow> WorkspaceTable::at_rest_after(base::WorkspaceId after, size_t limit) {
   return select(store_, "id > ?1 AND state IN ('ready','archived') ORDER BY id LIMIT ?2",
                 after.value, limit);
 }
 
-Workspaces::Counts Workspaces::count_by_state() {
+WorkspaceTable::Counts WorkspaceTable::count_by_state() {
   Statement query = store_.prepare(
       "SELECT state, count(*) FROM workspaces WHERE purged_wall_ms IS NULL GROUP BY state");
   Counts counts{};
@@ -316,7 +316,7 @@ Workspaces::Counts Workspaces::count_by_state() {
   return counts;
 }
 
-uint64_t Workspaces::count_live() {
+uint64_t WorkspaceTable::count_live() {
   Statement query =
       store_.prepare("SELECT count(*) FROM workspaces WHERE state NOT IN ('deleted','failed')");
   query.step();
@@ -335,7 +335,7 @@ struct DiskOf {
 
 // Adds the few archived ones separately, starting from their table (CROSS: SQLite keeps that
 // order): the other direction would search for an archive of each row.
-Workspaces::Disk sum_disk(Store& store, const DiskOf& of) {
+WorkspaceTable::Disk sum_disk(Store& store, const DiskOf& of) {
   const std::string which =
       "w.purged_wall_ms IS NULL AND (?1 IS NULL OR w.owner_uid = ?1) AND "
       "(?2 IS NULL OR w.repository = ?2) AND (?3 IS NULL OR w.owner_uid = ?3 OR "
@@ -351,22 +351,22 @@ Workspaces::Disk sum_disk(Store& store, const DiskOf& of) {
   const Seen seen(of.seen_by);
   query.bind(of.owner_uid, of.repository, seen.uid, seen.groups);
   query.step();
-  Workspaces::Disk disk;
+  WorkspaceTable::Disk disk;
   query.read(disk.bytes, disk.files);
   return disk;
 }
 
 }  // namespace
 
-Workspaces::Disk Workspaces::disk_seen_by(const std::optional<Viewer>& viewer) {
+WorkspaceTable::Disk WorkspaceTable::disk_seen_by(const std::optional<Viewer>& viewer) {
   return sum_disk(store_, {.seen_by = viewer});
 }
 
-Workspaces::Disk Workspaces::disk_of_owner(uint32_t owner_uid) {
+WorkspaceTable::Disk WorkspaceTable::disk_of_owner(uint32_t owner_uid) {
   return sum_disk(store_, {.owner_uid = owner_uid});
 }
 
-Workspaces::Disk Workspaces::disk_of_repository(base::RepoId repository) {
+WorkspaceTable::Disk WorkspaceTable::disk_of_repository(base::RepoId repository) {
   return sum_disk(store_, {.repository = repository});
 }
 

@@ -18,9 +18,9 @@ namespace moorage::state_db {
 
 class Store;
 
-class Workspaces {
+class WorkspaceTable {
  public:
-  explicit Workspaces(Store& store) : store_(store) {}
+  explicit WorkspaceTable(Store& store) : store_(store) {}
 
   struct Created {
     base::WorkspaceId id{};

@@ -149,7 +149,7 @@ TEST_CASE(
   std::atomic<int> most = 0;
   std::promise<void> gate;
   std::shared_future<void> open = gate.get_future();
-  base::Flights flights(4, [&](int64_t) {
+  base::SingleFlight flights(4, [&](int64_t) {
     most = std::max(most.load(), ++at_once);
     ++begun;
     open.wait();
@@ -173,7 +173,7 @@ TEST_CASE(
 TEST_CASE("a wait ends at once for a run known to take longer, also behind such runs of others") {
   std::promise<void> gate;
   std::shared_future<void> open = gate.get_future();
-  base::Flights flights(2, [&](int64_t key) {
+  base::SingleFlight flights(2, [&](int64_t key) {
     if (key != 3) open.wait();
   });
   const auto waits = [&](int64_t key, std::chrono::milliseconds patience) {
@@ -195,12 +195,12 @@ TEST_CASE("a wait ends at once for a run known to take longer, also behind such 
 TEST_CASE("one user's runs leave threads to the others") {
   std::promise<void> gate;
   std::shared_future<void> open = gate.get_future();
-  base::Flights flights(
+  base::SingleFlight flights(
       4,
       [&](int64_t key) {
         if (key < 100) open.wait();
       },
-      base::Flights::Fair{});
+      base::SingleFlight::Fair{});
   for (int64_t key = 0; key < 20; ++key) flights.request(key, 1000);
   CHECK(flights.wait(100, 1min, 1001));
   CHECK(flights.wait(101, 1min, 1002));
@@ -210,7 +210,7 @@ TEST_CASE("one user's runs leave threads to the others") {
 TEST_CASE("destruction waits for current runs and drops queued ones") {
   std::atomic<int> runs = 0;
   {
-    base::Flights flights(1, [&](int64_t) {
+    base::SingleFlight flights(1, [&](int64_t) {
       std::this_thread::sleep_for(20ms);
       ++runs;
     });

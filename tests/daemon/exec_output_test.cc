@@ -185,7 +185,7 @@ TEST_CASE("an exec cut before it had a journal has no output, but an end") {
   const auto exec = wired.make_exec(wired.make_workspace("a", 0), false);
   state_db::ExecOutcome outcome;
   outcome.state = state_db::ExecState::interrupted;
-  state_db::Execs(wired.store()).finish(exec, outcome);
+  state_db::ExecTable(wired.store()).finish(exec, outcome);
   const Told told = read_all(wired, exec, {.follow = true});
   CHECK(told.kinds == std::vector{RecordKind::position, RecordKind::end});
   CHECK(boost::json::parse(told.end).at("state").as_string() == "interrupted");

@@ -118,7 +118,7 @@ TEST_CASE("an immediate repeat gets the same answer, streamed or late too") {
   served.start();
   KeyedAnswers answers(served.store());
   workspace::Waiters waiters([](base::ExecId) { return true; });
-  Dispatcher dispatcher(served.lanes(), answers, &waiters);
+  Dispatcher dispatcher(served.worker_pools(), answers, &waiters);
   std::atomic<bool> waits = !streamed;
   std::promise<void> listening;  // signals the late answer
   const LongHandler verb = [&](const Request&, const workspace::Progress&) {
@@ -391,7 +391,7 @@ TEST_CASE("a long verb's answer is kept after its client left, and sent to the r
     REQUIRE(soon([&] { return runs == 1; }));
   }
   leave = true;
-  CHECK(soon([&] { return served.lanes().busy() == 0; }));
+  CHECK(soon([&] { return served.worker_pools().busy() == 0; }));
   CHECK(served.post("/long", "", headers).body == "{\"result\":{\"id\":\"ws_1\"}}\n");
   CHECK(runs == 1);
 }

@@ -74,12 +74,12 @@ TEST_CASE("an id found on the disk is not reused") {
     workspace::keep_lost_work(restored.context);
     const auto made = restored.wired.make_workspace("new-" + std::to_string(start), 1000);
     CHECK(made.value > 7);  // the workspace of ly_7 cannot have a higher id
-    CHECK(state_db::Workspaces(restored.wired.store()).get(made).layer.value > 7);
-    CHECK(state_db::Sandboxes(restored.wired.store()).live(made)->id.value > 20);
+    CHECK(state_db::WorkspaceTable(restored.wired.store()).get(made).layer.value > 7);
+    CHECK(state_db::SandboxTable(restored.wired.store()).live(made)->id.value > 20);
     CHECK(restored.wired.make_exec(made, false).value > 30);
   }
-  const auto repo =
-      state_db::Repositories(restored.wired.store()).find_or_create({"https://x/c/d", "", "c/d"});
+  const auto repo = state_db::RepositoryTable(restored.wired.store())
+                        .find_or_create({"https://x/c/d", "", "c/d"});
   CHECK(repo.first.value > 4);
   const uint64_t commits = restored.wired.store().commits();
   workspace::raise_ids(restored.context);
@@ -90,8 +90,8 @@ TEST_CASE("an id found on the disk is not reused") {
 TEST_CASE("extra layers from snapshots do not use up workspace ids") {
   Restored restored;
   state_db::Store& store = restored.wired.store();
-  state_db::Layers layers(store);
-  const auto own = layers.get(state_db::Workspaces(store).get(restored.known).layer);
+  state_db::LayerTable layers(store);
+  const auto own = layers.get(state_db::WorkspaceTable(store).get(restored.known).layer);
   const auto frozen = store.transaction([&] {
     return layers.create({own.id, own.repository, own.base_commit});
   });

@@ -96,7 +96,7 @@ TEST_CASE("every route that names a workspace or an exec hides it from other use
   const auto workspace = wired.make_workspace("mine", 1000);
   const auto exec = wired.make_exec(workspace);
   const auto best_of =
-      state_db::BestOfs(wired.store()).begin({.workspace = workspace, .owner_uid = 1000}).id;
+      state_db::BestOfTable(wired.store()).begin({.workspace = workspace, .owner_uid = 1000}).id;
   Router router;
   add_all_routes(router, wired.api());
   int asked = 0;
@@ -124,9 +124,9 @@ TEST_CASE("every route that names a workspace or an exec hides it from other use
       if (route.pattern.ends_with("files/move")) request.body = R"({"from":"a","to":"b"})";
       if (route.pattern.ends_with("/mkdir")) request.body = R"({"path":"a"})";
       if (route.pattern.ends_with("/symlink")) request.body = R"({"path":"a","target":"b"})";
-      Lanes lanes(1);
+      WorkerPools worker_pools(1);
       KeyedAnswers answers(wired.store());
-      Dispatcher dispatcher(lanes, answers);
+      Dispatcher dispatcher(worker_pools, answers);
       asked += 1;
       if (route.is_upload()) {
         try {

@@ -127,11 +127,11 @@ Served::Served(Limits limits) : socket_(directory_.path() + "/api.sock"), limits
   options.directory = directory_.path();
   store_ = std::make_unique<state_db::Store>(options);
   answers_ = std::make_unique<KeyedAnswers>(*store_);
-  dispatcher_ = std::make_unique<Dispatcher>(lanes_, *answers_);
+  dispatcher_ = std::make_unique<Dispatcher>(worker_pools_, *answers_);
 }
 
 void Served::start() {
-  server_ = std::make_unique<Server>(Server::Parts{router_, *dispatcher_, lanes_, limits_});
+  server_ = std::make_unique<Server>(Server::Parts{router_, *dispatcher_, worker_pools_, limits_});
   server_->listen(base::listen_unix(socket_, 0600));
   thread_ = std::thread([this] { drained_ = server_->run(false); });
 }

@@ -69,7 +69,7 @@ class Served {
   Answer ask(const std::string& head_and_body);
   Answer post(const std::string& path, const std::string& body, const std::string& headers = {});
   state_db::Store& store() { return *store_; }
-  Lanes& lanes() { return lanes_; }
+  WorkerPools& worker_pools() { return worker_pools_; }
 
  private:
   TemporaryDirectory directory_;
@@ -77,7 +77,7 @@ class Served {
   Limits limits_;
   std::unique_ptr<state_db::Store> store_;
   Router router_;
-  Lanes lanes_{8};  // one user gets half of them
+  WorkerPools worker_pools_{8};  // one user gets half of them
   std::unique_ptr<KeyedAnswers> answers_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<Server> server_;

@@ -392,5 +392,5 @@ TEST_CASE("a verb that outlasts the drain time is reported, not waited for") {
   REQUIRE(soon([&] { return entered.load(); }));
   CHECK_FALSE(served.stop());
   leave = true;
-  CHECK(soon([&] { return served.lanes().busy() == 0; }));
+  CHECK(soon([&] { return served.worker_pools().busy() == 0; }));
 }

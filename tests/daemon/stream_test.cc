@@ -292,20 +292,20 @@ TEST_CASE("a long verb's failure is its last line") {
 }
 
 TEST_CASE("a full lane refuses at once and recovers") {
-  Lanes lanes(1, 1);
+  WorkerPools worker_pools(1, 1);
   std::atomic<bool> leave{false};
   std::atomic<bool> entered{false};
-  lanes.submit(Lane::quick, {}, [&] {
+  worker_pools.submit(Lane::quick, {}, [&] {
     entered = true;
     soon([&] { return leave.load(); });
   });
   REQUIRE(soon([&] { return entered.load(); }));
-  lanes.submit(Lane::quick, {}, [] {});
-  CHECK_THROWS_AS(lanes.submit(Lane::quick, {}, [] {}), base::Error);
-  CHECK(lanes.busy() == 2);
+  worker_pools.submit(Lane::quick, {}, [] {});
+  CHECK_THROWS_AS(worker_pools.submit(Lane::quick, {}, [] {}), base::Error);
+  CHECK(worker_pools.busy() == 2);
   bool other_lane = false;
-  lanes.submit(Lane::slow, {}, [&] { other_lane = true; });
+  worker_pools.submit(Lane::slow, {}, [&] { other_lane = true; });
   leave = true;
-  CHECK(soon([&] { return lanes.busy() == 0; }));
+  CHECK(soon([&] { return worker_pools.busy() == 0; }));
   CHECK(other_lane);
 }

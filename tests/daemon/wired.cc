@@ -81,15 +81,15 @@ base::WorkspaceId Wired::make_workspace(const std::string& name, uint32_t owner)
   workspace.name = name;
   workspace.owner_uid = owner;
   workspace.repository =
-      state_db::Repositories(*store_).find_or_create({"https://x/a/b", "", "a/b"}).first;
+      state_db::RepositoryTable(*store_).find_or_create({"https://x/a/b", "", "a/b"}).first;
   workspace.base_commit = std::string(40, 'a');
   workspace.branch = "moorage/" + name;
   workspace.backend = "lxc";
   workspace.image = "host";
-  state_db::Workspaces table(*store_);
+  state_db::WorkspaceTable table(*store_);
   const auto id = table.create(workspace).id;
   table.set_ready(id);
-  state_db::Sandboxes sandboxes(*store_);
+  state_db::SandboxTable sandboxes(*store_);
   state_db::NewSandbox sandbox;
   sandbox.workspace = id;
   sandbox.backend = "lxc";
@@ -99,11 +99,11 @@ base::WorkspaceId Wired::make_workspace(const std::string& name, uint32_t owner)
 }
 
 base::ExecId Wired::make_exec(base::WorkspaceId workspace, bool with_journal) {
-  state_db::Execs table(*store_);
+  state_db::ExecTable table(*store_);
   state_db::ExecRequest request;
   request.workspace = workspace;
-  request.sandbox = state_db::Sandboxes(*store_).live(workspace)->id;
-  request.owner_uid = state_db::Workspaces(*store_).get(workspace).owner_uid;
+  request.sandbox = state_db::SandboxTable(*store_).live(workspace)->id;
+  request.owner_uid = state_db::WorkspaceTable(*store_).get(workspace).owner_uid;
   request.argv = {"job"};
   request.directory = "/workspace";
   request.user = "user";
@@ -117,7 +117,7 @@ base::ExecId Wired::make_exec(base::WorkspaceId workspace, bool with_journal) {
 }
 
 std::string Wired::journal_path(base::ExecId exec) {
-  const auto row = state_db::Execs(*store_).get(exec);
+  const auto row = state_db::ExecTable(*store_).get(exec);
   return workspace::journal_directory(context_->options, row.request.workspace, exec) + "/output";
 }
 
@@ -142,7 +142,8 @@ void Wired::remove_journal(base::ExecId exec) {
 void Wired::end(base::ExecId exec, int exit_code) {
   write_frame(exec, base::FrameKind::end,
               R"({"kind":"exited","code":)" + std::to_string(exit_code) + "}");
-  soon([&] { return state_db::Execs(*store_).get(exec).state != state_db::ExecState::running; });
+  soon(
+      [&] { return state_db::ExecTable(*store_).get(exec).state != state_db::ExecState::running; });
 }
 
 }  // namespace moorage::daemon

@@ -46,7 +46,7 @@ class Wired {
   base::KeyedMutex locks_;
   workspace::Metrics metrics_;
   std::unique_ptr<workspace::Context> context_;
-  workspace::Active active_;
+  workspace::LiveSandboxes active_;
   std::unique_ptr<workspace::Repositories> repositories_;
   std::unique_ptr<workspace::Workspaces> workspaces_;
   std::unique_ptr<workspace::Execs> execs_;

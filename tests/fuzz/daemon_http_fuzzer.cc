@@ -39,7 +39,7 @@ struct Daemon {
     return limits;
   }
   bool whole() {
-    const auto row = state_db::Workspaces(wired.store()).find(workspace);
+    const auto row = state_db::WorkspaceTable(wired.store()).find(workspace);
     return row && row->state == state_db::WorkspaceState::ready;
   }
 };

@@ -11,16 +11,16 @@ namespace {
 template <typename Table>
 constexpr bool is_full(const Table& table) {
   for (const auto& line : table) {
-    for (const Mend mend : line) {
-      if (mend == Mend::unset) return false;
+    for (const Repair mend : line) {
+      if (mend == Repair::unset) return false;
     }
   }
   return true;
 }
 
 constexpr bool has_all(const auto& line) {
-  for (const Mend mend : line) {
-    if (mend == Mend::unset) return false;
+  for (const Repair mend : line) {
+    if (mend == Repair::unset) return false;
   }
   return true;
 }
@@ -45,7 +45,7 @@ void check_that_steps_do_not_rest(std::set<State> resting, auto&& seen, auto&& m
     const auto state = static_cast<State>(i);
     if (resting.contains(state)) continue;
     INFO(state_db::state_name(state));
-    for (const auto what : seen) CHECK(mends(state, what) != Mend::nothing);
+    for (const auto what : seen) CHECK(mends(state, what) != Repair::nothing);
   }
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("every interrupted step is settled, whatever is found") {
   check_that_steps_do_not_rest<WorkspaceState>(
       {WorkspaceState::ready, WorkspaceState::archived, WorkspaceState::deleted,
        WorkspaceState::failed},
-      std::set{LayerSeen::at_work, LayerSeen::born, LayerSeen::unborn, LayerSeen::missing},
+      std::set{LayerSeen::at_work, LayerSeen::complete, LayerSeen::partial, LayerSeen::missing},
       decided);
   check_that_steps_do_not_rest<SandboxState>(
       {SandboxState::destroyed},
@@ -72,21 +72,21 @@ TEST_CASE("every interrupted step is settled, whatever is found") {
 
 TEST_CASE("running things are never reverted, and possible work is never removed") {
   using state_db::SandboxState;
-  CHECK(decide(SandboxState::running, SandboxSeen::alive) == Mend::adopt);
-  CHECK(decide(SandboxState::frozen, SandboxSeen::alive) == Mend::adopt);
-  CHECK(decide(ExecSeen::known) == Mend::adopt);
-  CHECK(decide(ExecSeen::silent) == Mend::wait);
-  CHECK(decide(Stranger::layer) == Mend::keep_aside);
-  CHECK(decide(Stranger::workspace_directory) == Mend::keep_aside);
-  CHECK(decide(state_db::WorkspaceState::ready, LayerSeen::missing) == Mend::tell);
-  CHECK(decide(state_db::WorkspaceState::creating, LayerSeen::born) == Mend::finish);
-  for (const auto seen : {LayerSeen::born, LayerSeen::unborn, LayerSeen::missing}) {
+  CHECK(decide(SandboxState::running, SandboxSeen::alive) == Repair::adopt);
+  CHECK(decide(SandboxState::frozen, SandboxSeen::alive) == Repair::adopt);
+  CHECK(decide(ExecSeen::known) == Repair::adopt);
+  CHECK(decide(ExecSeen::silent) == Repair::wait);
+  CHECK(decide(Orphan::layer) == Repair::keep_aside);
+  CHECK(decide(Orphan::workspace_directory) == Repair::keep_aside);
+  CHECK(decide(state_db::WorkspaceState::ready, LayerSeen::missing) == Repair::report);
+  CHECK(decide(state_db::WorkspaceState::creating, LayerSeen::complete) == Repair::finish);
+  for (const auto seen : {LayerSeen::complete, LayerSeen::partial, LayerSeen::missing}) {
     // Back to the previous state: at any moment one of the two is whole, and the row says which.
-    CHECK(decide(state_db::WorkspaceState::archiving, seen) == Mend::undo);
-    CHECK(decide(state_db::WorkspaceState::unarchiving, seen) == Mend::undo);
+    CHECK(decide(state_db::WorkspaceState::archiving, seen) == Repair::undo);
+    CHECK(decide(state_db::WorkspaceState::unarchiving, seen) == Repair::undo);
   }
-  CHECK(decide(state_db::WorkspaceState::archived, LayerSeen::born) == Mend::finish);
-  CHECK(decide(state_db::WorkspaceState::archived, LayerSeen::missing) == Mend::nothing);
-  for (const auto& line : kWorkspaces) CHECK(line.front() == Mend::wait);
-  for (const auto& line : kSandboxes) CHECK(line.front() == Mend::wait);
+  CHECK(decide(state_db::WorkspaceState::archived, LayerSeen::complete) == Repair::finish);
+  CHECK(decide(state_db::WorkspaceState::archived, LayerSeen::missing) == Repair::nothing);
+  for (const auto& line : kWorkspaces) CHECK(line.front() == Repair::wait);
+  for (const auto& line : kSandboxes) CHECK(line.front() == Repair::wait);
 }

@@ -35,7 +35,7 @@ StoreOptions TestStore::options() const {
 }
 
 base::RepoId make_repository(Store& store, const std::string& url) {
-  return Repositories(store).create({.url = url, .scope = "", .name = "a/b"});
+  return RepositoryTable(store).create({.url = url, .scope = "", .name = "a/b"});
 }
 
 NewWorkspace new_workspace(base::RepoId repository, const std::string& name) {
@@ -54,14 +54,14 @@ NewWorkspace new_workspace(base::RepoId repository, const std::string& name) {
 }
 
 base::WorkspaceId make_workspace(Store& store, base::RepoId repository, const std::string& name) {
-  Workspaces workspaces(store);
+  WorkspaceTable workspaces(store);
   const auto made = workspaces.create(new_workspace(repository, name));
   workspaces.set_ready(made.id);
   return made.id;
 }
 
 SandboxRow make_sandbox(Store& store, base::WorkspaceId workspace) {
-  return Sandboxes(store).create({.workspace = workspace, .backend = "lxc", .image = "host"});
+  return SandboxTable(store).create({.workspace = workspace, .backend = "lxc", .image = "host"});
 }
 
 ExecRequest new_exec(const SandboxRow& sandbox) {

@@ -41,11 +41,11 @@ TEST_CASE("a best-of and all its attempts are written in one commit and read bac
   auto wanted = test.wanted(3);
   wanted.attempts[1] = {std::string("b\xff.patch"), 10, 32};
   const uint64_t commits = test.store->commits();
-  const auto id = BestOfs(*test.store).begin(wanted).id;
+  const auto id = BestOfTable(*test.store).begin(wanted).id;
   CHECK(test.store->commits() == commits + 1);
   CHECK(id.str() == "bo_1");
   test.reopen();
-  BestOfs table(*test.store);
+  BestOfTable table(*test.store);
   const auto row = table.get(id);
   CHECK(row.state == BestOfState::preparing);
   CHECK(row.patch_bytes == 32);
@@ -71,7 +71,7 @@ TEST_CASE("a best-of and all its attempts are written in one commit and read bac
 
 TEST_CASE("a key begins one best-of, and a best-of that never ran releases its key") {
   OneWorkspace test;
-  BestOfs table(*test.store);
+  BestOfTable table(*test.store);
   const auto wanted = test.wanted(2);
   CHECK_FALSE(table.find_made(wanted));
   const auto id = table.begin(wanted).id;
@@ -90,9 +90,9 @@ TEST_CASE("a key begins one best-of, and a best-of that never ran releases its k
 
 TEST_CASE("an attempt enters each state once, and its end has all its results") {
   OneWorkspace test;
-  BestOfs table(*test.store);
+  BestOfTable table(*test.store);
   const auto fork = make_workspace(*test.store, test.repository, "fork");
-  const auto exec = Execs(*test.store).create(new_exec(make_sandbox(*test.store, fork))).id;
+  const auto exec = ExecTable(*test.store).create(new_exec(make_sandbox(*test.store, fork))).id;
   const auto id = table.begin(test.wanted(1)).id;
   table.begin_running(id, {fork});
   CHECK(table.count_under_way(1000) == 0);
@@ -140,7 +140,7 @@ TEST_CASE("names in the API map back to their values") {
 
 TEST_CASE("a list of best-ofs ends early when their commands are long") {
   OneWorkspace test;
-  BestOfs table(*test.store);
+  BestOfTable table(*test.store);
   auto wanted = test.wanted(1);
   wanted.test.emplace_back(1 << 20, 'a');
   for (int n = 0; n < 20; ++n) {

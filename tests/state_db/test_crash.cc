@@ -54,17 +54,17 @@ void check_whole(Store& store) {
 // One life cycle of each object; `name` distinguishes it from earlier ones.
 void live_once(Store& store, base::RepoId repository, const std::string& name) {
   const auto workspace = make_workspace(store, repository, name);
-  Sandboxes sandboxes(store);
+  SandboxTable sandboxes(store);
   const auto sandbox = make_sandbox(store, workspace);
   sandboxes.set_running(sandbox.id, {.init = {.pid = 7, .start_ticks = 8}});
-  Execs execs(store);
+  ExecTable execs(store);
   const auto exec = execs.create(new_exec(sandbox)).id;
   execs.finish(exec, {.state = ExecState::exited, .exit_code = 0});
   store.move(sandbox.id, SandboxState::running, SandboxState::stopping);
   sandboxes.set_stopped(sandbox.id);
   sandboxes.set_destroyed(sandbox.id, SandboxState::stopped);
   store.move(workspace, WorkspaceState::ready, WorkspaceState::deleting, "test");
-  Workspaces(store).finish_delete(workspace);
+  WorkspaceTable(store).finish_delete(workspace);
 }
 
 }  // namespace
@@ -104,11 +104,11 @@ TEST_CASE("a crash at any time keeps every acknowledged write") {
       const auto workspace = make_workspace(store, repository, "w" + std::to_string(round));
       const auto sandbox = make_sandbox(store, workspace);
       for (;;) {
-        const auto id = Execs(store).create(new_exec(sandbox)).id;
+        const auto id = ExecTable(store).create(new_exec(sandbox)).id;
         base::write_all(acknowledged.write_end.get(),
                         std::string_view(reinterpret_cast<const char*>(&id.value), 8));
         if (id.value % 2 == 0)
-          Execs(store).finish(id, {.state = ExecState::exited, .exit_code = 3});
+          ExecTable(store).finish(id, {.state = ExecState::exited, .exit_code = 3});
       }
     }
     acknowledged.write_end.reset();
@@ -124,7 +124,7 @@ TEST_CASE("a crash at any time keeps every acknowledged write") {
     test.open();
     for (size_t at = 0; at < bytes.size(); at += 8) {
       memcpy(&last, bytes.data() + at, 8);
-      const auto row = Execs(*test.store).find(base::ExecId{last});
+      const auto row = ExecTable(*test.store).find(base::ExecId{last});
       REQUIRE(row);
       // The next one was begun, so the finish of this one was acknowledged.
       if (last % 2 == 0 && at + 8 < bytes.size()) CHECK(row->state == ExecState::exited);

@@ -30,16 +30,16 @@ std::vector<base::LayerId> layers_of(const Needs& needs) {
 TEST_CASE("a copy is consistent and lists the files it needs, without unfinished ones") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   const auto ready = make_workspace(*test.store, repository, "ready");
   const auto cold = make_workspace(*test.store, repository, "cold");
   const auto purged = make_workspace(*test.store, repository, "purged");
   for (const auto id : {ready, cold, purged}) {
     if (workspaces.get(id).state == WorkspaceState::creating) workspaces.set_ready(id);
   }
-  Integrity(*test.store).set(ready, IntegrityState::intact);
-  Integrity(*test.store).set_seal(ready, "abc");
-  Archives archives(*test.store);
+  IntegrityTable(*test.store).set(ready, IntegrityState::intact);
+  IntegrityTable(*test.store).set_seal(ready, "abc");
+  ArchiveTable archives(*test.store);
   archives.begin(cold);
   archives.finish(cold, {7, std::string(64, 'a'), ""}, {});
   test.store->move(purged, WorkspaceState::ready, WorkspaceState::deleting);
@@ -47,7 +47,7 @@ TEST_CASE("a copy is consistent and lists the files it needs, without unfinished
   workspaces.begin_purge(purged);
 
   const DatabaseCopy copy(test.directory.path());
-  Layers(*test.store).create({{}, repository, std::string(40, 'c')});
+  LayerTable(*test.store).create({{}, repository, std::string(40, 'c')});
   CHECK(copy.needs().store_id == test.store->store_id());
   CHECK(copy.needs().epoch == "0");
   REQUIRE(layers_of(copy.needs()) == std::vector{workspaces.get(ready).layer});

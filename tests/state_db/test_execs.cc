@@ -33,12 +33,12 @@ TEST_CASE("an exec is created in one commit, ended in another, and keeps every b
   request.timeout_ms = 90'000;
   request.request_hash = "h";
   const uint64_t commits = test.store->commits();
-  const auto id = Execs(*test.store).create(request).id;
+  const auto id = ExecTable(*test.store).create(request).id;
   CHECK(test.store->commits() == commits + 1);
-  CHECK(Execs(*test.store).running(test.sandbox.id).size() == 1);
-  CHECK(Execs(*test.store).count_running() == 1);
-  CHECK(Execs(*test.store).count_running(test.sandbox.workspace) == 1);
-  Execs(*test.store)
+  CHECK(ExecTable(*test.store).running(test.sandbox.id).size() == 1);
+  CHECK(ExecTable(*test.store).count_running() == 1);
+  CHECK(ExecTable(*test.store).count_running(test.sandbox.workspace) == 1);
+  ExecTable(*test.store)
       .finish(id, {.state = ExecState::oom_killed,
                    .signal = 9,
                    .category = ExecCategory::out_of_memory,
@@ -51,7 +51,7 @@ TEST_CASE("an exec is created in one commit, ended in another, and keeps every b
                    .max_rss_bytes = 5});
   CHECK(test.store->commits() == commits + 2);
   test.reopen();
-  const ExecRow row = Execs(*test.store).get(id);
+  const ExecRow row = ExecTable(*test.store).get(id);
   CHECK(row.request.argv == request.argv);
   CHECK(row.request.environment == request.environment);
   CHECK(row.request.directory == request.directory);
@@ -71,8 +71,8 @@ TEST_CASE("an exec is created in one commit, ended in another, and keeps every b
   CHECK(row.outcome.user_ms == 3);
   CHECK(row.outcome.system_ms == 4);
   CHECK(row.outcome.max_rss_bytes == 5);
-  CHECK(Execs(*test.store).running().empty());
-  CHECK(code_thrown_by([&] { Execs(*test.store).finish(id, {.state = ExecState::exited}); }) ==
+  CHECK(ExecTable(*test.store).running().empty());
+  CHECK(code_thrown_by([&] { ExecTable(*test.store).finish(id, {.state = ExecState::exited}); }) ==
         base::Code::conflict);
 }
 
@@ -80,13 +80,13 @@ TEST_CASE("a word with NUL is refused") {
   RunningSandbox test;
   ExecRequest request = new_exec(test.sandbox);
   request.argv.push_back(std::string("a\0b", 3));
-  CHECK(code_thrown_by([&] { Execs(*test.store).create(request); }) ==
+  CHECK(code_thrown_by([&] { ExecTable(*test.store).create(request); }) ==
         base::Code::invalid_argument);
 }
 
 TEST_CASE("an exec's key runs one command per workspace") {
   RunningSandbox test;
-  Execs execs(*test.store);
+  ExecTable execs(*test.store);
   ExecRequest request = new_exec(test.sandbox);
   request.idempotency_key = "k1";
   request.request_hash = "h1";
@@ -103,7 +103,7 @@ TEST_CASE("an exec's key runs one command per workspace") {
 
 TEST_CASE("a cancel is marked only while the exec runs") {
   RunningSandbox test;
-  Execs execs(*test.store);
+  ExecTable execs(*test.store);
   const auto id = execs.create(new_exec(test.sandbox)).id;
   CHECK(execs.request_cancel(id, "cancelled by bob"));
   CHECK(execs.request_cancel(id, "cancelled by eve"));  // later: it is ending already
@@ -116,13 +116,13 @@ TEST_CASE("a cancel is marked only while the exec runs") {
 
 TEST_CASE("the last sent signal is kept with its sender, while the exec runs") {
   RunningSandbox test;
-  Execs execs(*test.store);
+  ExecTable execs(*test.store);
   const auto id = execs.create(new_exec(test.sandbox)).id;
   CHECK_FALSE(execs.get(id).sent_signal);
   execs.note_signal(id, 15, "bob");
   execs.note_signal(id, 10, "eve");
   test.reopen();
-  Execs again(*test.store);
+  ExecTable again(*test.store);
   CHECK(again.get(id).sent_signal == 10);
   CHECK(again.get(id).sent_by == "eve");
   again.finish(id, {.state = ExecState::signalled, .signal = 10});
@@ -132,7 +132,7 @@ TEST_CASE("the last sent signal is kept with its sender, while the exec runs") {
 
 TEST_CASE("execs are listed newest first and by page") {
   RunningSandbox test;
-  Execs execs(*test.store);
+  ExecTable execs(*test.store);
   std::vector<base::ExecId> ids;
   for (int i = 0; i < 5; ++i) ids.push_back(execs.create(new_exec(test.sandbox)).id);
   execs.finish(ids[0], {.state = ExecState::exited, .exit_code = 0});
@@ -148,7 +148,7 @@ TEST_CASE("execs are listed newest first and by page") {
 
 TEST_CASE("a workspace has one live sandbox, and its rows keep the history") {
   RunningSandbox test;
-  Sandboxes sandboxes(*test.store);
+  SandboxTable sandboxes(*test.store);
   const auto workspace = test.sandbox.workspace;
   CHECK(test.sandbox.name == "moorage-" + test.store->store_id() + "-" + test.sandbox.id.str());
   CHECK(code_thrown_by([&] { make_sandbox(*test.store, workspace); }) == base::Code::conflict);
@@ -216,7 +216,7 @@ TEST_CASE("a request finds the work it began, until the answer replaces it") {
 TEST_CASE("a key can be reused after a day, also in rows that contain it") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   IdempotencyKeys keys(*test.store);
   const auto make = [&](const std::string& name, const std::string& key) {
     auto wanted = new_workspace(repository, name);
@@ -238,7 +238,7 @@ TEST_CASE("a key can be reused after a day, also in rows that contain it") {
 TEST_CASE("a failed create releases the key that was joined to its workspace") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   IdempotencyKeys keys(*test.store);
   const auto made = workspaces.create(new_workspace(repository, "a")).id;
   const auto other = workspaces.create(new_workspace(repository, "b")).id;
@@ -257,7 +257,7 @@ TEST_CASE("a failed create releases the key that was joined to its workspace") {
 TEST_CASE("the key of a failed create can be reused") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   auto wanted = new_workspace(repository, "a");
   wanted.idempotency_key = "k";
   const auto first = workspaces.create(wanted);
@@ -270,7 +270,7 @@ TEST_CASE("the key of a failed create can be reused") {
 TEST_CASE("importing long commands and removing them keeps the log short") {
   RunningSandbox test;
   const auto log_bytes = [&] { return std::filesystem::file_size(test.file() + "-wal"); };
-  const auto here = Execs(*test.store).create(new_exec(test.sandbox)).id;
+  const auto here = ExecTable(*test.store).create(new_exec(test.sandbox)).id;
   ExecRow row;
   row.request = new_exec(test.sandbox);
   row.request.argv = {std::string(100'000, 'x')};
@@ -279,19 +279,19 @@ TEST_CASE("importing long commands and removing them keeps the log short") {
   row.imported_from = "store/ex_1";
   base::ExecId last;
   for (int i = 0; i < 200; ++i) {
-    last = Execs(*test.store).add_past(row);
+    last = ExecTable(*test.store).add_past(row);
     test.store->checkpoint();
   }
   CHECK(log_bytes() < 4 << 20);
-  Execs(*test.store).forget_past(test.sandbox.workspace);
+  ExecTable(*test.store).forget_past(test.sandbox.workspace);
   CHECK(log_bytes() < 6 << 20);
-  CHECK_FALSE(Execs(*test.store).find(last));
-  CHECK(Execs(*test.store).find(here));
+  CHECK_FALSE(ExecTable(*test.store).find(last));
+  CHECK(ExecTable(*test.store).find(here));
 }
 
 TEST_CASE("a list of long commands ends early and continues on the next page") {
   RunningSandbox test;
-  Execs table(*test.store);
+  ExecTable table(*test.store);
   ExecRequest request = new_exec(test.sandbox);
   request.argv = {"true", std::string(5 << 20, 'a')};
   request.environment = {{"LONG", std::string(1 << 20, 'b')}};

@@ -23,23 +23,23 @@ std::string last_event(Store& store) {
 TEST_CASE("a generation only grows: at release, lapse, take-over and restart") {
   TestStore test;
   const auto workspace = make_workspace(*test.store, make_repository(*test.store));
-  CHECK_FALSE(Leases(*test.store).find(workspace));
+  CHECK_FALSE(LeaseTable(*test.store).find(workspace));
   const uint64_t commits = test.store->commits();
-  CHECK(Leases(*test.store).grant(lease_of(workspace, "a")).generation == 1);
+  CHECK(LeaseTable(*test.store).grant(lease_of(workspace, "a")).generation == 1);
   CHECK(test.store->commits() == commits + 1);
   CHECK(last_event(*test.store) == "lease.acquired: a (uid 1000, lease 1)");
-  Leases(*test.store).end(workspace, "released");
+  LeaseTable(*test.store).end(workspace, "released");
   CHECK(last_event(*test.store) == "lease.released: a (uid 1000, lease 1)");
-  CHECK(Leases(*test.store).grant(lease_of(workspace, "a")).generation == 2);
-  Leases(*test.store).end(workspace, "lapsed");
+  CHECK(LeaseTable(*test.store).grant(lease_of(workspace, "a")).generation == 2);
+  LeaseTable(*test.store).end(workspace, "lapsed");
   test.reopen();
-  CHECK(Leases(*test.store).find(workspace)->ended == "lapsed");
-  CHECK(Leases(*test.store).grant(lease_of(workspace, "b")).generation == 3);
-  CHECK(Leases(*test.store).grant(lease_of(workspace, "c", 1001)).generation == 4);
+  CHECK(LeaseTable(*test.store).find(workspace)->ended == "lapsed");
+  CHECK(LeaseTable(*test.store).grant(lease_of(workspace, "b")).generation == 3);
+  CHECK(LeaseTable(*test.store).grant(lease_of(workspace, "c", 1001)).generation == 4);
   CHECK(last_event(*test.store) ==
         "lease.taken_over: c (uid 1001, lease 4) from b (uid 1000, lease 3)");
   test.reopen();
-  const auto row = Leases(*test.store).list().at(0);
+  const auto row = LeaseTable(*test.store).list().at(0);
   CHECK(row.held());
   CHECK(row.generation == 4);
   CHECK(row.holder == "c");
@@ -52,7 +52,7 @@ TEST_CASE("a generation only grows: at release, lapse, take-over and restart") {
 TEST_CASE("an ended lease does not end again") {
   TestStore test;
   const auto workspace = make_workspace(*test.store, make_repository(*test.store));
-  Leases leases(*test.store);
+  LeaseTable leases(*test.store);
   leases.end(workspace, "lapsed");
   leases.grant(lease_of(workspace, "a"));
   leases.end(workspace, "released");
@@ -67,12 +67,12 @@ TEST_CASE("a take-over marks running commands in its commit and clears until the
   const auto repository = make_repository(*test.store);
   const auto workspace = make_workspace(*test.store, repository);
   const auto other = make_workspace(*test.store, repository, "other");
-  Execs execs(*test.store);
+  ExecTable execs(*test.store);
   const auto mine = execs.create(new_exec(make_sandbox(*test.store, workspace))).id;
-  const auto ended = execs.create(new_exec(*Sandboxes(*test.store).live(workspace))).id;
+  const auto ended = execs.create(new_exec(*SandboxTable(*test.store).live(workspace))).id;
   execs.finish(ended, {.state = ExecState::exited, .exit_code = 0});
   const auto others = execs.create(new_exec(make_sandbox(*test.store, other))).id;
-  Leases leases(*test.store);
+  LeaseTable leases(*test.store);
   leases.grant(lease_of(workspace, "a"));
   CHECK_FALSE(execs.get(mine).cancel_requested);
   auto over = lease_of(workspace, "b");
@@ -86,26 +86,26 @@ TEST_CASE("a take-over marks running commands in its commit and clears until the
   CHECK_FALSE(execs.get(ended).cancel_requested);
   CHECK_FALSE(execs.get(others).cancel_requested);
   test.reopen();
-  CHECK(Leases(*test.store).find(workspace)->clearing);
-  CHECK(Leases(*test.store).find(workspace)->request_key == "key");
-  CHECK(Leases(*test.store).find(workspace)->secret_hash == "first");
-  Leases(*test.store).renew_secret(workspace, "second");
-  CHECK(Leases(*test.store).list().at(0).secret_hash == "second");
-  Leases(*test.store).set_cleared(workspace);
-  CHECK_FALSE(Leases(*test.store).find(workspace)->clearing);
+  CHECK(LeaseTable(*test.store).find(workspace)->clearing);
+  CHECK(LeaseTable(*test.store).find(workspace)->request_key == "key");
+  CHECK(LeaseTable(*test.store).find(workspace)->secret_hash == "first");
+  LeaseTable(*test.store).renew_secret(workspace, "second");
+  CHECK(LeaseTable(*test.store).list().at(0).secret_hash == "second");
+  LeaseTable(*test.store).set_cleared(workspace);
+  CHECK_FALSE(LeaseTable(*test.store).find(workspace)->clearing);
 }
 
 TEST_CASE("viewers see their own workspaces and those shared with their groups") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   const auto make = [&](const char* name, uint32_t owner, std::optional<uint32_t> gid) {
     auto wanted = new_workspace(repository, name);
     wanted.owner_uid = owner;
     wanted.team_gid = gid;
     wanted.idempotency_key.reset();
     const auto id = workspaces.create(wanted).id;
-    Execs(*test.store).create(new_exec(make_sandbox(*test.store, id)));
+    ExecTable(*test.store).create(new_exec(make_sandbox(*test.store, id)));
     return id;
   };
   make("a", 1000, {});
@@ -114,7 +114,7 @@ TEST_CASE("viewers see their own workspaces and those shared with their groups")
   const auto seen = [&](const Viewer& viewer) {
     std::string names;
     for (const auto& row : workspaces.list({.seen_by = viewer})) names += row.name;
-    CHECK(Execs(*test.store).list({.seen_by = viewer}).size() == names.size());
+    CHECK(ExecTable(*test.store).list({.seen_by = viewer}).size() == names.size());
     return names;
   };
   CHECK(seen({1000, {}}) == "a");

@@ -104,8 +104,8 @@ TEST_CASE("every legal move works and every illegal one is refused") {
   const auto repository = make_repository(store);
   const auto workspace = make_workspace(store, repository);
   const auto sandbox = make_sandbox(store, workspace);
-  const auto exec = Execs(store).create(new_exec(sandbox)).id;
-  const auto snapshot = Snapshots(store).begin({.workspace = workspace}).id;
+  const auto exec = ExecTable(store).create(new_exec(sandbox)).id;
+  const auto snapshot = SnapshotTable(store).begin({.workspace = workspace}).id;
 
   SECTION("repository") {
     check_all_pairs<RepositoryState>(store, "repositories", repository);
@@ -123,8 +123,8 @@ TEST_CASE("every legal move works and every illegal one is refused") {
     check_all_pairs<ExecState>(store, "execs", exec);
     check_conflicts<ExecState>(store, "execs", exec);
   }
-  const auto best_of = BestOfs(store).begin({.workspace = workspace, .attempts = {{}}});
-  const auto attempt = BestOfs(store).attempts(best_of.id).front();
+  const auto best_of = BestOfTable(store).begin({.workspace = workspace, .attempts = {{}}});
+  const auto attempt = BestOfTable(store).attempts(best_of.id).front();
 
   SECTION("best_of") {
     check_all_pairs<BestOfState>(store, "best_of", best_of.id);
@@ -164,7 +164,7 @@ TEST_CASE("a state event names all its objects") {
   const auto repository = make_repository(store);
   const auto workspace = make_workspace(store, repository);
   const auto sandbox = make_sandbox(store, workspace);
-  const auto exec = Execs(store).create(new_exec(sandbox)).id;
+  const auto exec = ExecTable(store).create(new_exec(sandbox)).id;
   const auto events = store.events(0, 100, workspace);
   REQUIRE(events.size() == 4);  // creating, ready, starting, running
   CHECK(events[0].subject.repository == repository);

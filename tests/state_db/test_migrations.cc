@@ -119,18 +119,18 @@ TEST_CASE("a database of the first version migrates to the current schema with i
   {
     Store store(options);
     CHECK(store.store_id() == "0123abcd");
-    REQUIRE(Repositories(store).list().size() == 1);
-    CHECK(Repositories(store).list()[0].state == RepositoryState::ready);
+    REQUIRE(RepositoryTable(store).list().size() == 1);
+    CHECK(RepositoryTable(store).list()[0].state == RepositoryState::ready);
     std::vector<std::string> categories;
-    for (const auto& exec : Execs(store).list())
+    for (const auto& exec : ExecTable(store).list())
       categories.emplace_back(exec.outcome.category ? category_name(*exec.outcome.category)
                                                     : "none");
     CHECK(categories == std::vector<std::string>{"not_started", "lost", "none", "signal",
                                                  "out_of_memory", "timeout"});
     // An old tombstone gets its whole undo window.
-    CHECK(Workspaces(store).purgeable({.usual_ms = 1000, .disposable_ms = 1}).empty());
+    CHECK(WorkspaceTable(store).purgeable({.usual_ms = 1000, .disposable_ms = 1}).empty());
     clock.up_ms += 1001;
-    CHECK(Workspaces(store).purgeable({.usual_ms = 1000, .disposable_ms = 1}).size() == 1);
+    CHECK(WorkspaceTable(store).purgeable({.usual_ms = 1000, .disposable_ms = 1}).size() == 1);
   }
   TestStore fresh;
   fresh.store.reset();

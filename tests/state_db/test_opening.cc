@@ -82,7 +82,7 @@ TEST_CASE("a sound database opens without a copy") {
   const Opened opened = open_store(test.options());
   REQUIRE(opened.store);
   CHECK_FALSE(opened.unreadable);
-  CHECK(opened.store->mended().empty());
+  CHECK(opened.store->repaired().empty());
   CHECK(test.copies().empty());
 }
 
@@ -249,7 +249,7 @@ TEST_CASE("an index that does not match its table is rebuilt, after a copy") {
 
   const Opened opened = open_store(test.options());
   REQUIRE(opened.store);
-  CHECK(opened.store->mended().find("index") != std::string::npos);
+  CHECK(opened.store->repaired().find("index") != std::string::npos);
   CHECK(opened.store->check().empty());
   REQUIRE(test.copies().size() == 1);
   CHECK(base::read_file(test.directory.path() + "/" + test.copies().front() + "/state.db") ==
@@ -273,7 +273,7 @@ TEST_CASE("a damaged page found while running stops the store") {
   test.spoil_page("repositories");
   Opened opened = open_store(test.options());
   REQUIRE(opened.store);
-  CHECK(code_thrown_by([&] { Repositories(*opened.store).list(); }) == base::Code::corrupted);
+  CHECK(code_thrown_by([&] { RepositoryTable(*opened.store).list(); }) == base::Code::corrupted);
   CHECK(opened.store->failed());
   CHECK(code_thrown_by([&] { opened.store->last_event(); }) == base::Code::io);
   opened.store.reset();

@@ -70,7 +70,7 @@ TEST_CASE("a read of another thread's commit waits until that is durable") {
   check_that_it_waits(store, [&] { store.last_event(); });
   check_that_it_waits(store, [&] { store.transaction([&] { store.last_event(); }); });
   check_that_it_waits(store, [&] {
-    const Reading moment(store);
+    const ReadTransaction moment(store);
     store.last_event();
   });
 }

@@ -10,7 +10,7 @@ using namespace moorage::state_db_test;
 
 TEST_CASE("a repository is unique for its URL and scope, and reads back the same") {
   TestStore test;
-  Repositories repositories(*test.store);
+  RepositoryTable repositories(*test.store);
   const auto id = repositories.create({.url = "https://host/a/b", .scope = "", .name = "a/b"});
   const auto scoped =
       repositories.create({.url = "https://host/a/b", .scope = "ann", .name = "a/b"});
@@ -27,7 +27,7 @@ TEST_CASE("a repository is unique for its URL and scope, and reads back the same
   repositories.set_facts(id, {.checked_wall_ms = 9, .stale_reason = "no route"});
   repositories.set_facts(id, {.stale_reason = ""});
   test.reopen();
-  const RepositoryRow row = Repositories(*test.store).get(id);
+  const RepositoryRow row = RepositoryTable(*test.store).get(id);
   CHECK(row.url == "https://host/a/b");
   CHECK(row.scope.empty());
   CHECK(row.name == "a/b");
@@ -38,10 +38,10 @@ TEST_CASE("a repository is unique for its URL and scope, and reads back the same
   CHECK(row.stale_reason.empty());
   CHECK(row.bytes == 700);
   CHECK(row.created_wall_ms == test.clock.now_ms);
-  CHECK(Repositories(*test.store).find("https://host/a/b", "ann")->id == scoped);
-  CHECK_FALSE(Repositories(*test.store).find("https://host/a/b", "bob"));
-  CHECK(Repositories(*test.store).list().size() == 2);
-  CHECK(code_thrown_by([&] { Repositories(*test.store).get(base::RepoId{77}); }) ==
+  CHECK(RepositoryTable(*test.store).find("https://host/a/b", "ann")->id == scoped);
+  CHECK_FALSE(RepositoryTable(*test.store).find("https://host/a/b", "bob"));
+  CHECK(RepositoryTable(*test.store).list().size() == 2);
+  CHECK(code_thrown_by([&] { RepositoryTable(*test.store).get(base::RepoId{77}); }) ==
         base::Code::not_found);
 }
 
@@ -49,7 +49,7 @@ TEST_CASE(
     "a base tree's row can be replaced, synced and touched, and stays while a layer uses it") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  BaseTrees trees(*test.store);
+  BaseTreeTable trees(*test.store);
   const std::string commit(40, 'a');
   BaseTreeRow tree{.repository = repository,
                    .commit = commit,
@@ -77,7 +77,7 @@ TEST_CASE(
   CHECK(row->last_used_wall_ms == test.clock.now_ms);
   CHECK(trees.list(repository).size() == 1);
 
-  Layers layers(*test.store);
+  LayerTable layers(*test.store);
   const auto layer = layers.create({.repository = repository, .base_commit = commit});
   CHECK(code_thrown_by([&] { trees.remove(repository, commit); }) == base::Code::conflict);
   layers.remove({layer});
@@ -88,7 +88,7 @@ TEST_CASE(
 TEST_CASE("layers form chains and are removed from the top") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Layers layers(*test.store);
+  LayerTable layers(*test.store);
   const NewLayer on_base{
       .parent = {}, .repository = repository, .base_commit = std::string(40, 'a')};
   const auto bottom = layers.create(on_base);

@@ -45,7 +45,7 @@ uint32_t lowest_free(const std::vector<SandboxRow>& rows) {
 // One random step. Throws Error(internal) when an invariant is broken.
 void step(Store& store, const std::vector<base::WorkspaceId>& workspaces, std::mt19937_64& random,
           Acknowledged& told) {
-  Sandboxes sandboxes(store);
+  SandboxTable sandboxes(store);
   const auto rows = sandboxes.not_destroyed();
   const auto workspace = workspaces[random() % workspaces.size()];
   const auto present = sandboxes.live(workspace);
@@ -75,7 +75,7 @@ void step(Store& store, const std::vector<base::WorkspaceId>& workspaces, std::m
 // Compares the database with the dead child's results. Returns the number of slots held.
 size_t check_against(Store& store, Acknowledged& told) {
   std::map<uint32_t, int64_t> held;
-  for (const SandboxRow& row : Sandboxes(store).not_destroyed()) {
+  for (const SandboxRow& row : SandboxTable(store).not_destroyed()) {
     REQUIRE(row.slot);
     REQUIRE(*row.slot < kSlots);
     REQUIRE(held.emplace(*row.slot, row.id.value).second);
@@ -148,7 +148,7 @@ TEST_CASE("two sandboxes never hold the same slot, whatever is killed") {
 TEST_CASE("a moved pool gives only ranges that do not overlap those of live sandboxes") {
   TestStore test;
   Store& store = *test.store;
-  Sandboxes sandboxes(store);
+  SandboxTable sandboxes(store);
   const auto repository = make_repository(store);
   constexpr uint32_t kFirst = 1'100'000'000;
   NewSandbox wanted{.workspace = make_workspace(store, repository, "a"),
@@ -173,7 +173,7 @@ TEST_CASE("a moved pool gives only ranges that do not overlap those of live sand
 TEST_CASE("a full pool refuses, and only destroying a sandbox frees its slot") {
   TestStore test;
   Store& store = *test.store;
-  Sandboxes sandboxes(store);
+  SandboxTable sandboxes(store);
   const auto repository = make_repository(store);
   NewSandbox wanted{.workspace = make_workspace(store, repository, "a"),
                     .backend = "lxc",

@@ -17,16 +17,16 @@ namespace {
 
 struct OneWorkspace : TestStore {
   OneWorkspace() : id(make_workspace(*store, make_repository(*store))) {}
-  WorkspaceRow row() { return Workspaces(*store).get(id); }
+  WorkspaceRow row() { return WorkspaceTable(*store).get(id); }
   SnapshotRow take(const std::string& name, SnapshotWay way = SnapshotWay::at_rest) {
-    Snapshots snapshots(*store);
+    SnapshotTable snapshots(*store);
     const auto made = snapshots.begin({.workspace = id, .name = name, .way = way});
     snapshots.finish(made.id, 7);
     return snapshots.get(made.id);
   }
   std::vector<base::LayerId> chain() {
     std::vector<base::LayerId> ids;
-    for (const auto& layer : Layers(*store).chain(row().layer)) ids.push_back(layer.id);
+    for (const auto& layer : LayerTable(*store).chain(row().layer)) ids.push_back(layer.id);
     return ids;
   }
   base::WorkspaceId id;
@@ -37,21 +37,21 @@ struct OneWorkspace : TestStore {
 TEST_CASE("a snapshot in place freezes the layer, and the workspace continues over it") {
   OneWorkspace test;
   const base::LayerId first = test.row().layer;
-  const auto taking = Snapshots(*test.store).begin({.workspace = test.id, .name = "one"});
+  const auto taking = SnapshotTable(*test.store).begin({.workspace = test.id, .name = "one"});
   CHECK(taking.layer == first);
   CHECK(test.row().layer == first);
-  CHECK_FALSE(Layers(*test.store).get(first).frozen);
-  CHECK(Layers(*test.store).unused().empty());  // the next one is in use
+  CHECK_FALSE(LayerTable(*test.store).get(first).frozen);
+  CHECK(LayerTable(*test.store).unused().empty());  // the next one is in use
   test.reopen();
-  CHECK(Snapshots(*test.store).taking().size() == 1);
+  CHECK(SnapshotTable(*test.store).taking().size() == 1);
   const uint64_t commits = test.store->commits();
-  Snapshots(*test.store).finish(taking.id, 7);
+  SnapshotTable(*test.store).finish(taking.id, 7);
   CHECK(test.store->commits() == commits + 1);
-  const auto row = Snapshots(*test.store).get(taking.id);
+  const auto row = SnapshotTable(*test.store).get(taking.id);
   CHECK(row.state == SnapshotState::kept);
   CHECK(row.pause_us == 7);
   CHECK_FALSE(row.next_layer);
-  CHECK(Layers(*test.store).get(first).frozen);
+  CHECK(LayerTable(*test.store).get(first).frozen);
   CHECK(test.chain() == std::vector{taking.next_layer, first});
   const auto second = test.take("two");
   CHECK(second.parent == taking.id);
@@ -60,8 +60,8 @@ TEST_CASE("a snapshot in place freezes the layer, and the workspace continues ov
 
 TEST_CASE("a frozen layer may be removed if all its users are in archives that contain it") {
   OneWorkspace test;
-  Workspaces workspaces(*test.store);
-  Layers layers(*test.store);
+  WorkspaceTable workspaces(*test.store);
+  LayerTable layers(*test.store);
   const auto one = test.take("one");
   const auto two = test.take("two");
   NewWorkspace wanted;
@@ -72,7 +72,7 @@ TEST_CASE("a frozen layer may be removed if all its users are in archives that c
   wanted.forked_from = one.id;
   const auto fork = workspaces.create(wanted);
   workspaces.set_ready(fork.id);
-  Archives archives(*test.store);
+  ArchiveTable archives(*test.store);
   const auto put_away = [&](base::WorkspaceId id, const std::vector<base::LayerId>& held) {
     archives.begin(id);
     archives.finish(id, {.bytes = 1, .sha256 = "x", .seal = "y"}, held);
@@ -111,13 +111,13 @@ TEST_CASE("a frozen layer counts for its oldest workspace, then for the next one
   disk.recount(test.id, 7);
   CHECK(test.row().disk_bytes == 1057u);
   CHECK(test.row().disk_files == 15u);
-  CHECK(Snapshots(*test.store).get(one.id).disk_bytes == 1000u);
+  CHECK(SnapshotTable(*test.store).get(one.id).disk_bytes == 1000u);
   CHECK_FALSE(disk.find(one.layer)->measured);
   disk.set_frozen(one.layer, 900, 9);
   disk.recount(test.id);
   CHECK(test.row().disk_bytes == 957u);
 
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   auto fork = new_workspace(test.row().repository, "fork");
   fork.forked_from = one.id;
   const auto made = workspaces.create(fork);
@@ -127,7 +127,7 @@ TEST_CASE("a frozen layer counts for its oldest workspace, then for the next one
   CHECK(workspaces.get(made.id).disk_bytes == 3u);
   CHECK(disk.owners_of(disk.owned_by(test.id)) == std::vector{test.id});
   // The snapshot and the layers of the older one are removed.
-  Snapshots(*test.store).drop(one.id, "");
+  SnapshotTable(*test.store).drop(one.id, "");
   disk.recount(made.id);
   CHECK(workspaces.get(made.id).disk_bytes == 3u);  // the older one still uses it
 }
@@ -154,7 +154,7 @@ TEST_CASE("layers with shared files are measured again when one is added or remo
 TEST_CASE("layers replaced by a merge stay until forget_replaced") {
   OneWorkspace test;
   for (const char* name : {"one", "two", "three"}) test.take(name);
-  Layers layers(*test.store);
+  LayerTable layers(*test.store);
   const auto chain = test.chain();
   REQUIRE(chain.size() == 4);
   const auto merged = layers.create({.parent = {},
@@ -170,7 +170,7 @@ TEST_CASE("layers replaced by a merge stay until forget_replaced") {
   CHECK(layers.replaced()[0].by == merged);
   CHECK(layers.replaced()[0].mounted_upto == merged);  // the youngest one
 
-  Snapshots snapshots(*test.store);
+  SnapshotTable snapshots(*test.store);
   for (const auto& row : snapshots.kept(test.id)) snapshots.drop(row.id, "");
   CHECK(layers.unused().empty());
   layers.forget_replaced(merged);
@@ -183,10 +183,10 @@ TEST_CASE("layers replaced by a merge stay until forget_replaced") {
 
 TEST_CASE("an exchange that becomes a copy includes the forks made with it") {
   OneWorkspace test;
-  Snapshots snapshots(*test.store);
+  SnapshotTable snapshots(*test.store);
   const auto below = test.take("below");
   const auto taking = snapshots.begin({.workspace = test.id, .way = SnapshotWay::restack});
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   const auto row = test.row();
   const auto fork = workspaces.create({.name = "fork",
                                        .repository = row.repository,
@@ -197,9 +197,9 @@ TEST_CASE("an exchange that becomes a copy includes the forks made with it") {
   snapshots.finish(copy.id, 7);
   workspaces.set_ready(fork.id);
   CHECK(test.row().layer == row.layer);
-  CHECK(Layers(*test.store).get(fork.layer).parent == copy.layer);
-  CHECK(Layers(*test.store).get(copy.layer).parent == below.layer);
-  CHECK_FALSE(Layers(*test.store).get(row.layer).frozen);
+  CHECK(LayerTable(*test.store).get(fork.layer).parent == copy.layer);
+  CHECK(LayerTable(*test.store).get(copy.layer).parent == below.layer);
+  CHECK_FALSE(LayerTable(*test.store).get(row.layer).frozen);
 }
 
 TEST_CASE("a copy is beside the layer, which stays") {
@@ -209,14 +209,14 @@ TEST_CASE("a copy is beside the layer, which stays") {
   const auto copy = test.take("copy", SnapshotWay::copy);
   CHECK(copy.layer != writable);
   CHECK(test.row().layer == writable);
-  CHECK(Layers(*test.store).get(copy.layer).parent == below.layer);
-  CHECK(Layers(*test.store).get(copy.layer).frozen);
+  CHECK(LayerTable(*test.store).get(copy.layer).parent == below.layer);
+  CHECK(LayerTable(*test.store).get(copy.layer).frozen);
   CHECK(copy.parent == below.id);
 }
 
 TEST_CASE("a snapshot that is undone or dropped releases its layers") {
   OneWorkspace test;
-  Snapshots snapshots(*test.store);
+  SnapshotTable snapshots(*test.store);
   const base::LayerId first = test.row().layer;
   const auto cut = snapshots.begin({.workspace = test.id, .name = "n"});
   CHECK(code_thrown_by([&] { snapshots.begin({.workspace = test.id}); }) == base::Code::conflict);
@@ -224,9 +224,9 @@ TEST_CASE("a snapshot that is undone or dropped releases its layers") {
         base::Code::already_exists);
   snapshots.undo(cut.id, "busy");
   CHECK(test.row().layer == first);
-  REQUIRE(Layers(*test.store).unused().size() == 1);
-  CHECK(Layers(*test.store).unused()[0].id == cut.next_layer);
-  Layers(*test.store).remove({cut.next_layer});
+  REQUIRE(LayerTable(*test.store).unused().size() == 1);
+  CHECK(LayerTable(*test.store).unused()[0].id == cut.next_layer);
+  LayerTable(*test.store).remove({cut.next_layer});
 
   const auto a = test.take("n");
   const auto b = test.take("b");
@@ -234,7 +234,7 @@ TEST_CASE("a snapshot that is undone or dropped releases its layers") {
   snapshots.drop(b.id, "retention");
   CHECK(snapshots.get(c.id).parent == a.id);
   CHECK_FALSE(snapshots.get(b.id).layer);
-  CHECK(Layers(*test.store).unused().empty());  // c uses it
+  CHECK(LayerTable(*test.store).unused().empty());  // c uses it
   CHECK(snapshots.kept(test.id).size() == 2);
   snapshots.drop(c.id, "retention");
   CHECK(snapshots.find(c.id)->state == SnapshotState::dropped);
@@ -244,7 +244,7 @@ TEST_CASE("a snapshot that is undone or dropped releases its layers") {
 
 TEST_CASE("restoring a workspace keeps its previous state as a snapshot") {
   OneWorkspace test;
-  Snapshots snapshots(*test.store);
+  SnapshotTable snapshots(*test.store);
   const auto a = test.take("a");
   const auto b = test.take("b");
   const base::LayerId had = test.row().layer;
@@ -256,7 +256,7 @@ TEST_CASE("restoring a workspace keeps its previous state as a snapshot") {
   CHECK(test.row().stands_on == a.id);
   CHECK(snapshots.get(back.id).parent == b.id);
   CHECK(snapshots.get(back.id).layer == had);
-  CHECK(Layers(*test.store).unused().empty());
+  CHECK(LayerTable(*test.store).unused().empty());
   CHECK(test.take("c").parent == a.id);
   CHECK(snapshots.not_durable().size() == 4);
   snapshots.set_durable(a.id);
@@ -265,7 +265,7 @@ TEST_CASE("restoring a workspace keeps its previous state as a snapshot") {
 
 TEST_CASE("one key takes one snapshot") {
   OneWorkspace test;
-  Snapshots snapshots(*test.store);
+  SnapshotTable snapshots(*test.store);
   NewSnapshot wanted{.workspace = test.id, .idempotency_key = "k", .request_hash = "h"};
   CHECK_FALSE(snapshots.find_made(wanted));
   const auto made = snapshots.begin(wanted);
@@ -276,17 +276,17 @@ TEST_CASE("one key takes one snapshot") {
 
 TEST_CASE("forks start from a snapshot, even one in progress") {
   OneWorkspace test;
-  Snapshots snapshots(*test.store);
+  SnapshotTable snapshots(*test.store);
   const auto taking = snapshots.begin({.workspace = test.id, .cause = SnapshotCause::fork});
   const WorkspaceRow row = test.row();
-  Workspaces table(*test.store);
+  WorkspaceTable table(*test.store);
   const auto fork = table.create({.name = "f",
                                   .repository = row.repository,
                                   .base_commit = row.base_commit,
                                   .forked_from = taking.id,
                                   .attempt = 1,
                                   .attempts = 2});
-  CHECK(Layers(*test.store).get(fork.layer).parent == taking.layer);
+  CHECK(LayerTable(*test.store).get(fork.layer).parent == taking.layer);
   CHECK(code_thrown_by([&] { table.set_ready(fork.id); }) == base::Code::conflict);
   snapshots.finish(taking.id, 0);
   table.set_ready(fork.id);

@@ -145,7 +145,7 @@ TEST_CASE("a database of a newer version or of another program is refused and le
 TEST_CASE("a transaction is atomic, and an inner one can fail alone") {
   TestStore test;
   Store& store = *test.store;
-  Repositories repositories(store);
+  RepositoryTable repositories(store);
   const uint64_t commits = store.commits();
   CHECK_THROWS_AS(store.transaction([&] {
     repositories.create({.url = "https://a", .name = "a"});
@@ -174,7 +174,7 @@ TEST_CASE("a transaction is atomic, and an inner one can fail alone") {
 TEST_CASE("a transaction that changes nothing costs no commit") {
   TestStore test;
   const uint64_t commits = test.store->commits();
-  test.store->transaction([&] { Repositories(*test.store).list(); });
+  test.store->transaction([&] { RepositoryTable(*test.store).list(); });
   CHECK(test.store->commits() == commits);
 }
 
@@ -183,11 +183,11 @@ TEST_CASE("a reading is consistent, waits for no writer, and writes nothing") {
   Store& store = *test.store;
   const int64_t before = store.add_event("n", {});
   {
-    const Reading moment(store);
+    const ReadTransaction moment(store);
     CHECK(store.last_event() == before);
     CHECK_THROWS_AS(store.add_event("n", {}), base::Error);
     CHECK_THROWS_AS(store.transaction([] {}), base::Error);
-    CHECK_THROWS_AS(Reading(store), base::Error);
+    CHECK_THROWS_AS(ReadTransaction(store), base::Error);
     std::thread([&] { store.add_event("n", {}); }).join();
     CHECK(store.last_event() == before);
   }
@@ -195,7 +195,8 @@ TEST_CASE("a reading is consistent, waits for no writer, and writes nothing") {
   store.transaction([&] {
     store.add_event("n", {});
     std::thread([&] {
-      const Reading moment(store);  // the store's lock is held: a wait for it would never end
+      const ReadTransaction moment(
+          store);  // the store's lock is held: a wait for it would never end
       CHECK(store.last_event() == before + 1);
     }).join();
   });
@@ -288,7 +289,7 @@ TEST_CASE("a failed disk write makes the store refuse all calls") {
     }
     bool refuses_reads = false;
     try {
-      Repositories(store).list();
+      RepositoryTable(store).list();
     } catch (const base::Error& error) {
       refuses_reads = error.code() == base::Code::io;
     }
@@ -323,7 +324,7 @@ TEST_CASE("a full disk refuses the write, releases the reserve, and the next wri
     CHECK(code_thrown_by(make_many) == base::Code::resource_exhausted);
     CHECK_FALSE(store.failed());
     CHECK_FALSE(base::path_exists(directory.path() + "/reserve"));
-    CHECK(Repositories(store).list().size() == static_cast<size_t>(made));
+    CHECK(RepositoryTable(store).list().size() == static_cast<size_t>(made));
     make_repository(store, "https://host/after");
     CHECK(ftruncate(filler.get(), 0) == 0);
     CHECK(store.refill_reserve());

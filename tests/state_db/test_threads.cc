@@ -38,7 +38,7 @@ TEST_CASE("eight concurrent writers lose nothing and need one commit per write")
   store.on_event([&](int64_t) { ++woken; });
   std::atomic<int> errors{0};
   run_threads([&](int thread) {
-    Execs execs(store);
+    ExecTable execs(store);
     for (int i = 0; i < execs_each; ++i) {
       const auto id = execs.create(new_exec(sandboxes[static_cast<size_t>(thread)])).id;
       if (execs.running(sandboxes[static_cast<size_t>(thread)].id).size() != 1) ++errors;
@@ -50,7 +50,7 @@ TEST_CASE("eight concurrent writers lose nothing and need one commit per write")
   CHECK(errors == 0);
   CHECK(store.commits() - commits == 2 * kThreads * execs_each);
   CHECK(woken == 2 * kThreads * execs_each);
-  CHECK(Execs(store).list({.limit = 100'000}).size() == kThreads * execs_each);
+  CHECK(ExecTable(store).list({.limit = 100'000}).size() == kThreads * execs_each);
   int64_t last = 0;
   for (const Event& event : store.events(0, 100'000)) {
     CHECK(event.seq > last);
@@ -91,11 +91,11 @@ TEST_CASE("one of eight requests with the same key or name creates the row") {
   run_threads([&](int) {
     ExecRequest request = new_exec(sandbox);
     request.idempotency_key = "k";
-    if (!Execs(store).create(request).existed) ++made;
-    if (Repositories(store).find_or_create({.url = "https://host/same", .name = "same"}).second)
+    if (!ExecTable(store).create(request).existed) ++made;
+    if (RepositoryTable(store).find_or_create({.url = "https://host/same", .name = "same"}).second)
       ++cached;
     try {
-      Workspaces(store).create(new_workspace(repository, "wanted"));
+      WorkspaceTable(store).create(new_workspace(repository, "wanted"));
       ++named;
     } catch (const base::Error& error) {
       if (error.code() != base::Code::already_exists) named = -1000;

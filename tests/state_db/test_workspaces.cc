@@ -14,11 +14,11 @@ using namespace moorage::state_db_test;
 namespace {
 
 constexpr int64_t kDay_ms = 24LL * 3600 * 1000;
-constexpr Workspaces::UndoWindows kWeek{.usual_ms = 7 * kDay_ms, .disposable_ms = 600'000};
+constexpr WorkspaceTable::UndoWindows kWeek{.usual_ms = 7 * kDay_ms, .disposable_ms = 600'000};
 
 void delete_workspace(Store& store, base::WorkspaceId id) {
   store.move(id, WorkspaceState::ready, WorkspaceState::deleting, "by uid 1000");
-  Workspaces(store).finish_delete(id);
+  WorkspaceTable(store).finish_delete(id);
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ void delete_workspace(Store& store, base::WorkspaceId id) {
 TEST_CASE("a workspace is created in one commit, ready in another, and reads back the same") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   const uint64_t commits = test.store->commits();
   const auto made = workspaces.create(new_workspace(repository, "auth"));
   CHECK(test.store->commits() == commits + 1);
@@ -35,7 +35,7 @@ TEST_CASE("a workspace is created in one commit, ready in another, and reads bac
   CHECK(test.store->commits() == commits + 2);
   workspaces.set_facts(made.id, {.changes_files = 37, .unpushed = 3});
   test.reopen();
-  const WorkspaceRow row = Workspaces(*test.store).get(made.id);
+  const WorkspaceRow row = WorkspaceTable(*test.store).get(made.id);
   CHECK(row.name == "auth");
   CHECK(row.owner_uid == 1000);
   CHECK(row.repository == repository);
@@ -61,26 +61,26 @@ TEST_CASE("a workspace is created in one commit, ready in another, and reads bac
 TEST_CASE("the origin of an imported fork reads back the same") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   auto wanted = new_workspace(repository, "fork");
   wanted.fork_of = ForkOrigin{"1a2b3c4d", base::WorkspaceId{7}, base::SnapshotId{12}, "a/name"};
   const auto made = workspaces.create(wanted);
   test.reopen();
-  const auto row = Workspaces(*test.store).get(made.id);
+  const auto row = WorkspaceTable(*test.store).get(made.id);
   REQUIRE(row.fork_of);
   CHECK(row.fork_of->store == "1a2b3c4d");
   CHECK(row.fork_of->workspace.value == 7);
   CHECK(row.fork_of->snapshot.value == 12);
   CHECK(row.fork_of->name == "a/name");
   CHECK_FALSE(row.forked_from);
-  const auto other = Workspaces(*test.store).create(new_workspace(repository, "other"));
-  CHECK_FALSE(Workspaces(*test.store).get(other.id).fork_of);
+  const auto other = WorkspaceTable(*test.store).create(new_workspace(repository, "other"));
+  CHECK_FALSE(WorkspaceTable(*test.store).get(other.id).fork_of);
 }
 
 TEST_CASE("a name is unique among its owner's live workspaces") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   const auto first = make_workspace(*test.store, repository, "auth");
   CHECK(code_thrown_by([&] { workspaces.create(new_workspace(repository, "auth")); }) ==
         base::Code::already_exists);
@@ -104,7 +104,7 @@ TEST_CASE("a name is unique among its owner's live workspaces") {
 TEST_CASE("a workspace's key creates one workspace") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   NewWorkspace wanted = new_workspace(repository, "auth");
   wanted.idempotency_key = "k1";
   wanted.request_hash = "h1";
@@ -124,7 +124,7 @@ TEST_CASE("a workspace's key creates one workspace") {
 TEST_CASE("a deleted workspace can be undeleted, unless its name is taken or its purge began") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   const auto id = make_workspace(*test.store, repository, "auth");
   delete_workspace(*test.store, id);
   CHECK(workspaces.get(id).deleted_wall_ms == test.clock.now_ms);
@@ -153,10 +153,10 @@ TEST_CASE("a deleted workspace can be undeleted, unless its name is taken or its
   CHECK(workspaces.purgeable(kWeek).size() == 1);
   CHECK(code_thrown_by([&] { workspaces.undelete(id); }) == base::Code::conflict);
   const auto layer = workspaces.get(id).layer;
-  CHECK(code_thrown_by([&] { Layers(*test.store).remove({layer}); }) == base::Code::conflict);
+  CHECK(code_thrown_by([&] { LayerTable(*test.store).remove({layer}); }) == base::Code::conflict);
   workspaces.finish_purge(id);
   workspaces.finish_purge(id);
-  Layers(*test.store).remove({layer});
+  LayerTable(*test.store).remove({layer});
   CHECK_FALSE(workspaces.get(id).layer);
   CHECK(workspaces.purgeable(kWeek).empty());
   CHECK(workspaces.list({.with_deleted = true}).size() == 1);
@@ -168,7 +168,7 @@ TEST_CASE("a week of uptime ends an undo window, but a jump of the wall clock do
   TestStore test;
   const auto id = make_workspace(*test.store, make_repository(*test.store));
   delete_workspace(*test.store, id);
-  const auto due = [&] { return Workspaces(*test.store).purgeable(kWeek).size(); };
+  const auto due = [&] { return WorkspaceTable(*test.store).purgeable(kWeek).size(); };
   for (const int64_t jump_ms : {8 * kDay_ms, -30 * kDay_ms, 4000 * kDay_ms}) {
     test.clock.now_ms += jump_ms;
     StoreAge(*test.store).save();
@@ -184,7 +184,7 @@ TEST_CASE("a week of uptime ends an undo window, but a jump of the wall clock do
   CHECK(due() == 0);
   test.clock.up_ms += 1;
   CHECK(due() == 1);
-  Workspaces(*test.store).undelete(id);
+  WorkspaceTable(*test.store).undelete(id);
   delete_workspace(*test.store, id);
   CHECK(due() == 0);
 }
@@ -193,7 +193,7 @@ TEST_CASE("time powered off does not count for an undo window") {
   TestStore test;
   const auto id = make_workspace(*test.store, make_repository(*test.store));
   delete_workspace(*test.store, id);
-  const auto due = [&] { return Workspaces(*test.store).purgeable(kWeek).size(); };
+  const auto due = [&] { return WorkspaceTable(*test.store).purgeable(kWeek).size(); };
   test.clock.up_ms += 4 * kDay_ms;
   StoreAge(*test.store).save();
   test.clock.boot = "second boot";
@@ -213,7 +213,7 @@ TEST_CASE("a disposable workspace has a short window of its own") {
   TestStore test;
   NewWorkspace wanted = new_workspace(make_repository(*test.store), "once");
   wanted.disposable = true;
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   const auto id = workspaces.create(wanted).id;
   workspaces.set_ready(id);
   delete_workspace(*test.store, id);
@@ -238,7 +238,7 @@ TEST_CASE("workspaces are listed by owner, state and repository") {
   TestStore test;
   const auto one = make_repository(*test.store, "https://host/one");
   const auto two = make_repository(*test.store, "https://host/two");
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   make_workspace(*test.store, one, "a");
   make_workspace(*test.store, two, "b");
   NewWorkspace other = new_workspace(two, "c");
@@ -254,7 +254,7 @@ TEST_CASE("workspaces are listed by owner, state and repository") {
 TEST_CASE("a list comes in pages that continue after removed rows") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   std::vector<base::WorkspaceId> ids;
   for (int i = 0; i < 9; ++i) {
     NewWorkspace wanted = new_workspace(repository, "w" + std::to_string(i));
@@ -302,7 +302,7 @@ TEST_CASE("a list comes in pages that continue after removed rows") {
 TEST_CASE("a taken name gets the next number, however many exist") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   for (int number = 1; number <= 70; ++number) {
     const std::string name = workspaces.free_name(1000, "shop");
     CHECK(name == (number == 1 ? "shop" : "shop-" + std::to_string(number)));
@@ -320,7 +320,7 @@ TEST_CASE("rows are counted by repository, and ids without a row are listed") {
   TestStore test;
   const auto one = make_repository(*test.store, "https://host/one");
   const auto two = make_repository(*test.store, "https://host/two");
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   const auto a = make_workspace(*test.store, one, "a");
   const auto b = make_workspace(*test.store, one, "b");
   delete_workspace(*test.store, b);
@@ -329,7 +329,7 @@ TEST_CASE("rows are counted by repository, and ids without a row are listed") {
   CHECK(workspaces.unknown({a, {77}, b, {78}}) == std::vector<base::WorkspaceId>{{77}, {78}});
   CHECK(workspaces.unknown({}).empty());
   const auto layer = workspaces.get(a).layer;
-  CHECK(Layers(*test.store).unknown({{99}, layer}) == std::vector<base::LayerId>{{99}});
+  CHECK(LayerTable(*test.store).unknown({{99}, layer}) == std::vector<base::LayerId>{{99}});
 }
 
 TEST_CASE(
@@ -337,7 +337,7 @@ TEST_CASE(
   TestStore test;
   const auto one = make_repository(*test.store, "https://host/one");
   const auto two = make_repository(*test.store, "https://host/two");
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   NewWorkspace shared = new_workspace(two, "shared");
   shared.owner_uid = 1001;
   shared.team_gid = 50;
@@ -351,7 +351,7 @@ TEST_CASE(
   CHECK(workspaces.disk_seen_by({}).bytes == 1500);
   CHECK(workspaces.disk_seen_by(Viewer{.uid = 1000}).bytes == 500);
   CHECK(workspaces.disk_seen_by(Viewer{.uid = 1000, .gids = {50}}).bytes == 1500);
-  Archives archives(*test.store);
+  ArchiveTable archives(*test.store);
   archives.begin(b);
   CHECK(workspaces.disk_seen_by({}).bytes == 1500);
   archives.finish(b, {.bytes = 30, .sha256 = "x"}, {});
@@ -362,12 +362,12 @@ TEST_CASE(
 TEST_CASE("labels and the layer can be changed") {
   TestStore test;
   const auto repository = make_repository(*test.store);
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   const auto id = make_workspace(*test.store, repository);
   workspaces.set_label(id, "task", "AUTH-13");
   workspaces.remove_label(id, "user");
   CHECK(workspaces.get(id).labels == std::map<std::string, std::string>{{"task", "AUTH-13"}});
-  Layers layers(*test.store);
+  LayerTable layers(*test.store);
   const auto bottom = workspaces.get(id).layer;
   layers.freeze(bottom);
   const auto top = layers.create(
@@ -381,7 +381,7 @@ TEST_CASE("labels and the layer can be changed") {
 TEST_CASE("undoing a move into or out of an archive releases its key") {
   TestStore test;
   const auto id = make_workspace(*test.store, make_repository(*test.store), "auth");
-  Archives archives(*test.store);
+  ArchiveTable archives(*test.store);
   IdempotencyKeys keys(*test.store);
   const IdempotentRequest moved{.owner_uid = 1000, .key = "k", .hash = "h"};
   const IdempotentRequest other{.owner_uid = 1000, .key = "other", .hash = "h"};
@@ -402,7 +402,7 @@ TEST_CASE("undoing a move into or out of an archive releases its key") {
 
 TEST_CASE("a policy changes as a whole, in one commit, with an event that states the difference") {
   TestStore test;
-  Workspaces workspaces(*test.store);
+  WorkspaceTable workspaces(*test.store);
   const auto id = make_workspace(*test.store, make_repository(*test.store), "auth");
   const WorkspacePolicy before = workspaces.get(id).policy;
   WorkspacePolicy after = before;
@@ -423,5 +423,5 @@ TEST_CASE("a policy changes as a whole, in one commit, with an event that states
   workspaces.set_policy(id, {after, after, "set by uid 7"});
   CHECK(test.store->last_event() == seq);
   test.reopen();
-  CHECK(Workspaces(*test.store).get(id).policy == after);
+  CHECK(WorkspaceTable(*test.store).get(id).policy == after);
 }

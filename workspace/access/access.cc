@@ -103,7 +103,7 @@ bool sees(const Caller& caller, const WorkspaceRow& row) {
 
 WorkspaceRow find_workspace(state_db::Store& store, const Caller& caller, const std::string& name,
                             Right right) {
-  state_db::Workspaces table(store);
+  state_db::WorkspaceTable table(store);
   std::optional<WorkspaceRow> row;
   if (const auto id = base::WorkspaceId::parse(name)) {
     row = table.find(*id);
@@ -131,7 +131,7 @@ WorkspaceRow find_deleted(state_db::Store& store, const Caller& caller, const st
   query.state = WorkspaceState::deleted;
   query.seen_by = caller.viewer();
   query.name = name;
-  auto found = state_db::Workspaces(store).list(query);
+  auto found = state_db::WorkspaceTable(store).list(query);
   const auto own = [&](const WorkspaceRow& row) { return row.owner_uid == caller.uid; };
   if (std::any_of(found.begin(), found.end(), own)) {
     found.erase(std::remove_if(found.begin(), found.end(), std::not_fn(own)), found.end());
@@ -165,9 +165,9 @@ WorkspaceRow find_with_deleted(state_db::Store& store, const Caller& caller,
 
 state_db::ExecRow find_exec(state_db::Store& store, const Caller& caller, base::ExecId id,
                             Right right) {
-  auto row = state_db::Execs(store).find(id);
+  auto row = state_db::ExecTable(store).find(id);
   const auto workspace =
-      row ? state_db::Workspaces(store).find(row->request.workspace) : std::nullopt;
+      row ? state_db::WorkspaceTable(store).find(row->request.workspace) : std::nullopt;
   if (!workspace || !sees(caller, *workspace)) {
     throw Error(Code::not_found, "there is no exec " + id.str(),
                 "moorage ps lists running commands");

@@ -33,7 +33,7 @@ std::optional<base::ExecId> first_running(state_db::Store& store, base::Workspac
   query.workspace = id;
   query.state = state_db::ExecState::running;
   query.limit = 1;
-  const auto found = state_db::Execs(store).list(query);
+  const auto found = state_db::ExecTable(store).list(query);
   if (found.empty()) return std::nullopt;
   return found.front().id;
 }
@@ -92,7 +92,7 @@ Leases::Writing::~Writing() {
 
 Leases::Leases(state_db::Store& store) : store_(store) {
   here_since_ms_ = looked_ms_ = store.clock().boot_ms();
-  for (auto& row : state_db::Leases(store).list()) {
+  for (auto& row : state_db::LeaseTable(store).list()) {
     const base::WorkspaceId id = row.workspace;
     entries_[id].row = std::move(row);
   }
@@ -117,7 +117,7 @@ void Leases::lapse(Lock& lock, base::WorkspaceId id) {
   if (!has_lapsed(change.entry())) return;
   const LeaseRow row = *change.entry().row;
   change.unlocked([&] {
-    state_db::Leases(store_).end(id, "lapsed");
+    state_db::LeaseTable(store_).end(id, "lapsed");
     return true;
   });
   change.entry().row->ended = "lapsed";
@@ -235,7 +235,7 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
     const std::string secret = new_lease_secret();
     const std::string hash = lease_secret_hash(secret);
     change.unlocked([&] {
-      state_db::Leases(store_).renew_secret(row.id, hash);
+      state_db::LeaseTable(store_).renew_secret(row.id, hash);
       return true;
     });
     change.entry().row->secret_hash = hash;
@@ -268,7 +268,7 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
   auto granted = change.unlocked([&] {
     return store_.transaction([&] {
       join_key(store_, caller, row.id.str());
-      return state_db::Leases(store_).grant(lease);
+      return state_db::LeaseTable(store_).grant(lease);
     });
   });
   Entry& entry = change.entry();
@@ -280,7 +280,7 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
 }
 
 void Leases::cleared(base::WorkspaceId id) {
-  state_db::Leases(store_).set_cleared(id);
+  state_db::LeaseTable(store_).set_cleared(id);
   const std::lock_guard lock(mutex_);
   if (auto& entry = entries_[id]; entry.row) entry.row->clearing = false;
 }
@@ -310,7 +310,7 @@ void Leases::release(const Caller& caller, const WorkspaceRow& row) {
   require(caller, row, change.entry());
   change.unlocked([&] {
     store_.transaction([&] {
-      state_db::Leases(store_).end(row.id, "released");
+      state_db::LeaseTable(store_).end(row.id, "released");
       join_key(store_, caller, row.id.str());
     });
     return true;
@@ -323,7 +323,7 @@ void Leases::end(base::WorkspaceId id, const std::string& how) {
   Change change(*this, lock, id);
   if (!change.entry().row || !change.entry().row->held()) return;
   change.unlocked([&] {
-    state_db::Leases(store_).end(id, how);
+    state_db::LeaseTable(store_).end(id, how);
     return true;
   });
   change.entry().row->ended = how;

@@ -243,7 +243,7 @@ std::string Placement::what_is_allowed() const {
   return allowed;
 }
 
-void Placement::check_place(const state_db::Place& place) const {
+void Placement::check_backend_accepts(const state_db::Place& place) const {
   const Holding* holding = forbidding(place.backend, place.runtime);
   if (!holding) return;
   const auto& rule = *holding->rule;
@@ -292,7 +292,7 @@ void Placement::check_limits(const WorkspaceLimits& limits,
 void check_placement(const Context& context, const state_db::WorkspaceRow& row,
                      const state_db::Place& place) {
   const Placement placement(context, row);
-  placement.check_place(place);
+  placement.check_backend_accepts(place);
   placement.check_limits(row.policy.limits);
 }
 

@@ -52,7 +52,7 @@ class Placement {
 
   // The checks below throw permission_denied. They throw unsupported if the backend is unusable now
   // or lacks the runtime: its isolation is then unknown.
-  void check_place(const state_db::Place& place) const;
+  void check_backend_accepts(const state_db::Place& place) const;
   void check_limits(const state_db::WorkspaceLimits& limits) const;
   // Only the fields with these names (state_db/tables/workspace_policy.h).
   void check_limits(const state_db::WorkspaceLimits& limits,

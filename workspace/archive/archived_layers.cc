@@ -19,7 +19,7 @@ ArchivedLayers collect(Context& context, LayerId top, std::vector<state_db::Snap
   ArchivedLayers archived;
   archived.snapshots = std::move(snapshots);
   archived.stands_on = stands_on;
-  state_db::Layers table(context.store);
+  state_db::LayerTable table(context.store);
   struct Place {
     LayerRow row;
     size_t depth = 0;  // number of layers below it
@@ -48,7 +48,7 @@ ArchivedLayers collect(Context& context, LayerId top, std::vector<state_db::Snap
 std::vector<state_db::SnapshotRow> kept_of(Context& context, base::WorkspaceId workspace,
                                            WithSnapshots with, LayerId top) {
   if (with == WithSnapshots::no) return {};
-  auto kept = state_db::Snapshots(context.store).kept(workspace);
+  auto kept = state_db::SnapshotTable(context.store).kept(workspace);
   std::erase_if(kept, [top](const auto& snapshot) { return snapshot.layer == top; });
   return kept;
 }
@@ -80,13 +80,13 @@ std::optional<size_t> place_of(const Rows& rows, Id id) {
 
 ArchivedLayers archived_layers(Context& context, const state_db::WorkspaceRow& row,
                                WithSnapshots with) {
-  const state_db::Reading moment(context.store);
+  const state_db::ReadTransaction moment(context.store);
   return collect(context, row.layer, kept_of(context, row.id, with, row.layer), row.stands_on);
 }
 
 ArchivedLayers archived_layers(Context& context, const state_db::SnapshotRow& snapshot,
                                WithSnapshots with) {
-  const state_db::Reading moment(context.store);
+  const state_db::ReadTransaction moment(context.store);
   auto kept = kept_of(context, snapshot.workspace, with, snapshot.layer);
   base::SnapshotId stands_on = snapshot.parent;
   leave_out_exports(kept, stands_on);

@@ -20,7 +20,7 @@ namespace {
 
 using base::LayerId;
 using base::WorkspaceId;
-using state_db::Layers;
+using state_db::LayerTable;
 
 MOORAGE_CRASH_POINT(after_row, "archive.after_cold_row");
 
@@ -29,8 +29,8 @@ constexpr base::UsageLimits kUsageLimits{.time = std::chrono::milliseconds(10'00
 // Whether its archive is reliable, and the workspace has not returned unknown to the rows (after a
 // restore of state.db).
 bool is_away(Context& context, WorkspaceId id) {
-  const auto archive = state_db::Archives(context.store).find(id);
-  const auto row = state_db::Workspaces(context.store).get(id);
+  const auto archive = state_db::ArchiveTable(context.store).find(id);
+  const auto row = state_db::WorkspaceTable(context.store).get(id);
   const bool back = row.layer && base::path_exists(context.storage.layer_path(row.layer));
   return archive && archive->whole && !back && ArchiveStore(context).is_there(*archive);
 }
@@ -40,7 +40,7 @@ std::map<LayerId, base::KeyedMutex::Guard> removable(Context& context) {
   std::map<WorkspaceId, bool> away;
   std::set<LayerId> wanted;
   std::set<LayerId> kept;
-  for (const auto& row : Layers(context.store).only_archived()) {
+  for (const auto& row : LayerTable(context.store).only_archived()) {
     // Cold and without files: already done.
     if (row.cold && !base::path_exists(context.storage.layer_path(row.layer))) continue;
     const auto known = away.find(row.workspace);
@@ -63,7 +63,7 @@ std::map<LayerId, base::KeyedMutex::Guard> removable(Context& context) {
 uint64_t cool_layers(Context& context) {
   auto held = removable(context);
   if (held.empty()) return 0;
-  Layers table(context.store);
+  LayerTable table(context.store);
   std::vector<LayerId> cold;
   context.store.transaction([&] {
     // Check again: before our lock one may have come back, or been forked.
@@ -87,14 +87,14 @@ uint64_t cool_layers(Context& context) {
 }
 
 std::map<WorkspaceId, LayerUse> use_of_frozen_layers(Context& context) {
-  const state_db::Reading moment(context.store);
+  const state_db::ReadTransaction moment(context.store);
   std::map<LayerId, state_db::LayerRow> layers;
-  for (auto& row : Layers(context.store).list()) layers.emplace(row.id, row);
+  for (auto& row : LayerTable(context.store).list()) layers.emplace(row.id, row);
   std::map<WorkspaceId, std::set<LayerId>> used;
   std::map<LayerId, size_t> hot;  // number of workspaces without an archive that need it
   state_db::WorkspaceQuery all;
   all.with_deleted = true;
-  for (const auto& row : state_db::Workspaces(context.store).list(all)) {
+  for (const auto& row : state_db::WorkspaceTable(context.store).list(all)) {
     std::set<LayerId>& of = used[row.id];
     const auto add = [&](LayerId layer) {
       for (auto at = layers.find(layer); at != layers.end(); at = layers.find(at->second.parent)) {
@@ -102,9 +102,9 @@ std::map<WorkspaceId, LayerUse> use_of_frozen_layers(Context& context) {
       }
     };
     add(row.layer);
-    for (const auto& snapshot : state_db::Snapshots(context.store).kept(row.id))
+    for (const auto& snapshot : state_db::SnapshotTable(context.store).kept(row.id))
       add(snapshot.layer);
-    const auto archive = state_db::Archives(context.store).find(row.id);
+    const auto archive = state_db::ArchiveTable(context.store).find(row.id);
     if (archive && archive->whole) continue;
     for (const auto layer : of) ++hot[layer];
   }

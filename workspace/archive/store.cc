@@ -59,7 +59,7 @@ packs::ByteSource read_file_in_pieces(int fd) {
 }
 
 std::string ArchiveStore::path(const state_db::ArchiveRow& row) const {
-  return directory() + "/" + state_db::Archives(context_.store).file_name(row);
+  return directory() + "/" + state_db::ArchiveTable(context_.store).file_name(row);
 }
 
 base::Fd ArchiveStore::spool(const std::string& directory) {
@@ -85,7 +85,7 @@ std::string ArchiveStore::mark() const {
 void ArchiveStore::require_same() const {
   if (base::path_exists(mark())) return;
   bool any = false;
-  for (const auto& row : state_db::Archives(context_.store).list()) {
+  for (const auto& row : state_db::ArchiveTable(context_.store).list()) {
     if (!row.whole) continue;
     if (is_there(row)) return;
     any = true;
@@ -196,7 +196,7 @@ void ArchiveStore::check(const state_db::ArchiveRow& row) const {
 std::vector<std::string> ArchiveStore::unknown() const {
   std::vector<std::string> found;
   if (!base::path_exists(directory())) return found;
-  state_db::Archives table(context_.store);
+  state_db::ArchiveTable table(context_.store);
   const auto names = base::list_directory(directory());  // before the rows: those come first
   std::set<std::string> known;
   for (const auto& row : table.list()) known.insert(table.file_name(row));
@@ -229,7 +229,7 @@ void ArchiveStore::remove(const state_db::ArchiveRow& row) const {
 
 void ArchiveStore::remove_temporary() const {
   if (!base::path_exists(directory())) return;
-  const std::string prefix = state_db::Archives(context_.store).name_prefix();
+  const std::string prefix = state_db::ArchiveTable(context_.store).name_prefix();
   for (const std::string& name : base::list_directory(directory())) {
     if (!name.starts_with(prefix) || !name.ends_with(kTemporary)) continue;
     base::log(base::LogLevel::warning, "archive.unfinished", {{"file", name}});
@@ -238,7 +238,7 @@ void ArchiveStore::remove_temporary() const {
 }
 
 void remove_archive(Context& context, base::WorkspaceId id) {
-  state_db::Archives table(context.store);
+  state_db::ArchiveTable table(context.store);
   const auto archive = table.find(id);
   if (!archive) return;
   ArchiveStore(context).remove(*archive);
@@ -259,7 +259,7 @@ bool is_as_archived(const Context& context, const state_db::WorkspaceRow& row,
 }
 
 void settle_archive(Context& context, const state_db::WorkspaceRow& row) {
-  state_db::Archives table(context.store);
+  state_db::ArchiveTable table(context.store);
   const auto archive = table.find(row.id);
   const auto is_both = [&] {
     return archive && row.layer && base::path_exists(context.storage.layer_path(row.layer)) &&

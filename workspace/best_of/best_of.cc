@@ -23,7 +23,7 @@ namespace {
 using base::Code;
 using base::Error;
 using state_db::BestOfRow;
-using state_db::BestOfs;
+using state_db::BestOfTable;
 
 MOORAGE_CRASH_POINT(after_intent, "best_of.after_intent");
 MOORAGE_CRASH_POINT(after_patches, "best_of.after_patches");
@@ -145,7 +145,7 @@ BestOfView BestOf::start(const Caller& caller, const std::string& name,
     offset += request.patches[n].bytes;
   }
   const auto guard = context_.locks.lock(beginning_lock(found.id), "best-of");
-  BestOfs table(context_.store);
+  BestOfTable table(context_.store);
   if (const auto made = table.find_made(wanted)) {
     if (made->state == state_db::BestOfState::preparing)
       refuse_unsettled(caller, made->id.str() + " is still creating its forks");
@@ -173,8 +173,8 @@ BestOfView BestOf::start(const Caller& caller, const std::string& name,
 }
 
 BestOfRow BestOf::find(const Caller& caller, base::BestOfId id, Right right) {
-  auto row = BestOfs(context_.store).find(id);
-  const auto workspace = row ? state_db::Workspaces(context_.store).find(row->wanted.workspace)
+  auto row = BestOfTable(context_.store).find(id);
+  const auto workspace = row ? state_db::WorkspaceTable(context_.store).find(row->wanted.workspace)
                              : std::optional<state_db::WorkspaceRow>();
   if (!workspace || workspace->purged_wall_ms || !sees(caller, *workspace)) {
     throw Error(Code::not_found, "there is no best-of " + id.str(),
@@ -186,10 +186,10 @@ BestOfRow BestOf::find(const Caller& caller, base::BestOfId id, Right right) {
 
 BestOfView BestOf::view(BestOfRow row) {
   BestOfView view;
-  state_db::Workspaces workspaces(context_.store);
-  state_db::Execs execs(context_.store);
+  state_db::WorkspaceTable workspaces(context_.store);
+  state_db::ExecTable execs(context_.store);
   view.workspace_name = workspaces.get(row.wanted.workspace).name;
-  for (auto& attempt : BestOfs(context_.store).attempts(row.id)) {
+  for (auto& attempt : BestOfTable(context_.store).attempts(row.id)) {
     AttemptView one;
     if (attempt.workspace) {
       const auto fork = workspaces.get(attempt.workspace);
@@ -209,7 +209,7 @@ BestOfView BestOf::view(BestOfRow row) {
 std::vector<BestOfView> BestOf::list(const Caller& caller, const std::string& name) {
   const auto row = workspaces_.find_with_deleted(caller, name, Right::read);
   std::vector<BestOfView> views;
-  for (auto& one : BestOfs(context_.store).of_workspace(row.id))
+  for (auto& one : BestOfTable(context_.store).of_workspace(row.id))
     views.push_back(view(std::move(one)));
   return views;
 }
@@ -220,10 +220,10 @@ BestOfView BestOf::show(const Caller& caller, base::BestOfId id) {
 
 // The workspace's lease, and those of all forks whose commands the cancel ends.
 std::vector<Leases::Writing> BestOf::cancel_rights(const Caller& caller, const BestOfRow& row) {
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   std::vector<Leases::Writing> writing;
   writing.push_back(workspaces_.leases().write(caller, table.get(row.wanted.workspace)));
-  for (const auto& attempt : BestOfs(context_.store).attempts(row.id)) {
+  for (const auto& attempt : BestOfTable(context_.store).attempts(row.id)) {
     if (!attempt.is_under_way() || !attempt.workspace) continue;
     writing.push_back(workspaces_.leases().write(caller.beside(), table.get(attempt.workspace)));
   }
@@ -232,7 +232,7 @@ std::vector<Leases::Writing> BestOf::cancel_rights(const Caller& caller, const B
 
 BestOfView BestOf::cancel(const Caller& caller, base::BestOfId id) {
   const auto row = find(caller, id, Right::write);
-  BestOfs table(context_.store);
+  BestOfTable table(context_.store);
   const auto writing = cancel_rights(caller, row);
   const bool cancels = context_.store.transaction([&] {
     const bool ends = table.request_cancel(id);

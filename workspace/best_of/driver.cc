@@ -22,8 +22,8 @@ using base::Error;
 using state_db::AttemptRow;
 using state_db::AttemptState;
 using state_db::BestOfRow;
-using state_db::BestOfs;
 using state_db::BestOfState;
+using state_db::BestOfTable;
 using state_db::Promotion;
 
 MOORAGE_CRASH_POINT(after_forks, "best_of.after_forks");
@@ -86,13 +86,13 @@ BestOfDriver::BestOfDriver(Context& context, Workspaces& workspaces, Execs& exec
 
 BestOfDriver::Work::Work(BestOfDriver& driver) : driver_(driver) {
   const std::lock_guard lock(driver_.flights_mutex_);
-  driver_.flights_ = std::make_unique<base::Flights>(
-      kThreads, [&driver](int64_t key) { driver.fly(key); }, base::Flights::Fair{});
+  driver_.flights_ = std::make_unique<base::SingleFlight>(
+      kThreads, [&driver](int64_t key) { driver.fly(key); }, base::SingleFlight::Fair{});
 }
 
 BestOfDriver::Work::~Work() {
   driver_.stopping_ = true;
-  std::unique_ptr<base::Flights> flights;
+  std::unique_ptr<base::SingleFlight> flights;
   {
     const std::lock_guard lock(driver_.flights_mutex_);
     flights = std::move(driver_.flights_);
@@ -102,7 +102,7 @@ BestOfDriver::Work::~Work() {
 
 // Each user has a share of the threads: measuring an attempt may take long.
 void BestOfDriver::request_flight(int64_t key) {
-  BestOfs table(context_.store);
+  BestOfTable table(context_.store);
   const auto row = key % 2 == 0 ? table.find(base::BestOfId{key / 2}) : table.find_of({key / 2});
   if (!row) return;
   const std::lock_guard lock(flights_mutex_);
@@ -113,7 +113,7 @@ void BestOfDriver::request(base::BestOfId id) { request_flight(key_of(id)); }
 void BestOfDriver::request(base::AttemptId id) { request_flight(key_of(id)); }
 
 void BestOfDriver::fly(int64_t key) {
-  attempt("best_of.step", std::to_string(key / 2), [&] {
+  try_step("best_of.step", std::to_string(key / 2), [&] {
     try {
       if (key % 2 == 0) return drive({key / 2});
       drive_attempt({key / 2});
@@ -124,9 +124,9 @@ void BestOfDriver::fly(int64_t key) {
 }
 
 void BestOfDriver::at_start() {
-  BestOfs table(context_.store);
+  BestOfTable table(context_.store);
   for (const auto id : table.open()) {
-    attempt("best_of.at_start", id.str(), [&] {
+    try_step("best_of.at_start", id.str(), [&] {
       const auto row = table.get(id);
       if (row.chosen == 0 || row.promotion != Promotion::none) return;
       // The workspace has not changed since, so it shows whether the promotion completed.
@@ -138,8 +138,8 @@ void BestOfDriver::at_start() {
 }
 
 void BestOfDriver::look() {
-  attempt("best_of.look", "", [&] {
-    for (const auto id : BestOfs(context_.store).open()) request(id);
+  try_step("best_of.look", "", [&] {
+    for (const auto id : BestOfTable(context_.store).open()) request(id);
   });
 }
 
@@ -154,7 +154,7 @@ void BestOfDriver::exec_ended(const state_db::ExecRow& exec) {
 }
 
 void BestOfDriver::make_forks(const BestOfRow& row, const Caller& caller) {
-  BestOfs table(context_.store);
+  BestOfTable table(context_.store);
   ForkRequest wanted;
   wanted.count = static_cast<uint32_t>(table.attempts(row.id).size());
   wanted.labels["best-of"] = row.id.str();
@@ -171,7 +171,7 @@ void BestOfDriver::make_forks(const BestOfRow& row, const Caller& caller) {
 void BestOfDriver::settle_preparing(const BestOfRow& row) {
   const auto guard = lock_if_free(context_, beginning_lock(row.wanted.workspace));
   if (!guard) return;  // its verb is running
-  BestOfs table(context_.store);
+  BestOfTable table(context_.store);
   if (table.get(row.id).state != BestOfState::preparing) return;
   const std::string patches = patches_path(context_.options, row.wanted.workspace, row.id);
   try {
@@ -190,7 +190,7 @@ void BestOfDriver::settle_preparing(const BestOfRow& row) {
 }
 
 void BestOfDriver::drive(base::BestOfId id) {
-  BestOfs table(context_.store);
+  BestOfTable table(context_.store);
   auto row = table.get(id);
   if (row.state == BestOfState::preparing) settle_preparing(row);
   row = table.get(id);
@@ -230,7 +230,7 @@ void BestOfDriver::drive(base::BestOfId id) {
 void BestOfDriver::start_waiting(const BestOfRow& row, const std::vector<AttemptRow>& attempts) {
   if (row.cancel_requested || row.chosen > 0) return;
   const std::lock_guard lock(mutex_);
-  BestOfs table(context_.store);
+  BestOfTable table(context_.store);
   const uint64_t most = most_under_way();
   uint64_t all = table.count_under_way(row.wanted.owner_uid);
   auto here = std::count_if(attempts.begin(), attempts.end(),
@@ -249,14 +249,14 @@ void BestOfDriver::cancel_waiting(const std::vector<AttemptRow>& attempts,
                                   const std::string& reason) {
   for (const auto& one : attempts) {
     if (one.state == AttemptState::waiting)
-      BestOfs(context_.store).end(one, {AttemptState::cancelled, reason, ""});
+      BestOfTable(context_.store).end(one, {AttemptState::cancelled, reason, ""});
   }
 }
 
 // Derived from the workspace's current snapshot.
 bool BestOfDriver::is_promoted(const BestOfRow& row, const AttemptRow& attempt) {
-  state_db::Snapshots table(context_.store);
-  const auto workspace = state_db::Workspaces(context_.store).get(row.wanted.workspace);
+  state_db::SnapshotTable table(context_.store);
+  const auto workspace = state_db::WorkspaceTable(context_.store).get(row.wanted.workspace);
   // A promotion that was cut with its sandbox finishes after the daemon answers
   // (workspace/recovery/repairs.h).
   const auto taking = table.taking(workspace.id);
@@ -272,7 +272,7 @@ bool BestOfDriver::is_promoted(const BestOfRow& row, const AttemptRow& attempt) 
 }
 
 void BestOfDriver::promote(const BestOfRow& row, const AttemptRow& attempt) {
-  BestOfs table(context_.store);
+  BestOfTable table(context_.store);
   try {
     Caller caller = owner_of(row);
     carry_lease(row, caller);  // the request's: does not override a later holder's lease
@@ -297,7 +297,7 @@ void BestOfDriver::finish(const BestOfRow& row, const std::vector<AttemptRow>& a
   }
   const std::string reason =
       std::to_string(passed) + " of " + std::to_string(attempts.size()) + " passed";
-  BestOfs(context_.store)
+  BestOfTable(context_.store)
       .finish(row.id, row.cancel_requested ? BestOfState::cancelled : BestOfState::done, reason);
   base::log(base::LogLevel::info, "best_of.ended",
             {{"bo", row.id},

@@ -78,7 +78,7 @@ class BestOfDriver {
   state_db::ExecRow start_once(const Caller& caller, base::WorkspaceId fork, ExecRequest request);
   void feed(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt, base::ExecId exec);
   void end(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt,
-           state_db::BestOfs::End end, base::ExecId exec);
+           state_db::BestOfTable::End end, base::ExecId exec);
   std::string tail_of(const Caller& caller, base::ExecId exec);
 
   Context& context_;
@@ -88,9 +88,9 @@ class BestOfDriver {
   Comparison& comparison_;
   std::atomic<bool> stopping_{false};
   std::mutex flights_mutex_;
-  std::unique_ptr<base::Flights> flights_;  // while there is Work
-  std::mutex mutex_;                        // guards fed_, and is held while attempts are picked
-  std::set<base::AttemptId> fed_;           // their patches were fed completely
+  std::unique_ptr<base::SingleFlight> flights_;  // while there is Work
+  std::mutex mutex_;               // guards fed_, and is held while attempts are picked
+  std::set<base::AttemptId> fed_;  // their patches were fed completely
 };
 
 }  // namespace moorage::workspace

@@ -17,7 +17,7 @@ using base::Error;
 using state_db::AttemptRow;
 using state_db::AttemptState;
 using state_db::BestOfRow;
-using state_db::BestOfs;
+using state_db::BestOfTable;
 using state_db::ExecRow;
 using state_db::ExecState;
 
@@ -76,7 +76,7 @@ std::string name_of_each(const BestOfRow& row) {
 }  // namespace
 
 void BestOfDriver::drive_attempt(base::AttemptId id) {
-  BestOfs table(context_.store);
+  BestOfTable table(context_.store);
   for (;;) {
     const auto attempt = table.attempt(id);
     if (!attempt.is_under_way() || stopping_) return;
@@ -108,7 +108,7 @@ ExecRow BestOfDriver::start_once(const Caller& caller, base::WorkspaceId fork,
     try {
       made = execs_.start(caller, fork.str(), request).row;
     } catch (const Error&) {
-      made = state_db::Execs(context_.store).find_by_key(fork, request.idempotency_key);
+      made = state_db::ExecTable(context_.store).find_by_key(fork, request.idempotency_key);
       if (!made) throw;
     }
     if (!never_started(*made) || start == kStarts) return *std::move(made);
@@ -120,8 +120,8 @@ ExecRow BestOfDriver::run(const BestOfRow& row, const AttemptRow& attempt, ExecR
                           base::ExecId known) {
   const Caller caller = owner_of(row);
   ExecRow exec;
-  if (known) exec = state_db::Execs(context_.store).get(known);
-  const bool cancelled = BestOfs(context_.store).get(row.id).cancel_requested;
+  if (known) exec = state_db::ExecTable(context_.store).get(known);
+  const bool cancelled = BestOfTable(context_.store).get(row.id).cancel_requested;
   if (!known || (never_started(exec) && !cancelled)) {
     const bool first = attempt.state == AttemptState::applying;
     request.environment = {{"MOORAGE_ATTEMPT", std::to_string(attempt.number)},
@@ -131,7 +131,7 @@ ExecRow BestOfDriver::run(const BestOfRow& row, const AttemptRow& attempt, ExecR
         row.id.str() + "/" + std::to_string(attempt.number) + (first ? "/each" : "/test");
     exec = start_once(caller, attempt.workspace, std::move(request));
     (first ? after_each : after_test).pass();
-    BestOfs table(context_.store);
+    BestOfTable table(context_.store);
     first ? table.set_each(attempt.id, exec.id) : table.set_test(attempt.id, exec.id);
   }
   if (exec.state != ExecState::running) return exec;
@@ -171,14 +171,14 @@ bool BestOfDriver::apply(const BestOfRow& row, const AttemptRow& attempt) {
     end(row, attempt, {end_state(exec), told(name_of_each(row), exec), ""}, exec.id);
     return false;
   }
-  if (BestOfs(context_.store).get(row.id).cancel_requested) {
+  if (BestOfTable(context_.store).get(row.id).cancel_requested) {
     end(row, attempt, {AttemptState::cancelled, "cancelled before its test", ""}, exec.id);
     return false;
   }
-  const auto fork = state_db::Workspaces(context_.store).get(attempt.workspace);
+  const auto fork = state_db::WorkspaceTable(context_.store).get(attempt.workspace);
   const auto diff = comparison_.since_fork(fork);
   after_measure.pass();
-  BestOfs(context_.store).begin_test(attempt.id, diff);
+  BestOfTable(context_.store).begin_test(attempt.id, diff);
   return true;
 }
 
@@ -227,7 +227,7 @@ void BestOfDriver::feed(const BestOfRow& row, const AttemptRow& attempt, base::E
   fed_.insert(attempt.id);
 }
 
-void BestOfDriver::end(const BestOfRow& row, const AttemptRow& attempt, BestOfs::End end,
+void BestOfDriver::end(const BestOfRow& row, const AttemptRow& attempt, BestOfTable::End end,
                        base::ExecId exec) {
   const Caller caller = owner_of(row);
   if (exec) end.tail = tail_of(caller, exec);
@@ -240,14 +240,14 @@ void BestOfDriver::end(const BestOfRow& row, const AttemptRow& attempt, BestOfs:
                 {{"ws", attempt.workspace}, {"error", error.message()}});
     }
   }
-  BestOfs(context_.store).end(attempt, end);
+  BestOfTable(context_.store).end(attempt, end);
   request(row.id);
 }
 
 std::string BestOfDriver::tail_of(const Caller& caller, base::ExecId exec) {
   std::string tail;
   try {
-    const auto row = state_db::Execs(context_.store).get(exec);
+    const auto row = state_db::ExecTable(context_.store).get(exec);
     const uint64_t bytes = row.outcome.output_bytes;
     const base::Fd journal = execs_.open_journal(caller, exec);
     base::JournalReader reader(journal.get());

@@ -32,33 +32,33 @@ constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
 
-Flattening::Flattening(Context& context, Repositories& repositories, Active& active)
+Flattening::Flattening(Context& context, Repositories& repositories, LiveSandboxes& active)
     : context_(context),
       repositories_(repositories),
       active_(active),
       flights_(
           kMergers,
           [this](int64_t key) {
-            attempt("layers.flatten", base::WorkspaceId{key}.str(),
-                    [&] { tidy(base::WorkspaceId{key}); });
+            try_step("layers.flatten", base::WorkspaceId{key}.str(),
+                     [&] { tidy(base::WorkspaceId{key}); });
           },
-          base::Flights::Fair{}) {}
+          base::SingleFlight::Fair{}) {}
 
 void Flattening::request(base::WorkspaceId workspace) {
-  const auto row = state_db::Workspaces(context_.store).find(workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).find(workspace);
   if (!row || !row->layer) return;
-  state_db::Layers table(context_.store);
+  state_db::LayerTable table(context_.store);
   if (table.chain(row->layer).size() > kDeep + 1 || !table.replaced().empty())
     flights_.request(workspace.value, row->owner_uid);
 }
 
 void Flattening::require_shallow(const state_db::WorkspaceRow& row) {
-  if (state_db::Layers(context_.store).chain(row.layer).size() > kMost + 1) flatten(row);
+  if (state_db::LayerTable(context_.store).chain(row.layer).size() > kMost + 1) flatten(row);
 }
 
 // The chain includes the writable layer, which becomes one of the frozen ones.
 bool Flattening::has_room(const state_db::WorkspaceRow& row) {
-  return state_db::Layers(context_.store).chain(row.layer).size() <= kMost;
+  return state_db::LayerTable(context_.store).chain(row.layer).size() <= kMost;
 }
 
 void Flattening::require_room(const state_db::WorkspaceRow& row) {
@@ -86,7 +86,7 @@ void Flattening::require_room(const state_db::WorkspaceRow& row) {
 }
 
 void Flattening::tidy(base::WorkspaceId workspace) {
-  const auto row = state_db::Workspaces(context_.store).find(workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).find(workspace);
   std::string failure;
   try {
     if (row && row->state == state_db::WorkspaceState::ready) flatten(*row);
@@ -108,7 +108,7 @@ void Flattening::tidy(base::WorkspaceId workspace) {
 }
 
 void Flattening::flatten(const state_db::WorkspaceRow& row) {
-  state_db::Layers table(context_.store);
+  state_db::LayerTable table(context_.store);
   const auto chain = table.chain(row.layer);
   if (chain.size() <= kDeep + 1) return;
   std::vector<LayerId> merged;
@@ -129,7 +129,7 @@ void Flattening::flatten(const state_db::WorkspaceRow& row) {
   const bool wanted = context_.store.transaction([&] {
     // Another merge may have finished first. And layers that the workspace no longer uses may be
     // half collected, so nothing may use a merge of them; then this merge is collected, too.
-    const auto now = state_db::Workspaces(context_.store).find(row.id);
+    const auto now = state_db::WorkspaceTable(context_.store).find(row.id);
     const auto stands_on = now && now->layer ? table.chain(now->layer) : decltype(chain){};
     const bool is_there = std::any_of(stands_on.begin(), stands_on.end(), [&](const auto& layer) {
       return layer.id == chain[kLeft].id && layer.parent == merged.front();

@@ -31,7 +31,7 @@ using base::check;
 constexpr const char* kBirthsSynced = "births_synced";
 constexpr size_t kBirthsAtOnce = 100;  // checked in one sync
 
-int64_t births_synced(Context& context) {
+int64_t initial_files_synced(Context& context) {
   const auto known = state_db::find_fact(context.store, kBirthsSynced);
   return known ? std::stoll(*known) : 0;
 }
@@ -77,7 +77,7 @@ bool has_packed_refs(int git) {
 // Unreadable ones do not fail the whole sync: their next use reports the error.
 bool is_whole(Context& context, const state_db::WorkspaceRow& row) {
   try {
-    return !needs_mending(context, row);
+    return !needs_repair(context, row);
   } catch (const base::Error& error) {
     base::log(base::LogLevel::warning, "workspace.birth_not_seen",
               {{"ws", row.id}, {"error", error.message()}});
@@ -86,8 +86,8 @@ bool is_whole(Context& context, const state_db::WorkspaceRow& row) {
 }
 
 // The highest id such that all workspaces in (known, id] are complete and none is torn.
-int64_t last_whole_birth(Context& context, int64_t known) {
-  state_db::Workspaces workspaces(context.store);
+int64_t last_complete_initial_files(Context& context, int64_t known) {
+  state_db::WorkspaceTable workspaces(context.store);
   const int64_t made = workspaces.last_made().value;
   const auto rows = workspaces.at_rest_after({known}, kBirthsAtOnce);
   for (const auto& row : rows) {
@@ -153,43 +153,44 @@ void remove_incoming_mark(Context& context, base::LayerId layer) {
   base::sync_directory(context.storage.layer_path(layer));
 }
 
-bool is_born(Context& context, const state_db::WorkspaceRow& row) {
+bool initial_files_complete(Context& context, const state_db::WorkspaceRow& row) {
   if (base::path_exists(incoming_mark(context, row.layer))) return false;
   return !was_cut(context.storage.layer_path(row.layer) + "/tree/upper") ||
          base::path_exists(context.options.store + "/workspaces/" + row.id.str() + "/journal");
 }
 
-void sync_births(Context& context, const std::function<void()>& sync) {
-  const int64_t known = births_synced(context);
-  const int64_t whole = last_whole_birth(context, known);
+void sync_all_initial_files(Context& context, const std::function<void()>& sync) {
+  const int64_t known = initial_files_synced(context);
+  const int64_t whole = last_complete_initial_files(context, known);
   sync();
   if (whole > known) state_db::set_fact(context.store, kBirthsSynced, std::to_string(whole));
 }
 
-bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row) {
-  if (row.id.value <= births_synced(context)) return false;
-  if (state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0) return false;
-  for (const auto& sandbox : state_db::Sandboxes(context.store).of_workspace(row.id)) {
+bool initial_files_may_be_partial(Context& context, const state_db::WorkspaceRow& row) {
+  if (row.id.value <= initial_files_synced(context)) return false;
+  if (state_db::IntegrityTable(context.store).get(row.id).sealed_wall_ms > 0) return false;
+  for (const auto& sandbox : state_db::SandboxTable(context.store).of_workspace(row.id)) {
     if (sandbox.started_wall_ms == 0) continue;
     if (sandbox.boot_id == base::boot_id()) return false;
   }
   return true;
 }
 
-bool needs_mending(Context& context, const state_db::WorkspaceRow& row) {
+bool needs_repair(Context& context, const state_db::WorkspaceRow& row) {
   const std::string upper = context.storage.layer_path(row.layer) + "/tree/upper";
   // A fork uses the git files of its parent layer.
-  return was_cut(upper) && !state_db::Layers(context.store).get(row.layer).parent &&
-         birth_may_be_cut(context, row);
+  return was_cut(upper) && !state_db::LayerTable(context.store).get(row.layer).parent &&
+         initial_files_may_be_partial(context, row);
 }
 
-void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
-  if (!needs_mending(context, row)) return clear_needs_repair(context, row.id);
+void repair_initial_files(Context& context, const state_db::WorkspaceRow& row) {
+  if (!needs_repair(context, row)) return clear_needs_repair(context, row.id);
   base::log(base::LogLevel::warning, "workspace.mended", {{"ws", row.id}, {"ly", row.layer}});
   try {
     context.storage.make_layer(row.layer);
     write_git_files(context, row);
-    sync_birth(context, row);  // sync_births may record it as synced before the next power cut
+    sync_initial_files(context,
+                       row);  // sync_births may record it as synced before the next power cut
   } catch (base::Error& error) {
     error.add_context("cannot write the git files of " + row.name);
     set_needs_repair(context, row.id, error.message());
@@ -198,9 +199,9 @@ void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
   clear_needs_repair(context, row.id);
 }
 
-void sync_birth(Context& context, const state_db::WorkspaceRow& row) {
-  if (state_db::Layers(context.store).get(row.layer).parent ||
-      state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0) {
+void sync_initial_files(Context& context, const state_db::WorkspaceRow& row) {
+  if (state_db::LayerTable(context.store).get(row.layer).parent ||
+      state_db::IntegrityTable(context.store).get(row.id).sealed_wall_ms > 0) {
     return;
   }
   const base::Fd upper =

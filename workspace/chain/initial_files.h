@@ -20,27 +20,27 @@ void set_incoming_mark(Context& context, base::LayerId layer);
 void remove_incoming_mark(Context& context, base::LayerId layer);
 
 // Whether its creation completed, whatever the row says: everything was written, or commands ran.
-bool is_born(Context& context, const state_db::WorkspaceRow& row);
+bool initial_files_complete(Context& context, const state_db::WorkspaceRow& row);
 
 // Runs `sync`, which writes the store's file system to the disk, then records the workspaces that
 // were complete before it, up to the first one that a power cut damaged.
-void sync_births(Context& context, const std::function<void()>& sync);
+void sync_all_initial_files(Context& context, const std::function<void()>& sync);
 
 // Whether a power cut right after its create may have lost files, which are then made again. Only
 // possible if nothing of it was ever synced: not by sync_births, no seal after a command, and no
 // sandbox in this boot. Otherwise somebody removed the missing files (integrity.h).
-bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row);
+bool initial_files_may_be_partial(Context& context, const state_db::WorkspaceRow& row);
 
 // Whether mend_birth would write: never while the workspace has or had a sandbox in this boot,
 // because no power cut came after it. A .git that the agent removed or replaced by a file stays so.
-bool needs_mending(Context& context, const state_db::WorkspaceRow& row);
+bool needs_repair(Context& context, const state_db::WorkspaceRow& row);
 
 // Restores the layer and its git files if a power cut right after `create` lost them. Throws if
 // that fails; then the workspace's integrity is needs-repair until it succeeds.
-void mend_birth(Context& context, const state_db::WorkspaceRow& row);
+void repair_initial_files(Context& context, const state_db::WorkspaceRow& row);
 
 // Syncs the files that mend_birth can restore: those of a frozen layer cannot be restored.
-void sync_birth(Context& context, const state_db::WorkspaceRow& row);
+void sync_initial_files(Context& context, const state_db::WorkspaceRow& row);
 
 // The lowest layer of /home/user for image `host`, made durably once for a store. Returns its path.
 std::string ensure_home_skeleton(const Options& options);

@@ -50,7 +50,7 @@ std::string IntegrityCheck::list_path(base::WorkspaceId id) const {
 
 // The first of its directories that is missing.
 std::string IntegrityCheck::missing_part(const state_db::WorkspaceRow& row) {
-  for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
+  for (const auto& layer : state_db::LayerTable(context_.store).chain(row.layer)) {
     for (const char* part : {"/tree/upper", "/home/upper", "/system/upper"}) {
       if (!is_directory(context_.storage.layer_path(layer.id) + part)) return layer.id.str() + part;
     }
@@ -60,7 +60,7 @@ std::string IntegrityCheck::missing_part(const state_db::WorkspaceRow& row) {
 
 void IntegrityCheck::lose(const state_db::WorkspaceRow& row, const std::string& what,
                           const std::string& hint) {
-  state_db::Integrity table(context_.store);
+  state_db::IntegrityTable table(context_.store);
   const auto known = table.get(row.id);
   if (known.state != IntegrityState::lost || known.reason != what)
     table.set(row.id, IntegrityState::lost, what);
@@ -70,10 +70,10 @@ void IntegrityCheck::lose(const state_db::WorkspaceRow& row, const std::string& 
 void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
   const std::string missing = missing_part(row);
   if (missing.empty()) return;
-  if (birth_may_be_cut(context_, row)) return;
+  if (initial_files_may_be_partial(context_, row)) return;
   // A mere query holds no lock: meanwhile the workspace may have been archived or purged, or moved
   // to other layers, which is not a loss.
-  const auto now = state_db::Workspaces(context_.store).get(row.id);
+  const auto now = state_db::WorkspaceTable(context_.store).get(row.id);
   if (now.state != row.state || now.layer != row.layer) return;
   if (missing_part(now).empty()) return;
   lose(row, missing + " is missing from the store",
@@ -90,10 +90,10 @@ void IntegrityCheck::lose_base(const state_db::WorkspaceRow& row, const Error& e
 
 void IntegrityCheck::look(const state_db::WorkspaceRow& row, std::chrono::milliseconds max_age) {
   look_for_loss(row);
-  const auto known = state_db::Integrity(context_.store).get(row.id);
+  const auto known = state_db::IntegrityTable(context_.store).get(row.id);
   if (known.seal.empty()) {
     if (known.state != IntegrityState::lost) return;
-    return state_db::Integrity(context_.store)
+    return state_db::IntegrityTable(context_.store)
         .set(row.id, IntegrityState::intact, "the missing files are back");
   }
   {
@@ -109,7 +109,7 @@ void IntegrityCheck::look(const state_db::WorkspaceRow& row, std::chrono::millis
 
 void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
                              const state_db::IntegrityRow& known) {
-  state_db::Integrity table(context_.store);
+  state_db::IntegrityTable table(context_.store);
   layers::Seal now;
   bool differs = false;
   bool has_list = false;
@@ -150,7 +150,7 @@ void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
 }
 
 void IntegrityCheck::begin_writing(base::WorkspaceId id) {
-  state_db::Integrity table(context_.store);
+  state_db::IntegrityTable table(context_.store);
   const auto known = table.get(id);
   const bool first = known.state == IntegrityState::unknown;
   table.set(id, first ? IntegrityState::intact : known.state, known.reason);
@@ -177,7 +177,7 @@ IntegrityCheck::Taken IntegrityCheck::take(const state_db::WorkspaceRow& row) {
 }
 
 void IntegrityCheck::keep(const state_db::WorkspaceRow& row, const Taken& taken) {
-  state_db::Integrity table(context_.store);
+  state_db::IntegrityTable table(context_.store);
   const std::string missing = missing_part(row);
   if (!missing.empty()) {
     return table.set(row.id, IntegrityState::lost, missing + " is missing from the store");
@@ -189,7 +189,7 @@ void IntegrityCheck::keep(const state_db::WorkspaceRow& row, const Taken& taken)
 }
 
 void IntegrityCheck::keep_returned(const state_db::WorkspaceRow& row, const Taken& taken) {
-  state_db::Integrity table(context_.store);
+  state_db::IntegrityTable table(context_.store);
   const auto known = table.get(row.id);
   if (known.state == IntegrityState::unknown || known.state == IntegrityState::lost)
     return keep(row, taken);
@@ -202,7 +202,7 @@ void IntegrityCheck::keep_returned(const state_db::WorkspaceRow& row, const Take
 
 void IntegrityCheck::set_recovered(const state_db::SandboxRow& sandbox) {
   if (sandbox.started_wall_ms == 0) return;  // nothing ran in it
-  state_db::Integrity table(context_.store);
+  state_db::IntegrityTable table(context_.store);
   const auto known = table.get(sandbox.workspace);
   if (known.state == IntegrityState::lost || known.state == IntegrityState::changed_outside) return;
   const std::string when = base::format_utc(context_.store.clock().wall_ms());

@@ -15,7 +15,7 @@ namespace moorage::workspace {
 
 void make_layer(Context& context, base::LayerId layer) {
   context.storage.make_layer(layer);
-  const auto below = state_db::Layers(context.store).get(layer).parent;
+  const auto below = state_db::LayerTable(context.store).get(layer).parent;
   if (!below) return;
   for (const std::string part : {"/tree/upper", "/home/upper", "/system/upper"}) {
     const base::Fd from = base::open_directory(context.storage.layer_path(below) + part);

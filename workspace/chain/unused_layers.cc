@@ -23,7 +23,7 @@ MOORAGE_CRASH_POINT(after_files, "collect.after_files");
 }  // namespace
 
 void collect_layers(Context& context) {
-  state_db::Layers table(context.store);
+  state_db::LayerTable table(context.store);
   std::map<base::LayerId, base::KeyedMutex::Guard> held;
   for (const auto& layer : table.unused()) {
     if (auto guard = lock_if_free(context, layer.id.str())) held[layer.id] = *std::move(guard);
@@ -56,8 +56,8 @@ void collect_layers(Context& context) {
     base::log(base::LogLevel::info, "layer.collected", {{"ly", layer}});
 }
 
-void release_replaced_layers(Context& context, Active& active) {
-  state_db::Layers table(context.store);
+void release_replaced_layers(Context& context, LiveSandboxes& active) {
+  state_db::LayerTable table(context.store);
   for (const auto& replaced : table.replaced()) {
     // A lock holder may be mounting the chain that it read before the merge.
     std::vector<base::KeyedMutex::Guard> held;
@@ -66,49 +66,49 @@ void release_replaced_layers(Context& context, Active& active) {
       auto guard = lock_if_free(context, id.str());
       if (!guard) return false;
       held.push_back(*std::move(guard));
-      return !active.mounted(id) ||
-             state_db::Workspaces(context.store).get(id).layer.value > replaced.mounted_upto.value;
+      return !active.mounted(id) || state_db::WorkspaceTable(context.store).get(id).layer.value >
+                                        replaced.mounted_upto.value;
     });
     if (unmounted) table.forget_replaced(replaced.by);
   }
 }
 
-void settle_snapshot(Context& context, Active& active, const state_db::SnapshotRow& row) {
-  state_db::Snapshots table(context.store);
+void settle_snapshot(Context& context, LiveSandboxes& active, const state_db::SnapshotRow& row) {
+  state_db::SnapshotTable table(context.store);
   const auto running = active.running(row.workspace);
   state_db::SnapshotSeen seen = state_db::SnapshotSeen::at_rest;
-  const auto sandbox = running ? state_db::Sandboxes(context.store).find(running->sandbox)
+  const auto sandbox = running ? state_db::SandboxTable(context.store).find(running->sandbox)
                                : std::optional<state_db::SandboxRow>{};
   if (sandbox) {
     const bool exchanged = running->mounted->mounts.tree_device != sandbox->tree_device;
     seen = exchanged ? state_db::SnapshotSeen::new_mounts : state_db::SnapshotSeen::old_mounts;
   }
   switch (decide(row.way, seen)) {
-    case state_db::Mend::finish:
+    case state_db::Repair::finish:
       if (!sandbox) make_layers(context, {row.next_layer});  // else its sandbox writes to it
       context.store.transaction([&] {
         table.finish(row.id, 0);
         // A seal covers only synced files, and nobody has written since.
-        if (!state_db::Integrity(context.store).get(row.workspace).seal.empty())
+        if (!state_db::IntegrityTable(context.store).get(row.workspace).seal.empty())
           table.set_durable(row.id);
         if (sandbox) {
           const layers::ActiveMounts& mounts = running->mounted->mounts;
-          state_db::Sandboxes(context.store)
+          state_db::SandboxTable(context.store)
               .set_devices(sandbox->id, mounts.tree_device, mounts.home_device);
         }
-        state_db::Integrity(context.store).clear_seal(row.workspace);
+        state_db::IntegrityTable(context.store).clear_seal(row.workspace);
       });
       break;
-    case state_db::Mend::undo:
+    case state_db::Repair::undo:
       table.undo(row.id, "the daemon stopped during the snapshot");
       break;
-    case state_db::Mend::unset:
-    case state_db::Mend::nothing:
-    case state_db::Mend::wait:
-    case state_db::Mend::adopt:
-    case state_db::Mend::redo:
-    case state_db::Mend::keep_aside:
-    case state_db::Mend::tell:
+    case state_db::Repair::unset:
+    case state_db::Repair::nothing:
+    case state_db::Repair::wait:
+    case state_db::Repair::adopt:
+    case state_db::Repair::redo:
+    case state_db::Repair::keep_aside:
+    case state_db::Repair::report:
       return;
   }
   base::log(base::LogLevel::warning, "snapshot.settled",

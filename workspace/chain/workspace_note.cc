@@ -23,7 +23,7 @@ std::string place(const std::string& store, base::WorkspaceId id) {
 }
 
 About about_of(Context& context, const state_db::WorkspaceRow& row) {
-  const auto repo = state_db::Repositories(context.store).get(row.repository);
+  const auto repo = state_db::RepositoryTable(context.store).get(row.repository);
   About about;
   about.id = row.id;
   about.store = context.store.store_id();
@@ -37,7 +37,7 @@ About about_of(Context& context, const state_db::WorkspaceRow& row) {
   about.base_commit = row.base_commit;
   about.branch = row.branch;
   about.created_wall_ms = row.created_wall_ms;
-  for (const auto& layer : state_db::Layers(context.store).chain(row.layer))
+  for (const auto& layer : state_db::LayerTable(context.store).chain(row.layer))
     about.layers.push_back(layer.id);
   return about;
 }

@@ -38,15 +38,15 @@ base::Usage measured(const std::string& layer) {
 
 }  // namespace
 
-Measurer::Measurer(Context& context, Active& active, Changes& changes)
+Measurer::Measurer(Context& context, LiveSandboxes& active, Changes& changes)
     : context_(context),
       active_(active),
       changes_(changes),
       flights_(
-          kThreads, [this](int64_t key) { measure({key}); }, base::Flights::Fair{}) {}
+          kThreads, [this](int64_t key) { measure({key}); }, base::SingleFlight::Fair{}) {}
 
 uint32_t Measurer::owner_of(base::WorkspaceId id) {
-  return state_db::Workspaces(context_.store).get(id).owner_uid;
+  return state_db::WorkspaceTable(context_.store).get(id).owner_uid;
 }
 
 void Measurer::set_uncounted(base::WorkspaceId id, base::ExecId ended) {
@@ -90,19 +90,19 @@ void Measurer::before_stop(const state_db::WorkspaceRow& row) {
   if (!running) return;
   state_db::WorkspaceFacts facts;
   facts.unpushed = count_unpushed(*running, row.base_commit, kLastGitDeadline);
-  attempt(row, "unpushed", [&] { keep(row, facts); });
+  try_step(row, "unpushed", [&] { keep(row, facts); });
 }
 
 void Measurer::measure(base::WorkspaceId id) {
   state_db::WorkspaceRow row;
   row.id = id;
-  attempt(row, "all", [&] {
-    const auto found = state_db::Workspaces(context_.store).find(id);
+  try_step(row, "all", [&] {
+    const auto found = state_db::WorkspaceTable(context_.store).find(id);
     if (!found || found->state != WorkspaceState::ready) return;
     const base::ExecId before = uncounted(id);
     const auto facts = look(*found);
     // Its files may have been archived meanwhile.
-    const auto now = state_db::Workspaces(context_.store).find(id);
+    const auto now = state_db::WorkspaceTable(context_.store).find(id);
     if (!now || now->state != WorkspaceState::ready) return;
     const base::ExecId after = uncounted(id);
     keep(*found, facts, before == after ? before : base::ExecId{});
@@ -110,7 +110,7 @@ void Measurer::measure(base::WorkspaceId id) {
 }
 
 base::ExecId Measurer::uncounted(base::WorkspaceId id) {
-  if (state_db::Execs(context_.store).count_running(id) > 0) return {};
+  if (state_db::ExecTable(context_.store).count_running(id) > 0) return {};
   const std::lock_guard lock(mutex_);
   const auto found = uncounted_.find(id);
   return found == uncounted_.end() ? base::ExecId{} : found->second;
@@ -118,28 +118,28 @@ base::ExecId Measurer::uncounted(base::WorkspaceId id) {
 
 state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
   state_db::WorkspaceFacts facts;
-  attempt(row, "changes", [&] {
+  try_step(row, "changes", [&] {
     facts.changes_files = look_at_changes(
         context_, {row.id}, [&](const auto& sources) { return changes_.count(sources[0]).files; });
   });
   // The walk for its seal has already measured the writable layer.
-  const bool sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
+  const bool sealed = !state_db::IntegrityTable(context_.store).get(row.id).seal.empty();
   DiskUse disk(context_);
-  attempt(row, "disk", [&] {
+  try_step(row, "disk", [&] {
     if (!sealed || !state_db::LayerDisk(context_.store).find(row.layer)) {
       const auto usage = measured(context_.storage.layer_path(row.layer));
       disk.keep_writable(row, usage.bytes, usage.inodes);
     }
   });
-  attempt(row, "disk", [&] { disk.settle(row.id); });
+  try_step(row, "disk", [&] { disk.settle(row.id); });
   if (const auto running = active_.running(row.id)) {
     facts.unpushed = count_unpushed(*running, row.base_commit, kGitDeadline);
   }
   return facts;
 }
 
-void Measurer::attempt(const state_db::WorkspaceRow& row, const char* fact,
-                       const std::function<void()>& look) {
+void Measurer::try_step(const state_db::WorkspaceRow& row, const char* fact,
+                        const std::function<void()>& look) {
   try {
     look();
   } catch (const std::exception& error) {
@@ -156,8 +156,9 @@ void Measurer::keep(const state_db::WorkspaceRow& row, const state_db::Workspace
   const bool counts = counted && facts.changes_files;
   if (!news && !counts) return;
   context_.store.transaction([&] {
-    if (news) state_db::Workspaces(context_.store).set_facts(row.id, facts);
-    if (counts) state_db::Execs(context_.store).set_changed_files(counted, *facts.changes_files);
+    if (news) state_db::WorkspaceTable(context_.store).set_facts(row.id, facts);
+    if (counts)
+      state_db::ExecTable(context_.store).set_changed_files(counted, *facts.changes_files);
   });
   if (!counts) return;
   const std::lock_guard lock(mutex_);

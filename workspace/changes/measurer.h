@@ -20,7 +20,7 @@ namespace moorage::workspace {
 
 class Measurer {
  public:
-  Measurer(Context& context, Active& active, Changes& changes);
+  Measurer(Context& context, LiveSandboxes& active, Changes& changes);
 
   // Waits up to a second for current facts; less if it knows that waiting is useless. The count
   // also belongs to `ended`, the exec that ended last, if no other one runs meanwhile.
@@ -40,18 +40,18 @@ class Measurer {
   // The exec that ended last; none if one is running, or if the last one has its count.
   base::ExecId uncounted(base::WorkspaceId id);
   void set_uncounted(base::WorkspaceId id, base::ExecId ended);
-  void attempt(const state_db::WorkspaceRow& row, const char* fact,
-               const std::function<void()>& look);
+  void try_step(const state_db::WorkspaceRow& row, const char* fact,
+                const std::function<void()>& look);
   void keep(const state_db::WorkspaceRow& row, const state_db::WorkspaceFacts& facts,
             base::ExecId counted = {});
 
   Context& context_;
-  Active& active_;
+  LiveSandboxes& active_;
   Changes& changes_;
   std::mutex mutex_;
   std::map<base::WorkspaceId, base::ExecId> uncounted_;
   std::set<base::WorkspaceId> put_off_;
-  base::Flights flights_;
+  base::SingleFlight flights_;
 };
 
 }  // namespace moorage::workspace

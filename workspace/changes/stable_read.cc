@@ -11,14 +11,14 @@ ChangeSource change_source(const Context& context, const state_db::WorkspaceRow&
   ChangeSource source;
   source.repo_dir = Repositories::directory(row.repository);
   source.base_commit = row.base_commit;
-  for (const auto& layer : state_db::Layers(context.store).chain(row.layer)) {
+  for (const auto& layer : state_db::LayerTable(context.store).chain(row.layer)) {
     source.uppers.push_back(context.storage.layer_path(layer.id) + "/tree/upper");
   }
   return source;
 }
 
 bool is_still_whole(const Context& context, base::WorkspaceId id, const ChangeSource& source) {
-  const auto now = change_source(context, state_db::Workspaces(context.store).get(id)).uppers;
+  const auto now = change_source(context, state_db::WorkspaceTable(context.store).get(id)).uppers;
   // New layers may be on top of them.
   return now.size() >= source.uppers.size() &&
          std::equal(source.uppers.rbegin(), source.uppers.rend(), now.rbegin());

@@ -26,7 +26,7 @@ auto look_at_changes(const Context& context, const std::vector<base::WorkspaceId
   for (int n = 0; n < kLooks; ++n) {
     std::vector<ChangeSource> sources;
     for (const auto id : ids)
-      sources.push_back(change_source(context, state_db::Workspaces(context.store).get(id)));
+      sources.push_back(change_source(context, state_db::WorkspaceTable(context.store).get(id)));
     const auto whole = [&] {
       return std::equal(ids.begin(), ids.end(), sources.begin(), [&](auto id, const auto& source) {
         return is_still_whole(context, id, source);

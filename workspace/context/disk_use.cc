@@ -30,7 +30,7 @@ std::optional<base::Usage> walk(const std::string& path, milliseconds time) {
   return std::nullopt;
 }
 
-void attempt(const std::string& path, const std::function<void()>& look) {
+void try_step(const std::string& path, const std::function<void()>& look) {
   try {
     look();
   } catch (const base::Error& error) {  // it was removed during the walk
@@ -84,10 +84,10 @@ void DiskUse::keep_writable(const state_db::WorkspaceRow& row, uint64_t bytes, u
 
 void DiskUse::settle(base::WorkspaceId workspace) {
   for (const auto layer : beside(workspace, {}).unmeasured)
-    attempt(layer.str(), [&] { measure_frozen(layer, kWalk); });
+    try_step(layer.str(), [&] { measure_frozen(layer, kWalk); });
   const std::string records = context_.options.store + "/workspaces/" + workspace.str();
   std::optional<uint64_t> journal_bytes;
-  attempt(records, [&] {
+  try_step(records, [&] {
     const auto usage = base::path_exists(records) ? walk(records, kWalk) : base::Usage{};
     if (usage) journal_bytes = usage->bytes;
   });

@@ -7,11 +7,11 @@ namespace moorage::workspace {
 
 using Clock = std::chrono::steady_clock;
 
-Frozen::Frozen(const Running& running) : running_(running), since_(Clock::now()) {
+FreezeGuard::FreezeGuard(const LiveSandbox& running) : running_(running), since_(Clock::now()) {
   running_.backend->freeze(running_.name);
 }
 
-Frozen::~Frozen() {
+FreezeGuard::~FreezeGuard() {
   try {
     if (!thawed_) thaw();
   } catch (const base::Error& error) {
@@ -20,7 +20,7 @@ Frozen::~Frozen() {
   }
 }
 
-uint64_t Frozen::thaw() {
+uint64_t FreezeGuard::thaw() {
   running_.backend->thaw(running_.name);
   thawed_ = true;
   const auto paused = Clock::now() - since_;

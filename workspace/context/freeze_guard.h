@@ -8,17 +8,17 @@
 
 namespace moorage::workspace {
 
-class Frozen {
+class FreezeGuard {
  public:
   // Throws deadline_exceeded if it could not be frozen; it then keeps running.
-  explicit Frozen(const Running& running);
-  ~Frozen();
-  Frozen(const Frozen&) = delete;
-  Frozen& operator=(const Frozen&) = delete;
+  explicit FreezeGuard(const LiveSandbox& running);
+  ~FreezeGuard();
+  FreezeGuard(const FreezeGuard&) = delete;
+  FreezeGuard& operator=(const FreezeGuard&) = delete;
   uint64_t thaw();  // microseconds that it was frozen
 
  private:
-  const Running& running_;
+  const LiveSandbox& running_;
   const std::chrono::steady_clock::time_point since_;
   bool thawed_ = false;
 };

@@ -16,33 +16,33 @@ constexpr size_t kClosers = 4;
 constexpr std::chrono::milliseconds kOwnUse{500};
 constexpr std::chrono::milliseconds kBetweenLooks{1};
 
-Running copy_without_mounts(const Running& running) {
-  Running copy = running;
+LiveSandbox copy_without_mounts(const LiveSandbox& running) {
+  LiveSandbox copy = running;
   copy.mounted.reset();  // never the last reference: `running` keeps one
   return copy;
 }
 
 }  // namespace
 
-Active::Active() : closers_(kClosers, std::numeric_limits<size_t>::max()) {}
+LiveSandboxes::LiveSandboxes() : closers_(kClosers, std::numeric_limits<size_t>::max()) {}
 
 // The running sandboxes give their mounts to closers_, whose destructor then waits for them.
-Active::~Active() { running_.clear(); }
+LiveSandboxes::~LiveSandboxes() { running_.clear(); }
 
-std::shared_ptr<const Running> Active::running(base::WorkspaceId workspace) {
+std::shared_ptr<const LiveSandbox> LiveSandboxes::running(base::WorkspaceId workspace) {
   std::unique_lock lock(mutex_);
   exchanged_.wait(lock, [&] { return !exchanging_.contains(workspace); });
   const auto found = running_.find(workspace);
   return found == running_.end() ? nullptr : found->second;
 }
 
-base::SandboxId Active::running_sandbox(base::WorkspaceId workspace) {
+base::SandboxId LiveSandboxes::running_sandbox(base::WorkspaceId workspace) {
   const std::lock_guard lock(mutex_);
   const auto found = running_.find(workspace);
   return found == running_.end() ? base::SandboxId{} : found->second->sandbox;
 }
 
-std::shared_ptr<const Running> Active::by_sandbox(base::SandboxId sandbox) {
+std::shared_ptr<const LiveSandbox> LiveSandboxes::by_sandbox(base::SandboxId sandbox) {
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& one) {
@@ -54,7 +54,7 @@ std::shared_ptr<const Running> Active::by_sandbox(base::SandboxId sandbox) {
   }
 }
 
-std::optional<Running> Active::without_mounts(base::SandboxId sandbox) {
+std::optional<LiveSandbox> LiveSandboxes::without_mounts(base::SandboxId sandbox) {
   const std::lock_guard lock(mutex_);
   for (const auto& [workspace, running] : running_) {
     if (running->sandbox == sandbox) return copy_without_mounts(*running);
@@ -62,21 +62,21 @@ std::optional<Running> Active::without_mounts(base::SandboxId sandbox) {
   return std::nullopt;
 }
 
-std::optional<Running> Active::without_mounts(base::WorkspaceId workspace) {
+std::optional<LiveSandbox> LiveSandboxes::without_mounts(base::WorkspaceId workspace) {
   const std::lock_guard lock(mutex_);
   const auto found = running_.find(workspace);
   if (found == running_.end()) return std::nullopt;
   return copy_without_mounts(*found->second);
 }
 
-void Active::set_running(std::shared_ptr<const Running> running) {
+void LiveSandboxes::set_running(std::shared_ptr<const LiveSandbox> running) {
   const std::lock_guard lock(mutex_);
   rests_.erase(running->workspace);
   running_[running->workspace] = std::move(running);
 }
 
-void Active::clear_running(base::SandboxId sandbox) {
-  std::shared_ptr<const Running> dropped;  // its mounts are closed outside the lock
+void LiveSandboxes::clear_running(base::SandboxId sandbox) {
+  std::shared_ptr<const LiveSandbox> dropped;  // its mounts are closed outside the lock
   const std::lock_guard lock(mutex_);
   for (auto it = running_.begin(); it != running_.end(); ++it) {
     if (it->second->sandbox != sandbox) continue;
@@ -88,26 +88,26 @@ void Active::clear_running(base::SandboxId sandbox) {
 }
 
 // Call with the lock held.
-void Active::forget_look(base::WorkspaceId workspace) {
+void LiveSandboxes::forget_look(base::WorkspaceId workspace) {
   rests_.erase(workspace);
   const auto uses = uses_.find(workspace);
   if (uses != uses_.end() && uses->second.now == 0) uses_.erase(uses);
 }
 
-Active::Use::Use(Use&& other) noexcept
+LiveSandboxes::Use::Use(Use&& other) noexcept
     : owner_(std::exchange(other.owner_, nullptr)), workspace_(other.workspace_) {}
 
-Active::Use& Active::Use::operator=(Use&& other) noexcept {
+LiveSandboxes::Use& LiveSandboxes::Use::operator=(Use&& other) noexcept {
   std::swap(owner_, other.owner_);
   std::swap(workspace_, other.workspace_);
   return *this;
 }
 
-Active::Use::~Use() {
+LiveSandboxes::Use::~Use() {
   if (owner_ != nullptr) owner_->end_use(workspace_);
 }
 
-Active::Use Active::use(base::WorkspaceId workspace) {
+LiveSandboxes::Use LiveSandboxes::use(base::WorkspaceId workspace) {
   const std::lock_guard lock(mutex_);
   Uses& uses = uses_[workspace];
   ++uses.now;
@@ -115,26 +115,26 @@ Active::Use Active::use(base::WorkspaceId workspace) {
   return {this, workspace};
 }
 
-void Active::end_use(base::WorkspaceId workspace) {
+void LiveSandboxes::end_use(base::WorkspaceId workspace) {
   const std::lock_guard lock(mutex_);
   const auto found = uses_.find(workspace);
   found->second.since_look = true;
   if (--found->second.now == 0 && !running_.contains(workspace)) uses_.erase(found);
 }
 
-bool Active::in_use(base::WorkspaceId workspace) {
+bool LiveSandboxes::in_use(base::WorkspaceId workspace) {
   const std::lock_guard lock(mutex_);
   const auto found = uses_.find(workspace);
   return found != uses_.end() && found->second.now > 0;
 }
 
-bool Active::was_used(base::WorkspaceId workspace) {
+bool LiveSandboxes::was_used(base::WorkspaceId workspace) {
   const std::lock_guard lock(mutex_);
   const auto found = uses_.find(workspace);
   return found != uses_.end() && std::exchange(found->second.since_look, false);
 }
 
-std::shared_ptr<const Running> Active::take_unused(const Running& running) {
+std::shared_ptr<const LiveSandbox> LiveSandboxes::take_unused(const LiveSandbox& running) {
   const std::lock_guard lock(mutex_);
   const auto found = running_.find(running.workspace);
   if (found == running_.end() || found->second->sandbox != running.sandbox) return nullptr;
@@ -146,19 +146,20 @@ std::shared_ptr<const Running> Active::take_unused(const Running& running) {
   return taken;
 }
 
-void Active::set_rest(base::WorkspaceId workspace, const Rest& rest) {
+void LiveSandboxes::set_rest(base::WorkspaceId workspace, const IdleState& rest) {
   const std::lock_guard lock(mutex_);
   if (running_.contains(workspace)) rests_[workspace] = rest;
 }
 
-std::optional<Rest> Active::rest(base::WorkspaceId workspace) {
+std::optional<IdleState> LiveSandboxes::rest(base::WorkspaceId workspace) {
   const std::lock_guard lock(mutex_);
   const auto found = rests_.find(workspace);
   if (found == rests_.end()) return std::nullopt;
   return found->second;
 }
 
-std::unique_ptr<Active::Exchange> Active::begin_exchange(std::shared_ptr<const Running> running) {
+std::unique_ptr<LiveSandboxes::Exchange> LiveSandboxes::begin_exchange(
+    std::shared_ptr<const LiveSandbox> running) {
   const auto until = std::chrono::steady_clock::now() + kOwnUse;
   for (;;) {
     {
@@ -176,9 +177,9 @@ std::unique_ptr<Active::Exchange> Active::begin_exchange(std::shared_ptr<const R
   }
 }
 
-Active::Exchange::~Exchange() { owner_.end_exchange(std::move(running_)); }
+LiveSandboxes::Exchange::~Exchange() { owner_.end_exchange(std::move(running_)); }
 
-void Active::end_exchange(std::shared_ptr<const Running> running) {
+void LiveSandboxes::end_exchange(std::shared_ptr<const LiveSandbox> running) {
   const std::lock_guard lock(mutex_);
   exchanging_.erase(running->workspace);
   const auto found = running_.find(running->workspace);
@@ -186,24 +187,25 @@ void Active::end_exchange(std::shared_ptr<const Running> running) {
   exchanged_.notify_all();
 }
 
-std::vector<Running> Active::all() {
+std::vector<LiveSandbox> LiveSandboxes::all() {
   const std::lock_guard lock(mutex_);
-  std::vector<Running> all;
+  std::vector<LiveSandbox> all;
   for (const auto& [workspace, running] : running_) all.push_back(copy_without_mounts(*running));
   return all;
 }
 
-std::shared_ptr<const Mounted> Active::share(base::WorkspaceId workspace, Mounted mounted) {
-  const auto* owned = new Mounted(std::move(mounted));
+std::shared_ptr<const SharedMounts> LiveSandboxes::share(base::WorkspaceId workspace,
+                                                         SharedMounts mounted) {
+  const auto* owned = new SharedMounts(std::move(mounted));
   const std::lock_guard lock(mutex_);
   open_[workspace] += 1;
-  std::shared_ptr<const Mounted> shared(
-      owned, [this, workspace](const Mounted* last) { close(workspace, last); });
+  std::shared_ptr<const SharedMounts> shared(
+      owned, [this, workspace](const SharedMounts* last) { close(workspace, last); });
   mounted_[workspace] = shared;
   return shared;
 }
 
-void Active::close(base::WorkspaceId workspace, const Mounted* mounted) {
+void LiveSandboxes::close(base::WorkspaceId workspace, const SharedMounts* mounted) {
   closers_.submit({.user = mounted->owner}, [this, workspace, mounted] {
     delete mounted;
     bool last = false;
@@ -221,19 +223,19 @@ void Active::close(base::WorkspaceId workspace, const Mounted* mounted) {
   });
 }
 
-bool Active::mounted(base::WorkspaceId workspace) {
+bool LiveSandboxes::mounted(base::WorkspaceId workspace) {
   const std::lock_guard lock(mutex_);
   return open_.contains(workspace);
 }
 
-void Active::on_rest(std::function<void(base::WorkspaceId)> callback) {
+void LiveSandboxes::on_rest(std::function<void(base::WorkspaceId)> callback) {
   const std::lock_guard lock(rest_mutex_);
   on_rest_ = std::move(callback);
 }
 
-std::shared_ptr<const Mounted> Active::at_rest(base::WorkspaceId workspace,
-                                               const std::function<Mounted()>& mount,
-                                               std::chrono::milliseconds patience) {
+std::shared_ptr<const SharedMounts> LiveSandboxes::at_rest(
+    base::WorkspaceId workspace, const std::function<SharedMounts()>& mount,
+    std::chrono::milliseconds patience) {
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = mounted_.find(workspace); found != mounted_.end()) {
@@ -244,7 +246,7 @@ std::shared_ptr<const Mounted> Active::at_rest(base::WorkspaceId workspace,
   return share(workspace, mount());
 }
 
-std::set<base::WorkspaceId> Active::mounted() {
+std::set<base::WorkspaceId> LiveSandboxes::mounted() {
   const std::lock_guard lock(mutex_);
   std::set<base::WorkspaceId> workspaces;
   for (const auto& [workspace, mounts] : open_) {
@@ -253,7 +255,8 @@ std::set<base::WorkspaceId> Active::mounted() {
   return workspaces;
 }
 
-void Active::wait_unmounted(base::WorkspaceId workspace, std::chrono::milliseconds patience) {
+void LiveSandboxes::wait_unmounted(base::WorkspaceId workspace,
+                                   std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   if (closed_.wait_for(lock, patience, [&] { return !open_.contains(workspace); })) return;
   throw base::Error(base::Code::conflict,

@@ -24,13 +24,13 @@
 
 namespace moorage::workspace {
 
-struct Mounted {
+struct SharedMounts {
   layers::ActiveMounts mounts;
   uint32_t user_host_id = 0;  // host id of the agent's user in these mounts
   uint32_t owner = 0;         // uid
 };
 
-struct Running {
+struct LiveSandbox {
   base::SandboxId sandbox;
   base::WorkspaceId workspace;
   uint32_t owner = 0;  // uid
@@ -38,61 +38,61 @@ struct Running {
   backends::Backend* backend = nullptr;
   backends::Endpoint endpoint;
   base::ProcessIdentity init;
-  std::shared_ptr<const Mounted> mounted;
+  std::shared_ptr<const SharedMounts> mounted;
   // CPU time of our own queries in it (workspace/exec/query.h): not the agent's work.
   std::shared_ptr<std::atomic<uint64_t>> asked_usec = std::make_shared<std::atomic<uint64_t>>(0);
 };
 
 // Result of the last check of a running sandbox (workspace/upkeep/idle_stop.h).
-struct Rest {
+struct IdleState {
   std::string busy_with{};  // "exec ex_3"; empty: nothing
   int64_t idle_ms = 0;      // time without activity
   int64_t boot_ms = 0;      // when that check ran
 };
 
-class Active {
+class LiveSandboxes {
  public:
   // The sandbox is in use or about to be: it is not stopped as idle.
   class Use {
    public:
     Use() = default;
-    Use(Active* owner, base::WorkspaceId workspace) : owner_(owner), workspace_(workspace) {}
+    Use(LiveSandboxes* owner, base::WorkspaceId workspace) : owner_(owner), workspace_(workspace) {}
     Use(Use&& other) noexcept;
     Use& operator=(Use&& other) noexcept;
     ~Use();
 
    private:
-    Active* owner_ = nullptr;
+    LiveSandboxes* owner_ = nullptr;
     base::WorkspaceId workspace_;
   };
   // A running sandbox whose mounts are being exchanged: readers wait. Without `done` nothing
   // changes.
   class Exchange {
    public:
-    Exchange(Active& owner, std::shared_ptr<const Running> running)
+    Exchange(LiveSandboxes& owner, std::shared_ptr<const LiveSandbox> running)
         : owner_(owner), running_(std::move(running)) {}
     Exchange(const Exchange&) = delete;
     Exchange& operator=(const Exchange&) = delete;
     ~Exchange();
-    const Running& running() const { return *running_; }
-    void done(std::shared_ptr<const Running> next) { running_ = std::move(next); }
+    const LiveSandbox& running() const { return *running_; }
+    void done(std::shared_ptr<const LiveSandbox> next) { running_ = std::move(next); }
 
    private:
-    Active& owner_;
-    std::shared_ptr<const Running> running_;
+    LiveSandboxes& owner_;
+    std::shared_ptr<const LiveSandbox> running_;
   };
-  Active();
-  ~Active();  // drops all running sandboxes, then waits for their mounts to close
-  std::shared_ptr<const Running> running(base::WorkspaceId workspace);
+  LiveSandboxes();
+  ~LiveSandboxes();  // drops all running sandboxes, then waits for their mounts to close
+  std::shared_ptr<const LiveSandbox> running(base::WorkspaceId workspace);
   base::SandboxId running_sandbox(base::WorkspaceId workspace);  // 0: none; keeps nothing alive
-  std::shared_ptr<const Running> by_sandbox(base::SandboxId sandbox);
+  std::shared_ptr<const LiveSandbox> by_sandbox(base::SandboxId sandbox);
   // Without mounts: neither waits for an exchange nor blocks one.
-  std::optional<Running> without_mounts(base::SandboxId sandbox);
-  std::optional<Running> without_mounts(base::WorkspaceId workspace);
-  void set_running(std::shared_ptr<const Running> running);
+  std::optional<LiveSandbox> without_mounts(base::SandboxId sandbox);
+  std::optional<LiveSandbox> without_mounts(base::WorkspaceId workspace);
+  void set_running(std::shared_ptr<const LiveSandbox> running);
   void clear_running(base::SandboxId sandbox);
   // All of them, without mounts.
-  std::vector<Running> all();
+  std::vector<LiveSandbox> all();
 
   // Call this first, then running(): a sandbox found afterwards stays, otherwise start a new one.
   Use use(base::WorkspaceId workspace);
@@ -101,21 +101,21 @@ class Active {
   bool was_used(base::WorkspaceId workspace);
   // Removes a running sandbox from all later lookups if nobody uses it. Null: in use, or gone.
   // Caller holds the workspace's lock.
-  std::shared_ptr<const Running> take_unused(const Running& running);
+  std::shared_ptr<const LiveSandbox> take_unused(const LiveSandbox& running);
   // Null: it or its mounts stayed in use for more than a moment. Caller holds the workspace's lock,
   // and gives up its own reference.
-  std::unique_ptr<Exchange> begin_exchange(std::shared_ptr<const Running> running);
-  void set_rest(base::WorkspaceId workspace, const Rest& rest);
-  std::optional<Rest> rest(base::WorkspaceId workspace);  // nullopt until its first check
-  std::set<base::WorkspaceId> mounted();                  // also those whose mounts are closing
+  std::unique_ptr<Exchange> begin_exchange(std::shared_ptr<const LiveSandbox> running);
+  void set_rest(base::WorkspaceId workspace, const IdleState& rest);
+  std::optional<IdleState> rest(base::WorkspaceId workspace);  // nullopt until its first check
+  std::set<base::WorkspaceId> mounted();  // also those whose mounts are closing
 
   // Counts a mount of the workspace until it is closed. Caller holds the workspace's lock and has
   // waited until the previous mount was gone.
-  std::shared_ptr<const Mounted> share(base::WorkspaceId workspace, Mounted mounted);
+  std::shared_ptr<const SharedMounts> share(base::WorkspaceId workspace, SharedMounts mounted);
   // The mount of a stopped workspace; calls `mount` if none exists. Caller holds the lock.
-  std::shared_ptr<const Mounted> at_rest(base::WorkspaceId workspace,
-                                         const std::function<Mounted()>& mount,
-                                         std::chrono::milliseconds patience);
+  std::shared_ptr<const SharedMounts> at_rest(base::WorkspaceId workspace,
+                                              const std::function<SharedMounts()>& mount,
+                                              std::chrono::milliseconds patience);
   // Waits until the workspace's mounts are unused; conflict after `patience`. Caller holds the
   // lock.
   void wait_unmounted(base::WorkspaceId workspace, std::chrono::milliseconds patience);
@@ -128,19 +128,19 @@ class Active {
     size_t now = 0;
     bool since_look = false;
   };
-  void close(base::WorkspaceId workspace, const Mounted* mounted);
+  void close(base::WorkspaceId workspace, const SharedMounts* mounted);
   void end_use(base::WorkspaceId workspace);
   void forget_look(base::WorkspaceId workspace);
-  void end_exchange(std::shared_ptr<const Running> running);
+  void end_exchange(std::shared_ptr<const LiveSandbox> running);
 
   std::mutex mutex_;
   std::condition_variable closed_;
   std::condition_variable exchanged_;
   std::set<base::WorkspaceId> exchanging_;
-  std::map<base::WorkspaceId, std::shared_ptr<const Running>> running_;
+  std::map<base::WorkspaceId, std::shared_ptr<const LiveSandbox>> running_;
   std::map<base::WorkspaceId, Uses> uses_;  // of workspaces in use or running
-  std::map<base::WorkspaceId, Rest> rests_;
-  std::map<base::WorkspaceId, std::weak_ptr<const Mounted>> mounted_;
+  std::map<base::WorkspaceId, IdleState> rests_;
+  std::map<base::WorkspaceId, std::weak_ptr<const SharedMounts>> mounted_;
   std::map<base::WorkspaceId, size_t> open_;  // number of mounts, closing ones included
   std::mutex rest_mutex_;                     // held while the callback runs
   std::function<void(base::WorkspaceId)> on_rest_;

@@ -14,7 +14,7 @@
 namespace moorage::workspace {
 
 template <typename Step>
-void attempt(const char* event, const std::string& subject, Step step) {
+void try_step(const char* event, const std::string& subject, Step step) {
   try {
     step();
   } catch (const base::Error& error) {

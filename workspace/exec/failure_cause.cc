@@ -40,7 +40,7 @@ uint64_t packets_without_route(const std::string& snmp, const std::string& snmp6
   return packets;
 }
 
-Refusals count_refusals(const Running& running, backends::ExecGroup& group) {
+Refusals count_refusals(const LiveSandbox& running, backends::ExecGroup& group) {
   Refusals refusals;
   refusals.forks = group.refused_forks();
   // In a sandbox that uses the host's network, these counters cover the whole host.

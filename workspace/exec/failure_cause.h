@@ -19,7 +19,7 @@ struct Refusals {
   uint64_t forks = 0;    // refused by the process limit
   uint64_t packets = 0;  // without a route: the sandbox has no network
 };
-Refusals count_refusals(const Running& running, backends::ExecGroup& group);
+Refusals count_refusals(const LiveSandbox& running, backends::ExecGroup& group);
 
 // Packets without a route; the texts have the format of /proc/PID/net/snmp and snmp6.
 uint64_t packets_without_route(const std::string& snmp, const std::string& snmp6);

@@ -126,7 +126,7 @@ void ExecWatcher::interrupt(const WatchedPtr& watched, ExecCategory category,
 
 void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome) {
   const auto id = watched->row.id;
-  state_db::Execs execs(context_.store);
+  state_db::ExecTable execs(context_.store);
   before_outcome.pass();
   try {
     // A cancel requested before the end is the reason for the end, whatever the exit code. So is a
@@ -225,7 +225,8 @@ int ExecWatcher::write_overdue() {
 // Processes that a command leaves behind run until the sandbox stops. But if they take more than
 // half of the workspace's process limit, they are a fork bomb: no further command could start.
 void ExecWatcher::end_bomb(const Watched& watched, backends::ExecGroup& group) {
-  const auto workspace = state_db::Workspaces(context_.store).get(watched.row.request.workspace);
+  const auto workspace =
+      state_db::WorkspaceTable(context_.store).get(watched.row.request.workspace);
   const uint64_t left = group.processes();
   if (left <= workspace.policy.limits.pids / 2) return;
   group.kill();
@@ -237,7 +238,7 @@ void ExecWatcher::end_bomb(const Watched& watched, backends::ExecGroup& group) {
 bool ExecWatcher::is_at_limit(base::WorkspaceId workspace) {
   auto& quota = context_.storage.quota();
   if (!quota.refuses_bytes()) return false;
-  const auto row = state_db::Workspaces(context_.store).find(workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).find(workspace);
   if (!row || !row->layer) return false;
   const auto& limits = row->policy.limits;
   try {
@@ -254,7 +255,7 @@ bool ExecWatcher::is_at_limit(base::WorkspaceId workspace) {
 }
 
 bool ExecWatcher::is_stopping(base::SandboxId sandbox) {
-  const auto row = state_db::Sandboxes(context_.store).find(sandbox);
+  const auto row = state_db::SandboxTable(context_.store).find(sandbox);
   return row && (row->state == state_db::SandboxState::stopping ||
                  row->state == state_db::SandboxState::stopped);
 }

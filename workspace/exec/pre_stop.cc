@@ -43,7 +43,8 @@ std::string trouble_of(const state_db::ExecRow& exec, int64_t deadline_s) {
 
 }  // namespace
 
-state_db::ExecRow Execs::begin_pre_stop(const state_db::WorkspaceRow& row, const Running& running) {
+state_db::ExecRow Execs::begin_pre_stop(const state_db::WorkspaceRow& row,
+                                        const LiveSandbox& running) {
   ExecRequest request;
   request.argv = row.policy.pre_stop;
   state_db::ExecRequest record;
@@ -55,7 +56,7 @@ state_db::ExecRow Execs::begin_pre_stop(const state_db::WorkspaceRow& row, const
   record.user = request.user;
   record.timeout_ms = row.policy.pre_stop_deadline_s * 1000;
   record.hook = kPreStop;
-  state_db::Execs table(context_.store);
+  state_db::ExecTable table(context_.store);
   const auto exec = table.get(table.create(record).id);
   after_intent.pass();
   try {
@@ -72,7 +73,7 @@ state_db::ExecRow Execs::begin_pre_stop(const state_db::WorkspaceRow& row, const
 std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
   const auto running = active_.running(row.id);
   if (row.policy.pre_stop.empty() || !running || !base::process_alive(running->init)) return {};
-  state_db::Execs table(context_.store);
+  state_db::ExecTable table(context_.store);
   std::optional<state_db::ExecRow> hook;
   if (const auto begun = pre_stops_.begun(running->sandbox)) hook = table.get(*begun);
   for (auto& exec : table.running(running->sandbox)) {

@@ -29,7 +29,8 @@ base::Fd make_memory_journal() {
 
 }  // namespace
 
-std::optional<std::string> ask_inside(const Running& running, const std::vector<std::string>& argv,
+std::optional<std::string> ask_inside(const LiveSandbox& running,
+                                      const std::vector<std::string>& argv,
                                       std::chrono::milliseconds deadline) {
   static std::atomic<uint64_t> number{0};
   const base::Fd journal = make_memory_journal();
@@ -63,7 +64,7 @@ std::optional<std::string> ask_inside(const Running& running, const std::vector<
   return std::nullopt;
 }
 
-std::optional<uint64_t> count_unpushed(const Running& running, const std::string& base_commit,
+std::optional<uint64_t> count_unpushed(const LiveSandbox& running, const std::string& base_commit,
                                        std::chrono::milliseconds deadline) {
   try {
     const auto answer = ask_inside(running,

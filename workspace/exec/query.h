@@ -14,12 +14,13 @@ namespace moorage::workspace {
 
 // Standard output, at most 4 KiB, of a command that exited 0 within the deadline; else nullopt.
 // Records no exec: this is not the user's command.
-std::optional<std::string> ask_inside(const Running& running, const std::vector<std::string>& argv,
+std::optional<std::string> ask_inside(const LiveSandbox& running,
+                                      const std::vector<std::string>& argv,
                                       std::chrono::milliseconds deadline);
 
 // Commits on HEAD and all branches that neither the base nor a branch of origin has; nullopt if git
 // fails.
-std::optional<uint64_t> count_unpushed(const Running& running, const std::string& base_commit,
+std::optional<uint64_t> count_unpushed(const LiveSandbox& running, const std::string& base_commit,
                                        std::chrono::milliseconds deadline);
 
 }  // namespace moorage::workspace

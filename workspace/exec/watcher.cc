@@ -65,7 +65,7 @@ std::string journal_directory(const Options& options, base::WorkspaceId workspac
   return options.store + "/workspaces/" + workspace.str() + "/journal/" + exec.str();
 }
 
-ExecWatcher::ExecWatcher(Context& context, Active& active)
+ExecWatcher::ExecWatcher(Context& context, LiveSandboxes& active)
     : context_(context),
       active_(active),
       epoll_(check(epoll_create1(EPOLL_CLOEXEC), "epoll_create")),
@@ -135,8 +135,8 @@ int ExecWatcher::watch_journal(const std::string& path) {
   return -1;
 }
 
-void ExecWatcher::watch_sandbox(const Running& running) {
-  Running init = running;
+void ExecWatcher::watch_sandbox(const LiveSandbox& running) {
+  LiveSandbox init = running;
   init.mounted.reset();  // never the last reference: `running` holds the mounts
   base::Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, running.init.pid, 0)));
   if (!pidfd && errno != ESRCH) base::throw_errno("pidfd_open");
@@ -313,7 +313,7 @@ int ExecWatcher::poll_unwatched() {
 }
 
 void ExecWatcher::handle_death(base::SandboxId sandbox) {
-  Running dead;
+  LiveSandbox dead;
   {
     const std::lock_guard lock(mutex_);
     const auto found = inits_.find(sandbox);
@@ -324,24 +324,24 @@ void ExecWatcher::handle_death(base::SandboxId sandbox) {
   tell_death(dead);
 }
 
-void ExecWatcher::tell_death(const Running& dead) {
+void ExecWatcher::tell_death(const LiveSandbox& dead) {
   pool_.submit({.user = dead.owner, .subject = dead.workspace.str()}, [this, dead] {
     if (on_death_(dead.workspace, dead.sandbox)) return;
     const std::lock_guard lock(mutex_);
-    if (untold_.empty()) next_telling_ = std::chrono::steady_clock::now() + kTellPause;
-    untold_.push_back(dead);
+    if (unreported_.empty()) next_telling_ = std::chrono::steady_clock::now() + kTellPause;
+    unreported_.push_back(dead);
     wake();
   });
 }
 
 int ExecWatcher::tell_deaths() {
-  decltype(untold_) due;
+  decltype(unreported_) due;
   {
     const std::lock_guard lock(mutex_);
-    if (untold_.empty()) return -1;
+    if (unreported_.empty()) return -1;
     const auto now = std::chrono::steady_clock::now();
     if (now < next_telling_) return whole_ms(next_telling_ - now);
-    due.swap(untold_);
+    due.swap(unreported_);
   }
   for (const auto& dead : due) tell_death(dead);
   return -1;

@@ -49,7 +49,7 @@ class ExecWatcher {
     uint64_t output_bytes = 0;
     int64_t last_output_ms = 0;
   };
-  ExecWatcher(Context& context, Active& active);
+  ExecWatcher(Context& context, LiveSandboxes& active);
   ~ExecWatcher();
 
   // Set once before anything is watched; called on the watcher's pool: may block, must not throw.
@@ -60,7 +60,7 @@ class ExecWatcher {
   // The exec must have a journal file. `sync`: sync the workspace before writing its end.
   // `before`: the refusals counted for its sandbox so far.
   void watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before = {});
-  void watch_sandbox(const Running& running);
+  void watch_sandbox(const LiveSandbox& running);
   // Drops the pidfd of this sandbox: a verb is stopping it.
   void forget_sandbox(base::SandboxId sandbox);
   // Reads the journals of this sandbox's running execs to their end and settles them all.
@@ -91,7 +91,7 @@ class ExecWatcher {
   void handle_inotify();
   void handle_death(base::SandboxId sandbox);
   int watch_journal(const std::string& path);
-  void tell_death(const Running& dead);
+  void tell_death(const LiveSandbox& dead);
   int tell_deaths();     // retries refused deaths; ms until the next retry, -1: none
   int poll_unwatched();  // likewise for polling journals without a watch
   int kill_overdue();    // likewise for the next kill, and for ends that nobody reported
@@ -119,7 +119,7 @@ class ExecWatcher {
   void unsubscribe(base::ExecId exec, uint64_t number);
   void wake();
   Context& context_;
-  Active& active_;
+  LiveSandboxes& active_;
   base::Fd inotify_;  // empty while root has no inotify instance left
   base::Fd epoll_;
   base::Fd wake_;
@@ -127,11 +127,11 @@ class ExecWatcher {
   std::map<base::ExecId, WatchedPtr> execs_;
   std::map<int, base::ExecId> by_watch_;
   // Keyed by sandbox, not by descriptor: an event may arrive after its number was reused.
-  std::map<base::SandboxId, std::pair<base::Fd, Running>> inits_;  // without mounts
+  std::map<base::SandboxId, std::pair<base::Fd, LiveSandbox>> inits_;  // without mounts
   std::set<base::ExecId> more_;  // journals with bytes left from the last turn
   std::vector<std::pair<WatchedPtr, state_db::ExecOutcome>> unwritten_;
   std::chrono::steady_clock::time_point next_write_{};
-  std::vector<Running> untold_;
+  std::vector<LiveSandbox> unreported_;
   std::chrono::steady_clock::time_point next_telling_{};
   bool stopping_ = false;
   std::mutex subscribers_mutex_;  // held during callbacks: none runs after unsubscribe

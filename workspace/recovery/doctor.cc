@@ -38,7 +38,7 @@ std::string_view severity_name(Severity severity) {
 
 bool Diagnosis::clean() const {
   return std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
-    return finding.mended || finding.severity == Severity::note;
+    return finding.repaired || finding.severity == Severity::note;
   });
 }
 
@@ -58,12 +58,12 @@ Diagnosis Doctor::fix(bool deep) {
   if (before.findings.empty()) return before;
   reconciler_.periodic();
   for (const auto& finding : before.findings) {
-    attempt("doctor.mend", finding.subject, [&] { mend(finding); });
+    try_step("doctor.mend", finding.subject, [&] { mend(finding); });
   }
   const Diagnosis after = look(deep);
   for (auto& finding : before.findings) {
     const auto& left = after.findings;
-    finding.mended =
+    finding.repaired =
         !finding.mend.empty() && std::find(left.begin(), left.end(), finding) == left.end();
   }
   for (const auto& finding : after.findings) {
@@ -127,9 +127,9 @@ void Doctor::database(Findings& found) {
                      "stop mooraged, copy " + directory +
                          ", then: sqlite3 state.db 'REINDEX', or restore state.db from a backup"});
   }
-  if (!context_.store.mended().empty()) {
+  if (!context_.store.repaired().empty()) {
     found.push_back({"database", Severity::note, "state.db",
-                     "at the last start " + context_.store.mended(), "", ""});
+                     "at the last start " + context_.store.repaired(), "", ""});
   }
   for (const auto& problem : context_.store.check_id_ranges()) {
     found.push_back({"id ranges", Severity::error, "state.db", problem, "",
@@ -147,7 +147,7 @@ void Doctor::database(Findings& found) {
 
 // Rows in a transitional state although no verb is running on them.
 void Doctor::steps(Findings& found) {
-  for (const auto& row : state_db::Workspaces(context_.store).list()) {
+  for (const auto& row : state_db::WorkspaceTable(context_.store).list()) {
     const bool rests = row.state == WorkspaceState::ready || row.state == WorkspaceState::failed ||
                        row.state == WorkspaceState::archived;
     if (rests || at_work(row.id.str())) continue;
@@ -155,7 +155,7 @@ void Doctor::steps(Findings& found) {
                      row.name + " is " + text_of_state(row) + ", but no operation is running on it",
                      kReconcile, ""});
   }
-  for (const auto& row : state_db::Repositories(context_.store).list()) {
+  for (const auto& row : state_db::RepositoryTable(context_.store).list()) {
     using state_db::RepositoryState;
     if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) continue;
     if (repositories_.at_work(row.id)) continue;
@@ -176,7 +176,7 @@ void Doctor::sandboxes(Findings& found) {
       base::path_exists(place) ? base::list_directory(place) : std::vector<std::string>{};
   std::set<std::string> names;
   std::set<std::string> ids;
-  for (const auto& row : state_db::Sandboxes(context_.store).not_destroyed()) {
+  for (const auto& row : state_db::SandboxTable(context_.store).not_destroyed()) {
     names.insert(row.name);
     ids.insert(row.id.str());
     if (at_work(row.workspace.str())) continue;
@@ -215,8 +215,8 @@ void Doctor::sandboxes(Findings& found) {
 }
 
 void Doctor::integrity(Findings& found) {
-  const auto known = state_db::Integrity(context_.store).all();
-  for (const auto& row : state_db::Workspaces(context_.store).list()) {
+  const auto known = state_db::IntegrityTable(context_.store).all();
+  for (const auto& row : state_db::WorkspaceTable(context_.store).list()) {
     const auto answer = known.find(row.id);
     if (row.state != WorkspaceState::ready || answer == known.end()) continue;
     if (answer->second.state == IntegrityState::changed_outside) {
@@ -238,7 +238,7 @@ void Doctor::integrity(Findings& found) {
 }
 
 void Doctor::repositories(Findings& found, bool deep) {
-  for (const auto& row : state_db::Repositories(context_.store).list()) {
+  for (const auto& row : state_db::RepositoryTable(context_.store).list()) {
     using state_db::RepositoryState;
     const std::string name = Repositories::directory(row.id);
     if (row.state == RepositoryState::evicted || repositories_.at_work(row.id)) continue;
@@ -252,7 +252,7 @@ void Doctor::repositories(Findings& found, bool deep) {
       // Nobody needs it: its first clone was interrupted, and the next use resumes it.
       state_db::WorkspaceQuery standing;
       standing.repository = row.id;
-      const bool needed = !state_db::Workspaces(context_.store).list(standing).empty();
+      const bool needed = !state_db::WorkspaceTable(context_.store).list(standing).empty();
       found.push_back({"repositories", needed ? Severity::warning : Severity::note, row.id.str(),
                        row.name + " has a broken mirror: " + row.reason, "", command});
     } else if (row.state == RepositoryState::ready && !context_.repos.exists(name)) {
@@ -277,7 +277,7 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
   const std::string repo = Repositories::directory(row.id);
   const auto on_disk = trees.list(repo);
   const auto leftovers = trees.leftovers(repo);
-  const auto rows = state_db::BaseTrees(context_.store).list(row.id);
+  const auto rows = state_db::BaseTreeTable(context_.store).list(row.id);
   std::set<std::string> known;
   for (const auto& tree : rows) {
     known.insert(tree.commit);
@@ -331,7 +331,7 @@ void Doctor::mend(const Finding& finding) {
       return;
     case Repair::accept_files:
       return workspaces_.accept(
-          state_db::Workspaces(context_.store).get(base::WorkspaceId::parse(subject).value()));
+          state_db::WorkspaceTable(context_.store).get(base::WorkspaceId::parse(subject).value()));
     case Repair::clone_again:
       context_.repos.mark_suspect(Repositories::directory(repository.value()));
       repositories_.fetch(Caller{}, *repository, {});

@@ -33,7 +33,7 @@ struct Finding {
   std::string mend;     // the repair that fix makes; empty: needs a person
   std::string command;  // suggestion for that person
   Repair repair = Repair::none;
-  bool mended = false;
+  bool repaired = false;
   friend bool operator==(const Finding& a, const Finding& b) {
     return a.check == b.check && a.subject == b.subject && a.text == b.text;
   }

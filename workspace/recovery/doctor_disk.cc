@@ -63,7 +63,7 @@ std::string unescaped(std::string_view field) {
 void Doctor::layers(Findings& found) {
   const std::string place = context_.options.store + "/layers";
   const auto on_disk = names_in(place);
-  state_db::Layers table(context_.store);
+  state_db::LayerTable table(context_.store);
   for (const auto& name : on_disk) {
     const auto id = base::LayerId::parse(name);
     if (id && table.find(*id)) continue;
@@ -78,10 +78,10 @@ void Doctor::layers(Findings& found) {
   }
   state_db::WorkspaceQuery all;
   all.with_deleted = true;
-  for (const auto& row : state_db::Workspaces(context_.store).list(all)) {
+  for (const auto& row : state_db::WorkspaceTable(context_.store).list(all)) {
     const bool should = row.state == WorkspaceState::ready || row.state == WorkspaceState::deleted;
     if (!should || row.purge_wall_ms || !row.layer) continue;
-    const auto archive = state_db::Archives(context_.store).find(row.id);
+    const auto archive = state_db::ArchiveTable(context_.store).find(row.id);
     if (archive && archive->whole) continue;  // deleted while it was archived
     for (const char* part : {"/tree/upper", "/home/upper", "/system/upper"}) {
       const std::string path = context_.storage.layer_path(row.layer) + part;
@@ -101,8 +101,8 @@ void Doctor::archives(Findings& found, bool deep) {
                      path + " is an archive of this store that state.db does not list", "",
                      "examine it: moorage import " + path + "; then move it away"});
   }
-  for (const auto& archive : state_db::Archives(context_.store).list()) {
-    const auto row = state_db::Workspaces(context_.store).get(archive.workspace);
+  for (const auto& archive : state_db::ArchiveTable(context_.store).list()) {
+    const auto row = state_db::WorkspaceTable(context_.store).get(archive.workspace);
     if (row.purge_wall_ms || at_work(row.id.str())) continue;
     const std::string path = store.path(archive);
     const bool hot = row.layer && base::path_exists(context_.storage.layer_path(row.layer));
@@ -145,7 +145,7 @@ void Doctor::archives(Findings& found, bool deep) {
 void Doctor::journals(Findings& found) {
   const std::string place = context_.options.store + "/workspaces";
   const auto on_disk = names_in(place);
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   for (const auto& name : on_disk) {
     const auto id = base::WorkspaceId::parse(name);
     if (id && table.find(*id)) continue;
@@ -158,9 +158,9 @@ void Doctor::journals(Findings& found) {
 
 void Doctor::execs(Findings& found, bool deep) {
   const auto until = std::chrono::steady_clock::now() + kJournalsTime;
-  state_db::Execs table(context_.store);
+  state_db::ExecTable table(context_.store);
   for (const auto& exec : table.running()) {
-    const auto sandbox = state_db::Sandboxes(context_.store).find(exec.request.sandbox);
+    const auto sandbox = state_db::SandboxTable(context_.store).find(exec.request.sandbox);
     const bool gone = !sandbox || sandbox->state == state_db::SandboxState::destroyed;
     if (!gone && watcher_.progress(exec.id)) continue;
     if (at_work(exec.request.workspace.str())) continue;
@@ -170,7 +170,7 @@ void Doctor::execs(Findings& found, bool deep) {
                      gone ? "its end is read from its journal, or it becomes interrupted" : "",
                      gone ? "" : "restart mooraged"});
   }
-  for (const auto& workspace : state_db::Workspaces(context_.store).list()) {
+  for (const auto& workspace : state_db::WorkspaceTable(context_.store).list()) {
     const std::string place =
         context_.options.store + "/workspaces/" + workspace.id.str() + "/journal";
     for (const auto& name : names_in(place)) {
@@ -221,7 +221,7 @@ void Doctor::journal(Findings& found, const state_db::ExecRow& exec, const std::
 // Output is as durable as any file: a power cut may lose its end unless it was synced.
 bool Doctor::may_lose_output(const state_db::ExecRow& exec) const {
   if (!exec.imported_from.empty()) return false;
-  const auto sandbox = state_db::Sandboxes(context_.store).find(exec.request.sandbox);
+  const auto sandbox = state_db::SandboxTable(context_.store).find(exec.request.sandbox);
   return sandbox && sandbox->boot_id != base::boot_id();
 }
 

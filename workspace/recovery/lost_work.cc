@@ -103,9 +103,9 @@ void raise_ids(Context& context) {
 
 void keep_lost_work(Context& context) {
   const std::string& store = context.options.store;
-  set_aside_unknown<base::LayerId>(context, store + "/layers", state_db::Layers(context.store));
+  set_aside_unknown<base::LayerId>(context, store + "/layers", state_db::LayerTable(context.store));
   set_aside_unknown<base::WorkspaceId>(context, store + "/workspaces",
-                                       state_db::Workspaces(context.store));
+                                       state_db::WorkspaceTable(context.store));
 }
 
 }  // namespace moorage::workspace

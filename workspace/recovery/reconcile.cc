@@ -42,20 +42,22 @@ state_db::LayerSeen look_at_layer(Context& context, const state_db::WorkspaceRow
   if (!row.layer || !base::path_exists(context.storage.layer_path(row.layer)))
     return state_db::LayerSeen::missing;
   // A fork that is not ready is one of a set that was never reported; none of them is created.
-  if (row.state == WorkspaceState::creating && row.forked_from) return state_db::LayerSeen::unborn;
-  return is_born(context, row) ? state_db::LayerSeen::born : state_db::LayerSeen::unborn;
+  if (row.state == WorkspaceState::creating && row.forked_from) return state_db::LayerSeen::partial;
+  return initial_files_complete(context, row) ? state_db::LayerSeen::complete
+                                              : state_db::LayerSeen::partial;
 }
 
 }  // namespace
 
 Reconciler::Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces,
-                       Active& active, ExecWatcher& watcher, std::chrono::milliseconds patience)
+                       LiveSandboxes& active, ExecWatcher& watcher,
+                       std::chrono::milliseconds patience)
     : context_(context),
       repositories_(repositories),
       workspaces_(workspaces),
       active_(active),
       watcher_(watcher),
-      mender_(context),
+      repairs_(context),
       askers_(kAskers, std::numeric_limits<size_t>::max()),
       round_(patience) {
   workspaces_.hooks().start_unknown = [this](const state_db::ExecRow& exec,
@@ -63,7 +65,7 @@ Reconciler::Reconciler(Context& context, Repositories& repositories, Workspaces&
 }
 
 void Reconciler::at_start() {
-  attempt("reconcile.repositories", "", [&] { settle_repositories(); });
+  try_step("reconcile.repositories", "", [&] { settle_repositories(); });
   after_repositories.pass();
   adopt_sandboxes();
   after_sandboxes.pass();
@@ -71,29 +73,29 @@ void Reconciler::at_start() {
   add_remains();
   settle_snapshots();
   after_snapshots.pass();
-  attempt("reconcile.lost_work", "", [&] { raise_ids(context_); });
-  attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
-  attempt("reconcile.strangers", "", [&] { remove_strangers(); });
+  try_step("reconcile.lost_work", "", [&] { raise_ids(context_); });
+  try_step("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
+  try_step("reconcile.strangers", "", [&] { remove_strangers(); });
   round_.wait();
-  attempt("reconcile.archives", "", [&] { ArchiveStore(context_).remove_temporary(); });
+  try_step("reconcile.archives", "", [&] { ArchiveStore(context_).remove_temporary(); });
   after_strangers.pass();
   settle_workspaces();
   add_takeovers();
-  mender_.add_last([&] { settle_base_trees(); });
-  mender_.add_last([&] { cool_layers(context_); });
-  mender_.add_last([&] { purge_due(); });
-  mender_.add_last([&] { collect_layers(context_); });
-  mender_.add_last([&] { sweep_uploads(workspaces_, context_.options.uploads()); });
+  repairs_.add_last([&] { settle_base_trees(); });
+  repairs_.add_last([&] { cool_layers(context_); });
+  repairs_.add_last([&] { purge_due(); });
+  repairs_.add_last([&] { collect_layers(context_); });
+  repairs_.add_last([&] { sweep_uploads(workspaces_, context_.options.uploads()); });
   after_workspaces.pass();
 }
 
-void Reconciler::after_ready() { mender_.start(); }
+void Reconciler::after_ready() { repairs_.start(); }
 
 // A busy workspace is skipped: its verb holds the lock and settles the snapshot itself.
 void Reconciler::settle_snapshots() {
-  state_db::Snapshots table(context_.store);
+  state_db::SnapshotTable table(context_.store);
   for (const auto& row : table.taking()) {
-    attempt("reconcile.snapshot", row.id.str(), [&] {
+    try_step("reconcile.snapshot", row.id.str(), [&] {
       const auto guard = lock_if_free(context_, row.workspace.str());
       if (!guard || table.get(row.id).state != state_db::SnapshotState::taking) return;
       settle_snapshot(context_, active_, row);
@@ -105,15 +107,15 @@ void Reconciler::settle_snapshots() {
 // workspace still has its source. Only copies taken beside a sandbox of an earlier boot qualify.
 // Their layers are collected later, because the daemon does not answer yet.
 void Reconciler::drop_cut_copies() {
-  state_db::Snapshots table(context_.store);
+  state_db::SnapshotTable table(context_.store);
   for (const auto& row : table.not_durable()) {
     if (row.way != state_db::SnapshotWay::copy) continue;
-    const auto sandboxes = state_db::Sandboxes(context_.store).of_workspace(row.workspace);
+    const auto sandboxes = state_db::SandboxTable(context_.store).of_workspace(row.workspace);
     const bool of_this_boot =
         std::any_of(sandboxes.begin(), sandboxes.end(),
                     [](const auto& sandbox) { return sandbox.boot_id == base::boot_id(); });
     if (of_this_boot) continue;
-    attempt("reconcile.snapshot", row.id.str(), [&] {
+    try_step("reconcile.snapshot", row.id.str(), [&] {
       const auto guard = lock_if_free(context_, row.workspace.str());
       const auto now = table.get(row.id);
       if (!guard || now.state != state_db::SnapshotState::kept || now.durable) return;
@@ -127,47 +129,48 @@ void Reconciler::drop_cut_copies() {
 // name. The mender does the work on files, and a verb on such a workspace waits for it.
 void Reconciler::settle_workspaces() {
   const std::string reason = "the daemon stopped while creating it";
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   for (const auto& row : table.list()) {
-    attempt("reconcile.workspace", row.id.str(), [&] {
-      const state_db::Mend mend = decide(row.state, look_at_layer(context_, row));
-      if (row.state == WorkspaceState::creating && mend == state_db::Mend::undo) {
+    try_step("reconcile.workspace", row.id.str(), [&] {
+      const state_db::Repair mend = decide(row.state, look_at_layer(context_, row));
+      if (row.state == WorkspaceState::creating && mend == state_db::Repair::undo) {
         table.fail(row.id, reason);
-      } else if (row.state == WorkspaceState::creating && mend == state_db::Mend::finish) {
+      } else if (row.state == WorkspaceState::creating && mend == state_db::Repair::finish) {
         table.set_ready(row.id);
       }
-      if (row.state != WorkspaceState::ready ? mend == state_db::Mend::nothing : !is_left_over(row))
+      if (row.state != WorkspaceState::ready ? mend == state_db::Repair::nothing
+                                             : !is_left_over(row))
         return;
-      mender_.add(row.id, [this, id = row.id, reason] {
-        state_db::Workspaces now(context_.store);
+      repairs_.add(row.id, [this, id = row.id, reason] {
+        state_db::WorkspaceTable now(context_.store);
         const auto current = now.get(id);
         if (current.state == WorkspaceState::failed) return workspaces_.remove_remains(current);
         if (current.state != WorkspaceState::ready) return settle(current, reason);
         settle_archive(context_, current);
-        mend_birth(context_, current);
+        repair_initial_files(context_, current);
       });
     });
   }
 }
 
 bool Reconciler::is_left_over(const state_db::WorkspaceRow& row) {
-  const auto archive = state_db::Archives(context_.store).find(row.id);
-  return (archive && !archive->whole) || needs_mending(context_, row) ||
-         state_db::Integrity(context_.store).get(row.id).state ==
+  const auto archive = state_db::ArchiveTable(context_.store).find(row.id);
+  return (archive && !archive->whole) || needs_repair(context_, row) ||
+         state_db::IntegrityTable(context_.store).get(row.id).state ==
              state_db::IntegrityState::needs_repair;
 }
 
 // A workspace keeps either its archive or its hot copy. This removes the one that the verb could
 // not remove because the disk or the directory of archives was unavailable.
 void Reconciler::settle_archives() {
-  state_db::Workspaces table(context_.store);
-  for (const auto& archive : state_db::Archives(context_.store).places()) {
+  state_db::WorkspaceTable table(context_.store);
+  for (const auto& archive : state_db::ArchiveTable(context_.store).places()) {
     // There may be ten thousand archives: of those in good order, check only this.
     const bool file_is_left = archive.state == WorkspaceState::ready && !archive.whole;
     const bool copy_is_left = archive.state == WorkspaceState::archived && archive.layer &&
                               base::path_exists(context_.storage.layer_path(archive.layer));
     if (!file_is_left && !copy_is_left) continue;
-    attempt("reconcile.archive", archive.workspace.str(), [&] {
+    try_step("reconcile.archive", archive.workspace.str(), [&] {
       if (const auto guard = lock_if_free(context_, archive.workspace.str()))
         settle_archive(context_, table.get(archive.workspace));
     });
@@ -177,16 +180,16 @@ void Reconciler::settle_archives() {
 // A verb that failed even to record its failure leaves its row in a transient state, and a failed
 // create may leave its layer. A working verb holds the lock from the write of its row on.
 void Reconciler::settle_cut() {
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   for (const auto state :
        {WorkspaceState::creating, WorkspaceState::deleting, WorkspaceState::archiving,
         WorkspaceState::unarchiving, WorkspaceState::failed}) {
     state_db::WorkspaceQuery query;
     query.state = state;
     for (const auto& row : table.list(query)) {
-      if (decide(row.state, look_at_layer(context_, row)) == state_db::Mend::nothing) continue;
+      if (decide(row.state, look_at_layer(context_, row)) == state_db::Repair::nothing) continue;
       begin("reconcile.workspace", row.id, [this, id = row.id] {
-        settle(state_db::Workspaces(context_.store).get(id), "creating it failed midway");
+        settle(state_db::WorkspaceTable(context_.store).get(id), "creating it failed midway");
       });
     }
   }
@@ -195,7 +198,7 @@ void Reconciler::settle_cut() {
 // Runs beside other steps, unless a verb holds the lock.
 void Reconciler::begin(const char* event, base::WorkspaceId workspace,
                        const std::function<void()>& step) {
-  const auto row = state_db::Workspaces(context_.store).find(workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).find(workspace);
   round_.begin({.user = row ? row->owner_uid : 0, .subject = workspace.str()}, event,
                [this, key = workspace.str(), step] {
                  if (const auto guard = lock_if_free(context_, key)) step();
@@ -204,23 +207,23 @@ void Reconciler::begin(const char* event, base::WorkspaceId workspace,
 
 void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& reason) {
   switch (decide(row.state, look_at_layer(context_, row))) {
-    case state_db::Mend::undo:
+    case state_db::Repair::undo:
       if (row.state == WorkspaceState::creating) return workspaces_.abandon(row, reason);
       if (row.state == WorkspaceState::failed) return workspaces_.remove_remains(row);
       return settle_archive(context_, row);
-    case state_db::Mend::finish:
-      if (row.state == WorkspaceState::creating) return finish_birth(row);
+    case state_db::Repair::finish:
+      if (row.state == WorkspaceState::creating) return finish_initial_files(row);
       if (row.state == WorkspaceState::archived) return settle_archive(context_, row);
       workspaces_.stop_sandbox(row, "being deleted");
       workspaces_.leases().end(row.id, "deleted");
-      return state_db::Workspaces(context_.store).finish_delete(row.id);
-    case state_db::Mend::unset:
-    case state_db::Mend::nothing:
-    case state_db::Mend::wait:
-    case state_db::Mend::adopt:
-    case state_db::Mend::redo:
-    case state_db::Mend::keep_aside:
-    case state_db::Mend::tell:  // reported at its next start or when shown
+      return state_db::WorkspaceTable(context_.store).finish_delete(row.id);
+    case state_db::Repair::unset:
+    case state_db::Repair::nothing:
+    case state_db::Repair::wait:
+    case state_db::Repair::adopt:
+    case state_db::Repair::redo:
+    case state_db::Repair::keep_aside:
+    case state_db::Repair::report:  // reported at its next start or when shown
       return;
   }
 }
@@ -234,7 +237,7 @@ void Reconciler::keep_notes() {
     noted_ = {};
     notes_due_ = now + kNextPass;
   }
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   auto wanted = std::exchange(unnoted_, {});
   for (const auto& row : table.at_rest_after(noted_, kARound)) wanted.insert(noted_ = row.id);
   for (const auto id : wanted) {
@@ -249,16 +252,16 @@ void Reconciler::keep_notes() {
   }
 }
 
-void Reconciler::finish_birth(const state_db::WorkspaceRow& row) {
-  state_db::Workspaces table(context_.store);
+void Reconciler::finish_initial_files(const state_db::WorkspaceRow& row) {
+  state_db::WorkspaceTable table(context_.store);
   table.set_ready(row.id);
-  mend_birth(context_, table.get(row.id));
+  repair_initial_files(context_, table.get(row.id));
 }
 
 void Reconciler::add_takeovers() {
   for (const auto id : workspaces_.leases().being_cleared()) {
-    mender_.add(id, [this, id] {
-      workspaces_.finish_takeover(state_db::Workspaces(context_.store).get(id));
+    repairs_.add(id, [this, id] {
+      workspaces_.finish_takeover(state_db::WorkspaceTable(context_.store).get(id));
     });
   }
 }
@@ -267,18 +270,18 @@ void Reconciler::add_takeovers() {
 void Reconciler::finish_takeovers() {
   for (const auto id : workspaces_.leases().being_cleared()) {
     begin("reconcile.takeover", id, [this, id] {
-      workspaces_.finish_takeover(state_db::Workspaces(context_.store).get(id));
+      workspaces_.finish_takeover(state_db::WorkspaceTable(context_.store).get(id));
     });
   }
 }
 
 void Reconciler::purge_due() {
   state_db::StoreAge(context_.store).save();
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   const auto due = table.purgeable(
       {.usual_ms = context_.options.undelete_window_ms, .disposable_ms = kDisposableKept_ms});
   for (const auto& row : due) {
-    attempt("reconcile.purge", row.id.str(), [&] { purge(row); });
+    try_step("reconcile.purge", row.id.str(), [&] { purge(row); });
   }
 }
 
@@ -286,7 +289,7 @@ void Reconciler::purge_due() {
 // deleted again since, its whole window starts over.
 void Reconciler::purge(const state_db::WorkspaceRow& due) {
   const auto guard = context_.locks.lock(due.id.str(), "purge");
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   const auto row = table.get(due.id);
   if (row.purged_wall_ms || row.state != WorkspaceState::deleted ||
       row.deleted_age_ms != due.deleted_age_ms) {
@@ -299,21 +302,21 @@ void Reconciler::purge(const state_db::WorkspaceRow& due) {
 // True if nobody has done anything with it since its creation: it equals its repository.
 bool Reconciler::is_untouched(const state_db::WorkspaceRow& row) {
   return !row.policy.pinned && !active_.in_use(row.id) && !workspaces_.leases().look(row.id) &&
-         state_db::Integrity(context_.store).get(row.id).state ==
+         state_db::IntegrityTable(context_.store).get(row.id).state ==
              state_db::IntegrityState::unknown &&  // no sandbox began, no file was written
-         state_db::Snapshots(context_.store).kept(row.id).empty();
+         state_db::SnapshotTable(context_.store).kept(row.id).empty();
 }
 
 // Removes disposable workspaces whose commands have ended (the daemon died before, or the removal
 // failed), and those that nobody used after their creation
 // (docs/decisions/0350-abandoned-disposables.md).
 void Reconciler::remove_used() {
-  state_db::Execs execs(context_.store);
+  state_db::ExecTable execs(context_.store);
   state_db::WorkspaceQuery ready;
   ready.state = WorkspaceState::ready;
   ready.only_disposable = true;
   const int64_t now_ms = state_db::StoreAge(context_.store).now_ms();
-  for (const auto& row : state_db::Workspaces(context_.store).list(ready)) {
+  for (const auto& row : state_db::WorkspaceTable(context_.store).list(ready)) {
     state_db::ExecQuery last;
     last.workspace = row.id;
     last.limit = 1;
@@ -328,28 +331,29 @@ void Reconciler::remove_used() {
 
 void Reconciler::periodic() {
   const std::lock_guard one_at_a_time(periodic_mutex_);
-  attempt("reconcile.repositories", "", [&] { settle_repositories(); });
-  attempt("reconcile.warden", "", [&] { ask_again(); });
-  attempt("reconcile.sandboxes", "", [&] { clear_remains(); });
+  try_step("reconcile.repositories", "", [&] { settle_repositories(); });
+  try_step("reconcile.warden", "", [&] { ask_again(); });
+  try_step("reconcile.sandboxes", "", [&] { clear_remains(); });
   round_.wait();
-  attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
-  attempt("reconcile.strangers", "", [&] { remove_strangers(); });
-  attempt("reconcile.base_trees", "", [&] { settle_base_trees(); });
-  attempt("reconcile.disposables", "", [&] { remove_used(); });
-  attempt("reconcile.snapshots", "", [&] { settle_snapshots(); });
-  attempt("reconcile.snapshots", "", [&] { drop_cut_copies(); });
-  attempt("reconcile.workspaces", "", [&] { settle_cut(); });
-  attempt("reconcile.takeovers", "", [&] { finish_takeovers(); });
+  try_step("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
+  try_step("reconcile.strangers", "", [&] { remove_strangers(); });
+  try_step("reconcile.base_trees", "", [&] { settle_base_trees(); });
+  try_step("reconcile.disposables", "", [&] { remove_used(); });
+  try_step("reconcile.snapshots", "", [&] { settle_snapshots(); });
+  try_step("reconcile.snapshots", "", [&] { drop_cut_copies(); });
+  try_step("reconcile.workspaces", "", [&] { settle_cut(); });
+  try_step("reconcile.takeovers", "", [&] { finish_takeovers(); });
   round_.wait();
-  attempt("reconcile.layers", "", [&] {
+  try_step("reconcile.layers", "", [&] {
     release_replaced_layers(context_, active_);
     collect_layers(context_);
   });
-  attempt("reconcile.archives", "", [&] { settle_archives(); });
-  attempt("reconcile.purge", "", [&] { purge_due(); });
-  attempt("reconcile.uploads", "", [&] { sweep_uploads(workspaces_, context_.options.uploads()); });
-  attempt("reconcile.seals", "", [&] { workspaces_.seal_unsealed(); });
-  attempt("reconcile.notes", "", [&] { keep_notes(); });
+  try_step("reconcile.archives", "", [&] { settle_archives(); });
+  try_step("reconcile.purge", "", [&] { purge_due(); });
+  try_step("reconcile.uploads", "",
+           [&] { sweep_uploads(workspaces_, context_.options.uploads()); });
+  try_step("reconcile.seals", "", [&] { workspaces_.seal_unsealed(); });
+  try_step("reconcile.notes", "", [&] { keep_notes(); });
 }
 
 }  // namespace moorage::workspace

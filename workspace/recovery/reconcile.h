@@ -26,14 +26,15 @@ namespace moorage::workspace {
 class Reconciler {
  public:
   // `patience`: how long a round waits for steps on single workspaces (round_work.h).
-  Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces, Active& active,
-             ExecWatcher& watcher, std::chrono::milliseconds patience = std::chrono::seconds(5));
+  Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces,
+             LiveSandboxes& active, ExecWatcher& watcher,
+             std::chrono::milliseconds patience = std::chrono::seconds(5));
   // Runs before the API answers. It never walks files of a workspace, reads journals, or waits for
   // the processes of a sandbox to end.
   void at_start();
   void after_ready();  // once it answers: repairs workspaces (repairs.h)
   // Call before destroying what it uses. False: a workspace is still being repaired.
-  bool stop_mending(std::chrono::milliseconds patience) { return mender_.stop(patience); }
+  bool stop_repairs(std::chrono::milliseconds patience) { return repairs_.stop(patience); }
   void periodic();  // after that; any thread
 
  private:
@@ -42,7 +43,7 @@ class Reconciler {
   void settle_base_trees();
   void settle_base_tree(base::RepoId repository, const std::string& commit);
   std::set<std::string> mounted_commits(base::RepoId repository);
-  bool is_stood_on(base::RepoId repository);
+  bool has_dependents(base::RepoId repository);
   void adopt_sandboxes();
   void adopt_or_note(const state_db::SandboxRow& row);
   // Leftovers of one workspace's dead sandboxes and of their commands.
@@ -56,10 +57,10 @@ class Reconciler {
   void clear_remains();
   void begin(const char* event, base::WorkspaceId workspace, const std::function<void()>& step);
   bool adopt(const state_db::SandboxRow& row);
-  void adopt_exec(const state_db::ExecRow& exec, const Running& running);
+  void adopt_exec(const state_db::ExecRow& exec, const LiveSandbox& running);
   void confirm_later(const state_db::ExecRow& exec, const std::string& why);
-  void ask_later(const std::shared_ptr<const Running>& running);
-  void ask_warden(const Running& running);
+  void ask_later(const std::shared_ptr<const LiveSandbox>& running);
+  void ask_warden(const LiveSandbox& running);
   void ask_again();
   bool is_untouched(const state_db::WorkspaceRow& row);
   void remove_used();
@@ -73,7 +74,7 @@ class Reconciler {
   void add_takeovers();
   void finish_takeovers();
   void settle(const state_db::WorkspaceRow& row, const std::string& reason);
-  void finish_birth(const state_db::WorkspaceRow& row);
+  void finish_initial_files(const state_db::WorkspaceRow& row);
   void keep_notes();
   void purge_due();
   void purge(const state_db::WorkspaceRow& due);
@@ -81,7 +82,7 @@ class Reconciler {
   Context& context_;
   Repositories& repositories_;
   Workspaces& workspaces_;
-  Active& active_;
+  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   std::mutex periodic_mutex_;
   base::WorkspaceId noted_;              // last one visited by this pass over notes
@@ -96,7 +97,7 @@ class Reconciler {
   // answer.
   std::map<base::SandboxId, std::vector<Unconfirmed>> unconfirmed_;
   std::set<base::SandboxId> asking_;
-  Mender mender_;
+  Repairs repairs_;
   base::ThreadPool askers_;  // these two last: their work uses the members above
   RoundWork round_;
 };

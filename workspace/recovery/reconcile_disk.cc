@@ -26,8 +26,8 @@ std::vector<std::string> names_in(const std::string& directory) {
 }  // namespace
 
 void Reconciler::settle_repositories() {
-  for (const auto& row : state_db::Repositories(context_.store).list()) {
-    attempt("reconcile.repository", row.id.str(), [&] { settle_repository(row); });
+  for (const auto& row : state_db::RepositoryTable(context_.store).list()) {
+    try_step("reconcile.repository", row.id.str(), [&] { settle_repository(row); });
   }
 }
 
@@ -40,38 +40,38 @@ void Reconciler::settle_repository(const state_db::RepositoryRow& row) {
   if (row.state == RepositoryState::evicted && base::path_exists(context_.repos.directory(name)))
     seen = state_db::RepositorySeen::mirror;
   if (repositories_.at_work(row.id)) seen = state_db::RepositorySeen::at_work;
-  const state_db::Mend mend = decide(row.state, seen);
-  if (stepping && (mend == state_db::Mend::finish || mend == state_db::Mend::undo)) {
+  const state_db::Repair mend = decide(row.state, seen);
+  if (stepping && (mend == state_db::Repair::finish || mend == state_db::Repair::undo)) {
     context_.store.transaction([&] {
       // A verb marks the repository as at work before it writes the state.
       const bool left = !repositories_.at_work(row.id) &&
-                        state_db::Repositories(context_.store).get(row.id).state == row.state;
+                        state_db::RepositoryTable(context_.store).get(row.id).state == row.state;
       if (!left) return;
       context_.store.move(
           row.id, row.state,
-          mend == state_db::Mend::finish ? RepositoryState::ready : RepositoryState::broken,
+          mend == state_db::Repair::finish ? RepositoryState::ready : RepositoryState::broken,
           "interrupted; the next use resumes it");
     });
-  } else if (mend == state_db::Mend::undo) {
+  } else if (mend == state_db::Repair::undo) {
     remove_evicted(context_, row.id);
   }
 }
 
 // Interrupted checkouts, and damaged ones that no mount stands on any more.
 void Reconciler::settle_base_trees() {
-  for (const auto& row : state_db::Repositories(context_.store).list()) {
+  for (const auto& row : state_db::RepositoryTable(context_.store).list()) {
     if (row.state == RepositoryState::evicted) continue;
     const std::string repo = Repositories::directory(row.id);
     const auto trees = context_.base_trees.list(repo);
     const auto leftovers = context_.base_trees.leftovers(repo);
     for (const auto& commit : trees) {
-      attempt("reconcile.base_tree", repo + "/" + commit,
-              [&] { settle_base_tree(row.id, commit); });
+      try_step("reconcile.base_tree", repo + "/" + commit,
+               [&] { settle_base_tree(row.id, commit); });
     }
     repositories_.settle_forms(row.id, [&] { return mounted_commits(row.id); });
     for (const auto& name : leftovers) {
-      if (decide(state_db::Stranger::base_tree_leftover) != state_db::Mend::undo) continue;
-      if (repo_cache::BaseTrees::is_kept(name) && is_stood_on(row.id)) continue;
+      if (decide(state_db::Orphan::base_tree_leftover) != state_db::Repair::undo) continue;
+      if (repo_cache::BaseTrees::is_kept(name) && has_dependents(row.id)) continue;
       try {
         context_.base_trees.remove_leftover(repo, name);
         base::log(LogLevel::warning, "reconcile.base_tree_leftover",
@@ -85,11 +85,11 @@ void Reconciler::settle_base_trees() {
 
 void Reconciler::settle_base_tree(base::RepoId repository, const std::string& commit) {
   const auto guard = lock_if_free(context_, repository.str() + "." + commit);
-  if (!guard || state_db::BaseTrees(context_.store).find(repository, commit)) return;
+  if (!guard || state_db::BaseTreeTable(context_.store).find(repository, commit)) return;
   if (decide(state_db::BaseTreeRowState::none, state_db::BaseTreeSeen::whole) !=
-      state_db::Mend::undo)
+      state_db::Repair::undo)
     return;
-  for (const auto& tree : state_db::BaseTrees(context_.store).list(repository)) {
+  for (const auto& tree : state_db::BaseTreeTable(context_.store).list(repository)) {
     if (tree.parent == commit) return;  // its next use adds its row
   }
   base::log(LogLevel::warning, "reconcile.base_tree", {{"repo", repository}, {"commit", commit}});
@@ -99,18 +99,18 @@ void Reconciler::settle_base_tree(base::RepoId repository, const std::string& co
 // Base commits of the workspaces with mounts, including mounts of sandboxes of an earlier daemon.
 std::set<std::string> Reconciler::mounted_commits(base::RepoId repository) {
   std::set<base::WorkspaceId> mounted = active_.mounted();
-  for (const auto& [workspace, sandbox] : state_db::Sandboxes(context_.store).all_live())
+  for (const auto& [workspace, sandbox] : state_db::SandboxTable(context_.store).all_live())
     mounted.insert(workspace);
   std::set<std::string> commits;
   for (const auto workspace : mounted) {
-    const auto row = state_db::Workspaces(context_.store).get(workspace);
+    const auto row = state_db::WorkspaceTable(context_.store).get(workspace);
     if (row.repository == repository) commits.insert(row.base_commit);
   }
   return commits;
 }
 
 // By a mount, or by a verb about to mount: its row exists first.
-bool Reconciler::is_stood_on(base::RepoId repository) {
+bool Reconciler::has_dependents(base::RepoId repository) {
   return !context_.base_trees.in_use(Repositories::directory(repository)).empty() ||
          !mounted_commits(repository).empty();
 }
@@ -127,12 +127,12 @@ void Reconciler::remove_strangers() {
   const auto directories = names_in(directory);
   std::set<std::string> names;
   std::set<std::string> sandboxes;
-  for (const auto& row : state_db::Sandboxes(context_.store).not_destroyed()) {
+  for (const auto& row : state_db::SandboxTable(context_.store).not_destroyed()) {
     names.insert(row.name);
     sandboxes.insert(row.id.str());
   }
   for (const auto& [backend, name] : found) {
-    if (names.contains(name) || decide(state_db::Stranger::sandbox) != state_db::Mend::undo)
+    if (names.contains(name) || decide(state_db::Orphan::sandbox) != state_db::Repair::undo)
       continue;
     base::log(LogLevel::warning, "reconcile.stranger", {base::Field("name", name)});
     round_.begin({.subject = name}, "reconcile.stranger",
@@ -140,10 +140,10 @@ void Reconciler::remove_strangers() {
   }
   for (const auto& name : directories) {
     if (!base::SandboxId::parse(name) || sandboxes.contains(name)) continue;
-    if (decide(state_db::Stranger::sandbox_directory) != state_db::Mend::undo) continue;
+    if (decide(state_db::Orphan::sandbox_directory) != state_db::Repair::undo) continue;
     base::log(LogLevel::warning, "reconcile.unknown_directory", {{"path", directory + "/" + name}});
-    attempt("reconcile.unknown_directory", name,
-            [&] { base::remove_tree(directory + "/" + name); });
+    try_step("reconcile.unknown_directory", name,
+             [&] { base::remove_tree(directory + "/" + name); });
   }
 }
 

@@ -54,7 +54,7 @@ layers::ActiveMounts adopted_mounts(state_db::Store& store, const state_db::Sand
   const bool tree_is_old = mounts.tree_device == row.tree_device;
   const bool home_is_old = mounts.home_device == row.home_device;
   if (tree_is_old && home_is_old) return mounts;
-  const auto taking = state_db::Snapshots(store).taking(row.workspace);
+  const auto taking = state_db::SnapshotTable(store).taking(row.workspace);
   const bool exchanging = taking && taking->way == state_db::SnapshotWay::restack;
   if (exchanging && !tree_is_old && !home_is_old && is_overlay(mounts.tree) &&
       is_overlay(mounts.home)) {
@@ -69,16 +69,16 @@ layers::ActiveMounts adopted_mounts(state_db::Store& store, const state_db::Sand
 // checked. A dead one is only marked lost, because ending its remaining processes may take long.
 void Reconciler::adopt_sandboxes() {
   record_ids(context_);
-  const auto rows = state_db::Sandboxes(context_.store).not_destroyed();
+  const auto rows = state_db::SandboxTable(context_.store).not_destroyed();
   base::ThreadPool pool(kAdopters, rows.size() + 1);
   for (const auto& row : rows) {
     pool.submit(
-        [this, &row] { attempt("reconcile.sandbox", row.id.str(), [&] { adopt_or_note(row); }); });
+        [this, &row] { try_step("reconcile.sandbox", row.id.str(), [&] { adopt_or_note(row); }); });
   }
 }
 
 void Reconciler::adopt_or_note(const state_db::SandboxRow& row) {
-  if (decide(row.state, state_db::SandboxSeen::alive) == state_db::Mend::adopt && adopt(row))
+  if (decide(row.state, state_db::SandboxSeen::alive) == state_db::Repair::adopt && adopt(row))
     return;
   const bool ran = row.state == SandboxState::running || row.state == SandboxState::frozen;
   workspaces_.note_lost(row, ran ? "its sandbox died while the daemon was down"
@@ -95,16 +95,16 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   }
   if (status.state != backends::SandboxState::running || status.init != row.init) return false;
 
-  auto running = std::make_shared<Running>();
+  auto running = std::make_shared<LiveSandbox>();
   running->sandbox = row.id;
   running->workspace = row.workspace;
-  running->owner = state_db::Workspaces(context_.store).get(row.workspace).owner_uid;
+  running->owner = state_db::WorkspaceTable(context_.store).get(row.workspace).owner_uid;
   running->name = row.name;
   running->backend = &backend;
   running->init = row.init;
   try {
     running->endpoint = backend.endpoint(row.name);
-    Mounted mounted;
+    SharedMounts mounted;
     mounted.mounts = adopted_mounts(context_.store, row);
     mounted.user_host_id = row.first_host_id + layers::kUser;
     mounted.owner = running->owner;
@@ -118,9 +118,9 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
     context_.store.move(row.id, SandboxState::frozen, SandboxState::running, "thawed at start");
   }
   active_.set_running(running);
-  attempt("reconcile.sandbox", row.id.str(), [&] { watcher_.watch_sandbox(*running); });
-  for (const auto& exec : state_db::Execs(context_.store).running(row.id)) {
-    attempt("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec, *running); });
+  try_step("reconcile.sandbox", row.id.str(), [&] { watcher_.watch_sandbox(*running); });
+  for (const auto& exec : state_db::ExecTable(context_.store).running(row.id)) {
+    try_step("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec, *running); });
   }
   after_adoption.pass();
   ask_later(running);
@@ -132,7 +132,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   return true;
 }
 
-void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& running) {
+void Reconciler::adopt_exec(const state_db::ExecRow& exec, const LiveSandbox& running) {
   const std::string journal =
       journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
   if (!base::path_exists(journal)) {
@@ -153,21 +153,21 @@ void Reconciler::confirm_later(const state_db::ExecRow& exec, const std::string&
 }
 
 // Nobody waits for the answer: a warden may get no CPU.
-void Reconciler::ask_later(const std::shared_ptr<const Running>& running) {
+void Reconciler::ask_later(const std::shared_ptr<const LiveSandbox>& running) {
   {
     const std::lock_guard lock(mutex_);
     if (!unconfirmed_.contains(running->sandbox) || !asking_.insert(running->sandbox).second)
       return;
   }
   askers_.submit([this, running] {
-    attempt("reconcile.warden", running->sandbox.str(), [&] { ask_warden(*running); });
+    try_step("reconcile.warden", running->sandbox.str(), [&] { ask_warden(*running); });
     const std::lock_guard lock(mutex_);
     asking_.erase(running->sandbox);
   });
 }
 
 // An exec unknown to the warden has its end in the journal, or never reached the warden.
-void Reconciler::ask_warden(const Running& running) {
+void Reconciler::ask_warden(const LiveSandbox& running) {
   std::vector<Unconfirmed> asked;
   {
     const std::lock_guard lock(mutex_);
@@ -180,7 +180,7 @@ void Reconciler::ask_warden(const Running& running) {
   for (const auto& [exec, why] : asked) {
     const bool is_known = known.contains(exec.id.str());
     if (decide(is_known ? state_db::ExecSeen::known : state_db::ExecSeen::unknown) ==
-        state_db::Mend::adopt)
+        state_db::Repair::adopt)
       continue;
     watcher_.settle_exec(exec, ExecCategory::not_started, why);
   }
@@ -212,14 +212,14 @@ void Reconciler::ask_again() {
 std::map<base::WorkspaceId, Reconciler::Remains> Reconciler::find_remains() {
   std::map<base::WorkspaceId, Remains> found;
   std::set<base::SandboxId> dead;
-  state_db::Sandboxes table(context_.store);
+  state_db::SandboxTable table(context_.store);
   for (auto& row : table.not_destroyed()) {
     if (lives(row)) continue;
     dead.insert(row.id);
     found[row.workspace].dead.push_back(std::move(row));
   }
-  for (auto& exec : state_db::Execs(context_.store).running()) {
-    if (decide(state_db::ExecSeen::sandbox_gone) != state_db::Mend::finish) continue;
+  for (auto& exec : state_db::ExecTable(context_.store).running()) {
+    if (decide(state_db::ExecSeen::sandbox_gone) != state_db::Repair::finish) continue;
     const auto id = exec.request.sandbox;
     if (active_.running_sandbox(exec.request.workspace) == id) continue;
     const auto sandbox = table.find(id);
@@ -232,36 +232,36 @@ std::map<base::WorkspaceId, Reconciler::Remains> Reconciler::find_remains() {
 
 // Holds the lock of the workspace. The journals still have the truth about the commands.
 void Reconciler::clear(base::WorkspaceId workspace, const Remains& remains) {
-  state_db::Sandboxes table(context_.store);
+  state_db::SandboxTable table(context_.store);
   for (const auto& row : remains.dead) {
     const auto current = table.get(row.id);
     if (current.state == SandboxState::destroyed || lives(current)) continue;
-    attempt("reconcile.sandbox", row.id.str(), [&] {
+    try_step("reconcile.sandbox", row.id.str(), [&] {
       workspaces_.clear_sandbox(current, "its sandbox died");
       after_sandbox.pass();
     });
   }
   for (const auto& exec : remains.execs) {
-    if (state_db::Execs(context_.store).get(exec.id).state != ExecState::running) continue;
+    if (state_db::ExecTable(context_.store).get(exec.id).state != ExecState::running) continue;
     const auto sandbox = table.find(exec.request.sandbox);
     if (sandbox && sandbox->state != SandboxState::destroyed) continue;
     before_exec.pass();
-    attempt("reconcile.exec", exec.id.str(), [&] {
+    try_step("reconcile.exec", exec.id.str(), [&] {
       watcher_.settle_exec(exec, ExecCategory::lost,
                            "its sandbox was gone when the daemon restarted");
     });
   }
   // The sandbox may have died during a snapshot.
-  attempt("reconcile.snapshot", workspace.str(),
-          [&] { workspaces_.settled(state_db::Workspaces(context_.store).get(workspace)); });
+  try_step("reconcile.snapshot", workspace.str(),
+           [&] { workspaces_.settled(state_db::WorkspaceTable(context_.store).get(workspace)); });
 }
 
 // Reads each journal to its end: after a reboot the disk may have only part of the output.
 void Reconciler::add_remains() {
   for (auto& [workspace, found] : find_remains())
-    mender_.add(workspace,
-                [this, id = workspace, remains = std::move(found)] { clear(id, remains); });
-  mender_.add_last([] { after_execs.pass(); });
+    repairs_.add(workspace,
+                 [this, id = workspace, remains = std::move(found)] { clear(id, remains); });
+  repairs_.add_last([] { after_execs.pass(); });
 }
 
 void Reconciler::clear_remains() {

@@ -17,19 +17,19 @@ constexpr size_t kWorkers = 8;
 
 }  // namespace
 
-struct Mender::Progress {
+struct Repairs::Progress {
   std::mutex mutex;
   std::condition_variable changed;
   bool over = false;
   std::optional<state_db::IntegrityRow> before;  // saved when the repair became overdue
 };
 
-Mender::Mender(Context& context, std::chrono::milliseconds deadline)
+Repairs::Repairs(Context& context, std::chrono::milliseconds deadline)
     : context_(context),
       deadline_(deadline),
       workers_(kWorkers, std::numeric_limits<size_t>::max()) {}
 
-Mender::~Mender() {
+Repairs::~Repairs() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -37,7 +37,7 @@ Mender::~Mender() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Mender::add(base::WorkspaceId workspace, Step step) {
+void Repairs::add(base::WorkspaceId workspace, Step step) {
   if (const auto known = places_.find(workspace); known != places_.end())
     return entries_.at(known->second).steps.push_back(std::move(step));
   try {
@@ -50,28 +50,28 @@ void Mender::add(base::WorkspaceId workspace, Step step) {
   }
 }
 
-void Mender::add_last(Step step) { last_.push_back({{}, nullptr, {std::move(step)}}); }
+void Repairs::add_last(Step step) { last_.push_back({{}, nullptr, {std::move(step)}}); }
 
-void Mender::start() {
+void Repairs::start() {
   for (auto& entry : last_) entries_.push_back(std::move(entry));
   last_.clear();
   places_.clear();
   thread_ = std::thread([this] { run(); });
 }
 
-bool Mender::stop(std::chrono::milliseconds patience) {
+bool Repairs::stop(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   return changed_.wait_for(lock, patience,
                            [this] { return (done_ || !thread_.joinable()) && at_work_ == 0; });
 }
 
-bool Mender::wait(std::chrono::milliseconds patience) {
+bool Repairs::wait(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, patience, [this] { return done_; });
 }
 
-void Mender::run() {
+void Repairs::run() {
   while (!entries_.empty()) {
     {
       const std::lock_guard lock(mutex_);
@@ -80,7 +80,7 @@ void Mender::run() {
     }
     Entry entry = std::move(entries_.front());
     entries_.pop_front();
-    attempt("mend", entry.workspace.str(), [&] { mend(std::move(entry)); });
+    try_step("mend", entry.workspace.str(), [&] { mend(std::move(entry)); });
   }
   base::log(base::LogLevel::info, "workspaces.settled");
   const std::lock_guard lock(mutex_);
@@ -88,7 +88,7 @@ void Mender::run() {
   changed_.notify_all();
 }
 
-void Mender::mend(Entry entry) {
+void Repairs::mend(Entry entry) {
   const auto workspace = entry.workspace;
   const auto progress = std::make_shared<Progress>();
   workers_.submit([this, entry = std::move(entry), progress]() mutable {
@@ -103,8 +103,8 @@ void Mender::mend(Entry entry) {
       }
     }
     const std::lock_guard lock(progress->mutex);
-    attempt("mend.outcome", entry.workspace.str(),
-            [&] { write_outcome(entry.workspace, *progress, trouble); });
+    try_step("mend.outcome", entry.workspace.str(),
+             [&] { write_outcome(entry.workspace, *progress, trouble); });
     entry.guard.reset();
     progress->over = true;
     progress->changed.notify_all();
@@ -114,18 +114,18 @@ void Mender::mend(Entry entry) {
   });
   std::unique_lock lock(progress->mutex);
   if (progress->changed.wait_for(lock, deadline_, [&] { return progress->over; })) return;
-  progress->before = state_db::Integrity(context_.store).get(workspace);
+  progress->before = state_db::IntegrityTable(context_.store).get(workspace);
   set_needs_repair(context_, workspace,
                    "the repair did not finish within " + std::to_string(deadline_.count() / 1000) +
                        " s and continues");
 }
 
 // Restores the state from before the repair became overdue, because nothing else is known.
-void Mender::write_outcome(base::WorkspaceId workspace, const Progress& progress,
-                           const std::string& trouble) {
+void Repairs::write_outcome(base::WorkspaceId workspace, const Progress& progress,
+                            const std::string& trouble) {
   if (!trouble.empty()) return set_needs_repair(context_, workspace, trouble);
   const auto& before = progress.before;
-  state_db::Integrity table(context_.store);
+  state_db::IntegrityTable table(context_.store);
   const bool says_overdue = before && before->state != IntegrityState::needs_repair &&
                             before->state != IntegrityState::unknown &&
                             table.get(workspace).state == IntegrityState::needs_repair;
@@ -135,12 +135,12 @@ void Mender::write_outcome(base::WorkspaceId workspace, const Progress& progress
 
 void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason) {
   if (!workspace) return;
-  state_db::Integrity(context.store).set(workspace, IntegrityState::needs_repair, reason);
+  state_db::IntegrityTable(context.store).set(workspace, IntegrityState::needs_repair, reason);
 }
 
 void clear_needs_repair(Context& context, base::WorkspaceId workspace) {
   if (!workspace) return;
-  state_db::Integrity table(context.store);
+  state_db::IntegrityTable table(context.store);
   if (table.get(workspace).state == IntegrityState::needs_repair)
     table.set(workspace, IntegrityState::intact, "repaired");
 }

@@ -27,14 +27,14 @@
 
 namespace moorage::workspace {
 
-class Mender {
+class Repairs {
  public:
   using Step = std::function<void()>;
 
-  explicit Mender(Context& context, std::chrono::milliseconds deadline = std::chrono::seconds(60));
-  ~Mender();  // waits for running entries
-  Mender(const Mender&) = delete;
-  Mender& operator=(const Mender&) = delete;
+  explicit Repairs(Context& context, std::chrono::milliseconds deadline = std::chrono::seconds(60));
+  ~Repairs();  // waits for running entries
+  Repairs(const Repairs&) = delete;
+  Repairs& operator=(const Repairs&) = delete;
 
   // Call before `start`; appends to the workspace's steps. Skips a workspace whose lock a verb
   // holds.

@@ -52,7 +52,7 @@ std::optional<uint32_t> first_id_on_disk(const std::string& store) {
 }  // namespace
 
 void record_ids(Context& context) {
-  state_db::Sandboxes sandboxes(context.store);
+  state_db::SandboxTable sandboxes(context.store);
   for (const auto& row : sandboxes.not_destroyed()) {
     if (row.first_host_id != 0 || !row.slot) continue;
     std::optional<uint32_t> first;

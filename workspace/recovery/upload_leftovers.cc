@@ -53,7 +53,7 @@ std::vector<std::string> upload_leftovers(Workspaces& workspaces, const std::str
   if (!base::path_exists(directory)) return notes;
   for (const auto& name : base::list_directory(directory)) {
     const std::string note = directory + "/" + name;
-    if (decide(look_at(workspaces, note)) == state_db::Mend::undo) notes.push_back(note);
+    if (decide(look_at(workspaces, note)) == state_db::Repair::undo) notes.push_back(note);
   }
   return notes;
 }

@@ -35,7 +35,7 @@ std::string_view replica_state_name(ReplicaState state) {
   return "";
 }
 
-Replica::Replica(Context& context, Active& active, Rules rules)
+Replica::Replica(Context& context, LiveSandboxes& active, Rules rules)
     : context_(context), active_(active), rules_(std::move(rules)) {
   status_.directory = rules_.directory;
 }

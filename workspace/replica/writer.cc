@@ -52,7 +52,7 @@ constexpr uint64_t kMostPacks = 1024;
 constexpr std::chrono::milliseconds kDoubt{1'000};
 // A suddenly missing layer stops all copying for this long, for the same reason. After that it
 // counts as lost, and the copy still has it.
-constexpr std::chrono::seconds kMourning{60};
+constexpr std::chrono::seconds kMissingLayerGrace{60};
 constexpr std::array kParts{"tree", "home", "system"};
 constexpr std::string_view kFrozenMark = "frozen";
 
@@ -77,7 +77,7 @@ struct ReplicaWriter::Tree {
   std::unique_ptr<TreeRecord> record;  // null: read it from the packs
 };
 
-ReplicaWriter::ReplicaWriter(Context& context, Active& active, Rules rules,
+ReplicaWriter::ReplicaWriter(Context& context, LiveSandboxes& active, Rules rules,
                              std::function<void()> look,
                              std::function<void(std::chrono::milliseconds)> pause)
     : context_(context),
@@ -198,10 +198,10 @@ ReplicaWriter::Followed ReplicaWriter::bring(const state_db::Needs& needs) {
 
 // According to the rows, which change before a layer is removed.
 bool ReplicaWriter::is_needed(const state_db::NeededLayer& layer) const {
-  const auto known = state_db::Layers(context_.store).find(layer.layer);
+  const auto known = state_db::LayerTable(context_.store).find(layer.layer);
   if (!known || known->cold) return false;
   if (!layer.workspace) return true;
-  const auto row = state_db::Workspaces(context_.store).find(layer.workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).find(layer.workspace);
   if (!row || row->purge_wall_ms) return false;
   return row->state == WorkspaceState::ready || row->state == WorkspaceState::archiving ||
          row->state == WorkspaceState::deleting || row->state == WorkspaceState::deleted;
@@ -231,7 +231,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_layer(const state_db::NeededLayer& 
     if (const auto sandbox =
             layer.workspace ? active_.running_sandbox(layer.workspace) : base::SandboxId{}) {
       // Uses the row, because a reference to the running sandbox would slow down a snapshot now.
-      const auto row = state_db::Sandboxes(context_.store).find(sandbox);
+      const auto row = state_db::SandboxTable(context_.store).find(sandbox);
       if (row) {
         const auto members = context_.backends.get(row->backend).members(row->name);
         tree.mapped_looked_ns = layers::kernel_time();
@@ -242,7 +242,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_layer(const state_db::NeededLayer& 
       if (!is_needed(layer) || !is_whole_layer(path)) return false;
       // The seal proves that nothing was written since the copy of the database.
       return layer.frozen || mark.empty() ||
-             state_db::Integrity(context_.store).get(layer.workspace).seal == mark;
+             state_db::IntegrityTable(context_.store).get(layer.workspace).seal == mark;
     };
     if (!follow(name, tree, mark, valid)) return Followed::stale;
   }
@@ -261,7 +261,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_history(const state_db::NeededHisto
     if (!base::path_exists(path)) return Followed::yes;  // nothing ran in it yet
     const FollowedTree tree{{{"", path}}, is_history_path, is_journal, {}};
     const auto valid = [&] {
-      const auto row = state_db::Workspaces(context_.store).find(history.workspace);
+      const auto row = state_db::WorkspaceTable(context_.store).find(history.workspace);
       return row && !row->purge_wall_ms;
     };
     if (!follow(name, tree, history.stamp, valid)) return Followed::stale;
@@ -295,9 +295,9 @@ void ReplicaWriter::bring_home() {
 ReplicaWriter::Followed ReplicaWriter::bring_archive(const state_db::NeededArchive& archive) {
   if (!archives_.contains(archive.file)) {
     const auto is_current = [&] {
-      const auto row = state_db::Archives(context_.store).find(archive.workspace);
+      const auto row = state_db::ArchiveTable(context_.store).find(archive.workspace);
       return row && row->whole &&
-             state_db::Archives(context_.store).file_name(*row) == archive.file;
+             state_db::ArchiveTable(context_.store).file_name(*row) == archive.file;
     };
     try {
       const Fd from = base::open_file(context_.options.archive_directory + "/" + archive.file,
@@ -400,7 +400,7 @@ void ReplicaWriter::require_store(const state_db::Needs& needs) {
   }
   missing_ = std::move(still);
   for (const auto& [layer, since] : missing_) {
-    if (now - since < kMourning) {
+    if (now - since < kMissingLayerGrace) {
       throw Error(Code::unavailable,
                   layer.str() + " is missing from the store: copying pauses for a minute",
                   "check that nobody is deleting the store; moorage doctor shows what is missing");

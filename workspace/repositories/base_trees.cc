@@ -44,7 +44,7 @@ static_assert(kDeep < repo_cache::kMaxDeltas);
 
 Repositories::Repositories(Context& context)
     : context_(context), rebases_(1, [this](int64_t key) {
-        attempt("base_tree.rebase", base::RepoId{key}.str(), [&] { rebase(base::RepoId{key}); });
+        try_step("base_tree.rebase", base::RepoId{key}.str(), [&] { rebase(base::RepoId{key}); });
       }) {}
 
 Repositories::~Repositories() { stopping_ = true; }
@@ -69,7 +69,7 @@ bool Repositories::is_sound(const std::optional<BaseTreeRow>& row) {
 // Checks the tree and everything below it, top first.
 void Repositories::make_sound(base::RepoId id, const std::string& commit,
                               const Progress& progress) {
-  state_db::BaseTrees table(context_.store);
+  state_db::BaseTreeTable table(context_.store);
   std::string at = commit;
   for (size_t depth = 0; depth <= repo_cache::kMaxDeltas && !at.empty(); ++depth) {
     note_use(id, at);
@@ -91,7 +91,7 @@ void Repositories::make_sound(base::RepoId id, const std::string& commit,
 
 // The origin of an import is only a name in the agent's git configuration: we never fetch it.
 std::string Repositories::origin_of(base::RepoId id) {
-  const auto repository = state_db::Repositories(context_.store).get(id);
+  const auto repository = state_db::RepositoryTable(context_.store).get(id);
   const bool has_origin = repository.scope.empty() || repository.url.starts_with(kImported);
   return has_origin ? repository.fetch_url : "";
 }
@@ -100,14 +100,14 @@ std::string Repositories::origin_of(base::RepoId id) {
 void Repositories::make_tree(base::RepoId id, const std::string& commit, const Progress& progress,
                              bool again) {
   const std::string repo = directory(id);
-  const std::string name = state_db::Repositories(context_.store).get(id).name;
+  const std::string name = state_db::RepositoryTable(context_.store).get(id).name;
   const std::string refusal = "the files of " + name + " do not fit";
   const std::string old_index = again && context_.base_trees.exists(repo, commit)
                                     ? context_.base_trees.index(repo, commit)
                                     : "";
   // Running sandboxes may use a tree that was damaged, so the reconciler removes it later. None
   // uses a tree that was last written before this boot without a sync.
-  const auto before = state_db::BaseTrees(context_.store).find(id, commit);
+  const auto before = state_db::BaseTreeTable(context_.store).find(id, commit);
   const bool torn = before && is_torn(*before);
   using StoodOn = repo_cache::BaseTrees::StoodOn;
   context_.base_trees.set_aside(repo, commit, torn ? StoodOn::no : StoodOn::maybe);
@@ -121,7 +121,7 @@ void Repositories::make_tree(base::RepoId id, const std::string& commit, const P
 
 void Repositories::put_row(base::RepoId id, const std::string& commit,
                            const repo_cache::BaseTreeInfo& info) {
-  state_db::BaseTrees table(context_.store);
+  state_db::BaseTreeTable table(context_.store);
   const auto before = table.find(id, commit);
   BaseTreeRow made;
   made.repository = id;
@@ -153,14 +153,14 @@ std::optional<size_t> Repositories::depth_if_sound(const BaseTreeRow& row) {
     if (!is_sound(at)) return std::nullopt;
     const std::string parent = context_.base_trees.info(repo, at->commit).parent;
     if (parent.empty()) return depth;
-    at = state_db::BaseTrees(context_.store).find(row.repository, parent);
+    at = state_db::BaseTreeTable(context_.store).find(row.repository, parent);
   }
   return std::nullopt;
 }
 
 // The nearest among the newest trees.
 std::optional<std::string> Repositories::near_tree(base::RepoId id, const std::string& commit) {
-  auto rows = state_db::BaseTrees(context_.store).list(id);
+  auto rows = state_db::BaseTreeTable(context_.store).list(id);
   std::erase_if(rows,
                 [&](const auto& row) { return row.commit == commit || row.files < kSmallTree; });
   const size_t count = std::min(kCandidates, rows.size());
@@ -212,7 +212,7 @@ bool Repositories::is_deep(base::RepoId id, const std::string& commit) {
 
 // Rebases the newest deep tree: the next delta will use it.
 void Repositories::rebase(base::RepoId id) {
-  auto rows = state_db::BaseTrees(context_.store).list(id);
+  auto rows = state_db::BaseTreeTable(context_.store).list(id);
   std::sort(rows.begin(), rows.end(),
             [](const auto& a, const auto& b) { return a.created_wall_ms > b.created_wall_ms; });
   const auto deep = std::find_if(rows.begin(), rows.end(), [&](const auto& row) {
@@ -224,14 +224,14 @@ void Repositories::rebase(base::RepoId id) {
 void Repositories::rebase(const BaseTreeRow& row) {
   const std::string repo = directory(row.repository);
   const auto guard = lock_if_free(context_, row.repository.str() + "." + row.commit);
-  if (!guard || !state_db::BaseTrees(context_.store).find(row.repository, row.commit)) return;
+  if (!guard || !state_db::BaseTreeTable(context_.store).find(row.repository, row.commit)) return;
   const auto info = context_.base_trees.make_whole(
       repo, row.commit, origin_of(row.repository), kCheckoutDeadline, [&] {
         require_room(context_.options, "cannot rebase a base tree");
         if (stopping_) throw Error(Code::conflict, "the daemon is stopping");
       });
   put_row(row.repository, row.commit, info);
-  state_db::BaseTrees(context_.store).set_synced(row.repository, row.commit);
+  state_db::BaseTreeTable(context_.store).set_synced(row.repository, row.commit);
   base::log(base::LogLevel::info, "base_tree.rebased",
             {{"repo", repo}, {"commit", row.commit}, {"files", info.files}});
 }
@@ -246,11 +246,11 @@ Repositories::OldForm Repositories::old_form(const BaseTreeRow& row) {
   return is_left || !row.parent.empty() ? OldForm::replaced : OldForm::none;
 }
 
-void Repositories::settle_forms(base::RepoId id, const Mounted& mounted) {
+void Repositories::settle_forms(base::RepoId id, const SharedMounts& mounted) {
   std::vector<std::pair<BaseTreeRow, OldForm>> left;
-  const auto trees = state_db::BaseTrees(context_.store).list(id);
+  const auto trees = state_db::BaseTreeTable(context_.store).list(id);
   for (const auto& tree : trees) {
-    attempt("reconcile.base_tree", id.str() + "/" + tree.commit, [&] {
+    try_step("reconcile.base_tree", id.str() + "/" + tree.commit, [&] {
       if (const auto form = old_form(tree); form != OldForm::none) left.emplace_back(tree, form);
     });
   }
@@ -268,8 +268,8 @@ void Repositories::settle_forms(base::RepoId id, const Mounted& mounted) {
   }
   for (const auto& [tree, form] : left) {
     if (form == OldForm::replaced && held.contains(tree.commit)) continue;
-    attempt("reconcile.base_tree", id.str() + "/" + tree.commit,
-            [&, &row = tree, seen = form] { remove_old_form(row, seen); });
+    try_step("reconcile.base_tree", id.str() + "/" + tree.commit,
+             [&, &row = tree, seen = form] { remove_old_form(row, seen); });
   }
 }
 
@@ -279,23 +279,23 @@ void Repositories::remove_old_form(const BaseTreeRow& row, OldForm form) {
   context_.base_trees.remove_old_form(directory(row.repository), row.commit);
   if (form == OldForm::cut) return;
   rebase_after_old_form.pass();
-  state_db::BaseTrees(context_.store).set_parent(row.repository, row.commit, "");
+  state_db::BaseTreeTable(context_.store).set_parent(row.repository, row.commit, "");
 }
 
 void Repositories::drop_base_tree(base::RepoId id, const std::string& commit) {
   const auto guard = context_.locks.lock(id.str() + "." + commit, "collection", {});
   // One transaction with the check that no layer starts from it: a create from now on finds no row,
   // and makes the tree again once this lock is free.
-  state_db::BaseTrees(context_.store).remove(id, commit);
+  state_db::BaseTreeTable(context_.store).remove(id, commit);
   drop_after_row.pass();
   context_.base_trees.remove(directory(id), commit);
   drop_after_files.pass();
 }
 
 void Repositories::sync_base_trees() {
-  state_db::BaseTrees table(context_.store);
+  state_db::BaseTreeTable table(context_.store);
   decltype(sync_failures_) failures;
-  for (const auto& repository : state_db::Repositories(context_.store).list()) {
+  for (const auto& repository : state_db::RepositoryTable(context_.store).list()) {
     for (const auto& tree : table.list(repository.id)) {
       if (tree.synced || tree.boot_id != base::boot_id()) continue;
       try {

@@ -31,7 +31,7 @@ MOORAGE_CRASH_POINT(evict_after_files, "evict.after_files");
 // A clone begins: the state shows a crash in it.
 void settle_wanted(state_db::Store& store, base::RepoId id) {
   store.transaction([&] {
-    const auto state = state_db::Repositories(store).get(id).state;
+    const auto state = state_db::RepositoryTable(store).get(id).state;
     if (state != RepositoryState::broken && state != RepositoryState::evicted) return;
     store.move(id, state, RepositoryState::cloning, "wanted again");
   });
@@ -39,7 +39,7 @@ void settle_wanted(state_db::Store& store, base::RepoId id) {
 
 // Moves the row to `ready` from any state that an earlier attempt or a crash left.
 void settle_ready(state_db::Store& store, base::RepoId id) {
-  const auto state = state_db::Repositories(store).get(id).state;
+  const auto state = state_db::RepositoryTable(store).get(id).state;
   if (state == RepositoryState::ready) return;
   if (state == RepositoryState::broken || state == RepositoryState::evicted) {
     store.move(id, state, RepositoryState::cloning, "wanted again");
@@ -53,7 +53,7 @@ void settle_ready(state_db::Store& store, base::RepoId id) {
 void settle_failed(state_db::Store& store, base::RepoId id, bool mirror_exists,
                    const Error& error) {
   store.transaction([&] {
-    const auto row = state_db::Repositories(store).get(id);
+    const auto row = state_db::RepositoryTable(store).get(id);
     if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) return;
     store.move(id, row.state, mirror_exists ? RepositoryState::ready : RepositoryState::broken,
                error.message());
@@ -74,7 +74,7 @@ repo_cache::ProgressFunction Repositories::adapt(const Progress& progress) {
 
 void remove_evicted(Context& context, base::RepoId id) {
   context.repos.remove(Repositories::directory(id), [&] {
-    return state_db::Repositories(context.store).get(id).state == RepositoryState::evicted;
+    return state_db::RepositoryTable(context.store).get(id).state == RepositoryState::evicted;
   });
 }
 
@@ -97,7 +97,7 @@ bool Repositories::at_work(base::RepoId id) {
 // could take the row for a leftover of a crash.
 Repositories::Begun Repositories::begin(const state_db::NewRepository& wanted) {
   return context_.store.transaction([&] {
-    const auto [id, made] = state_db::Repositories(context_.store).find_or_create(wanted);
+    const auto [id, made] = state_db::RepositoryTable(context_.store).find_or_create(wanted);
     return Begun{id, made, std::make_unique<Work>(*this, id)};
   });
 }
@@ -117,7 +117,7 @@ state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progr
 // crash the next use simply asks upstream again.
 state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string& url,
                                               const Progress& progress, const Caller& by) {
-  state_db::Repositories table(context_.store);
+  state_db::RepositoryTable table(context_.store);
   repo_cache::RefreshResult result;
   try {
     const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
@@ -162,7 +162,7 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
 }
 
 state_db::RepositoryRow Repositories::get(const Caller& caller, base::RepoId id) {
-  auto row = state_db::Repositories(context_.store).find(id);
+  auto row = state_db::RepositoryTable(context_.store).find(id);
   const bool visible = row && (row->scope.empty() || caller.root() ||
                                row->scope == "local:" + std::to_string(caller.uid));
   if (!visible || row->state == RepositoryState::evicted) {
@@ -191,7 +191,7 @@ state_db::RepositoryRow Repositories::fetch(const Caller& caller, base::RepoId i
 
 std::vector<state_db::RepositoryRow> Repositories::list(const Caller& caller) {
   std::vector<state_db::RepositoryRow> visible;
-  for (auto& row : state_db::Repositories(context_.store).list()) {
+  for (auto& row : state_db::RepositoryTable(context_.store).list()) {
     if (row.state == RepositoryState::evicted) continue;
     if (row.scope.empty() || caller.root() || row.scope == "local:" + std::to_string(caller.uid)) {
       visible.push_back(std::move(row));
@@ -201,7 +201,7 @@ std::vector<state_db::RepositoryRow> Repositories::list(const Caller& caller) {
 }
 
 uint64_t Repositories::workspace_count(base::RepoId id) {
-  return state_db::Workspaces(context_.store).count(id);
+  return state_db::WorkspaceTable(context_.store).count(id);
 }
 
 std::string Repositories::tip(const state_db::RepositoryRow& row) {
@@ -217,7 +217,7 @@ void Repositories::remove(const Caller& caller, base::RepoId id) {
 }
 
 void Repositories::evict(base::RepoId id, const std::string& reason, const Caller& by) {
-  const auto row = state_db::Repositories(context_.store).get(id);
+  const auto row = state_db::RepositoryTable(context_.store).get(id);
   const auto guard = context_.locks.lock(id.str(), "remove");
   if (row.state == RepositoryState::cloning || row.state == RepositoryState::fetching) {
     throw Error(Code::conflict, row.name + " is being fetched", "try again when it has ended");
@@ -229,7 +229,7 @@ void Repositories::evict(base::RepoId id, const std::string& reason, const Calle
           "remove them first: moorage rm --purge NAME (deleted ones count until they are purged)");
     }
     context_.store.move(id, row.state, RepositoryState::evicted, reason);
-    state_db::BaseTrees(context_.store).remove_all(id);
+    state_db::BaseTreeTable(context_.store).remove_all(id);
     join_key(context_.store, by, id.str());
   });
   evict_after_intent.pass();
@@ -258,7 +258,7 @@ bool Repositories::used_within(base::RepoId id, const std::string& commit,
 }
 
 std::vector<std::string> Repositories::import_tips(const Caller& caller, const std::string& label) {
-  const auto row = state_db::Repositories(context_.store)
+  const auto row = state_db::RepositoryTable(context_.store)
                        .find("local:" + label, "local:" + std::to_string(caller.uid));
   if (!row || !context_.repos.exists(directory(row->id))) return {};
   return context_.repos.tips(directory(row->id));
@@ -299,7 +299,7 @@ ImportedWork Repositories::finish_import(const Caller& caller, const std::string
 }
 
 bool Repositories::has_objects(base::RepoId id, const std::vector<std::string>& objects) {
-  const auto row = state_db::Repositories(context_.store).get(id);
+  const auto row = state_db::RepositoryTable(context_.store).get(id);
   return row.state == RepositoryState::ready && context_.repos.has_objects(directory(id), objects);
 }
 
@@ -327,7 +327,7 @@ void Repositories::settle_imported(base::RepoId id, state_db::RepositoryFacts fa
   facts.bytes = base::tree_usage(context_.repos.mirror_directory(directory(id))).bytes;
   context_.store.transaction([&] {
     settle_ready(context_.store, id);
-    state_db::Repositories(context_.store).set_facts(id, facts);
+    state_db::RepositoryTable(context_.store).set_facts(id, facts);
     if (also) also();
   });
 }
@@ -336,7 +336,7 @@ void Repositories::settle_imported(base::RepoId id, state_db::RepositoryFacts fa
 // alone, and each user's imports have their own repository.
 base::RepoId Repositories::adopt(const Caller& caller, const state_db::RepositoryRow& from,
                                  const std::vector<std::string>& objects, int pack_fd) {
-  state_db::Repositories table(context_.store);
+  state_db::RepositoryTable table(context_.store);
   if (from.scope.empty()) {
     const auto here = table.find(from.url, "");
     if (here && has_objects(here->id, objects)) return here->id;

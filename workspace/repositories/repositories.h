@@ -74,8 +74,8 @@ class Repositories {
   void remake_base_tree(base::RepoId id, const std::string& commit);
   // Removes leftovers after trees replaced their deltas, even if that was interrupted. Keeps deltas
   // that a mount uses, those of a tree above it, and those about to be mounted.
-  using Mounted = std::function<std::set<std::string>()>;  // commits used by mounts
-  void settle_forms(base::RepoId id, const Mounted& mounted);
+  using SharedMounts = std::function<std::set<std::string>()>;  // commits used by mounts
+  void settle_forms(base::RepoId id, const SharedMounts& mounted);
   // Syncs trees written since the last call and marks them, so that they survive a power cut.
   void sync_base_trees();
   // Why the last sync of this one failed; empty: it succeeded or has not run yet.
@@ -137,7 +137,7 @@ class Repositories {
   std::mutex failures_mutex_;
   std::map<std::pair<base::RepoId, std::string>, std::string> sync_failures_;
   std::atomic<bool> stopping_{false};
-  base::Flights rebases_;  // by repository; last: its work uses the members above
+  base::SingleFlight rebases_;  // by repository; last: its work uses the members above
 };
 
 // Removes the files of an evicted repository, unless it is wanted again by now.

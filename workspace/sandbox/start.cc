@@ -20,7 +20,8 @@ constexpr const char* kObjectsTarget = "/.moorage/objects";
 
 }  // namespace
 
-void check_place(Context& context, const state_db::Place& place, const backends::Limits& limits) {
+void check_backend_accepts(Context& context, const state_db::Place& place,
+                           const backends::Limits& limits) {
   auto& backend = context.backends.get(place.backend);
   const auto can = backend.capabilities();
   if (!can.usable) {
@@ -40,8 +41,8 @@ void check_place(Context& context, const state_db::Place& place, const backends:
 state_db::NewSandbox SandboxStart::plan(const state_db::WorkspaceRow& row) {
   const auto& limits = row.policy.limits;
   check_placement(context_, row, {row.backend, row.image, row.runtime});
-  check_place(context_, {row.backend, row.image, row.runtime},
-              {limits.memory_bytes, limits.cpus, limits.pids});
+  check_backend_accepts(context_, {row.backend, row.image, row.runtime},
+                        {limits.memory_bytes, limits.cpus, limits.pids});
   const auto can = context_.backends.get(row.backend).capabilities();
   state_db::NewSandbox sandbox;
   sandbox.workspace = row.id;
@@ -55,9 +56,10 @@ state_db::NewSandbox SandboxStart::plan(const state_db::WorkspaceRow& row) {
   return sandbox;
 }
 
-Running SandboxStart::begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
-                            const layers::ActiveMounts* mounts) {
-  Running running;
+LiveSandbox SandboxStart::begin(const state_db::WorkspaceRow& row,
+                                const state_db::SandboxRow& sandbox,
+                                const layers::ActiveMounts* mounts) {
+  LiveSandbox running;
   running.sandbox = sandbox.id;
   running.workspace = row.id;
   running.owner = row.owner_uid;
@@ -87,20 +89,20 @@ Running SandboxStart::begin(const state_db::WorkspaceRow& row, const state_db::S
   return running;
 }
 
-RunningPtr SandboxStart::finish(const state_db::SandboxRow& sandbox, Running begun,
-                                const layers::ActiveMounts& mounts, const Also& also) {
+LiveSandboxPtr SandboxStart::finish(const state_db::SandboxRow& sandbox, LiveSandbox begun,
+                                    const layers::ActiveMounts& mounts, const Also& also) {
   begun.mounted =
       active_.share(begun.workspace, {layers::copy_sandbox_mounts(begun.init),
                                       sandbox.first_host_id + layers::kUser, begun.owner});
   context_.store.transaction([&] {
     if (also) also();
-    state_db::Sandboxes(context_.store)
+    state_db::SandboxTable(context_.store)
         .set_running(sandbox.id, {begun.init, mounts.tree_device, mounts.home_device});
   });
-  return std::make_shared<const Running>(std::move(begun));
+  return std::make_shared<const LiveSandbox>(std::move(begun));
 }
 
-void SandboxStart::take_up(const RunningPtr& running) {
+void SandboxStart::take_up(const LiveSandboxPtr& running) {
   active_.set_running(running);
   watcher_.watch_sandbox(*running);
   base::log(base::LogLevel::info, "sandbox.started",

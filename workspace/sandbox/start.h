@@ -15,30 +15,31 @@
 
 namespace moorage::workspace {
 
-using RunningPtr = std::shared_ptr<const Running>;
+using LiveSandboxPtr = std::shared_ptr<const LiveSandbox>;
 using Also = std::function<void()>;  // writes in the same commit
 
 // Throws if the backend of that place would refuse to start there.
-void check_place(Context& context, const state_db::Place& place, const backends::Limits& limits);
+void check_backend_accepts(Context& context, const state_db::Place& place,
+                           const backends::Limits& limits);
 
 class SandboxStart {
  public:
-  SandboxStart(Context& context, Active& active, ExecWatcher& watcher)
+  SandboxStart(Context& context, LiveSandboxes& active, ExecWatcher& watcher)
       : context_(context), active_(active), watcher_(watcher) {}
 
   // Describes the sandbox for this workspace; throws if the host's rules or its backend refuse.
   state_db::NewSandbox plan(const state_db::WorkspaceRow& row);
   // Returns when its warden answers. Without mounts it has only empty places for them.
-  Running begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
-                const layers::ActiveMounts* mounts);
+  LiveSandbox begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
+                    const layers::ActiveMounts* mounts);
   // Records the outcome with its mounts. `also` runs in the same commit.
-  RunningPtr finish(const state_db::SandboxRow& sandbox, Running begun,
-                    const layers::ActiveMounts& mounts, const Also& also = {});
-  void take_up(const RunningPtr& running);  // makes it available to callers
+  LiveSandboxPtr finish(const state_db::SandboxRow& sandbox, LiveSandbox begun,
+                        const layers::ActiveMounts& mounts, const Also& also = {});
+  void take_up(const LiveSandboxPtr& running);  // makes it available to callers
 
  private:
   Context& context_;
-  Active& active_;
+  LiveSandboxes& active_;
   ExecWatcher& watcher_;
 };
 

@@ -22,7 +22,7 @@ constexpr int kMostPasses = 5;
 
 }  // namespace
 
-uint64_t copy_live_layer(const layers::LayerCopy::Places& places, const Running& running) {
+uint64_t copy_live_layer(const layers::LayerCopy::Places& places, const LiveSandbox& running) {
   layers::LayerCopy copy(places, [&] {
     return layers::mapped_inodes(running.backend->members(running.name), places.live);
   });
@@ -33,7 +33,7 @@ uint64_t copy_live_layer(const layers::LayerCopy::Places& places, const Running&
   }
   uint64_t pause_us = 0;
   {
-    Frozen stopped(running);
+    FreezeGuard stopped(running);
     frozen.pass();
     copy.finish();
     pause_us = stopped.thaw();
@@ -44,11 +44,11 @@ uint64_t copy_live_layer(const layers::LayerCopy::Places& places, const Running&
 }
 
 uint64_t clone_live_layer(layers::Storage& storage, base::LayerId live, base::LayerId copy,
-                          const Running& running) {
+                          const LiveSandbox& running) {
   base::sync_file_system(storage.layer_path(live));
   uint64_t pause_us = 0;
   {
-    Frozen stopped(running);
+    FreezeGuard stopped(running);
     frozen.pass();
     storage.clone_layer(live, copy);
     pause_us = stopped.thaw();

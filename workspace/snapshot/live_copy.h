@@ -13,9 +13,9 @@ namespace moorage::workspace {
 
 // Returns the microseconds that it was frozen. Whatever it throws, the sandbox keeps running.
 // Throws deadline_exceeded: it could not be frozen.
-uint64_t copy_live_layer(const layers::LayerCopy::Places& places, const Running& running);
+uint64_t copy_live_layer(const layers::LayerCopy::Places& places, const LiveSandbox& running);
 // The same by cloning; durable.
 uint64_t clone_live_layer(layers::Storage& storage, base::LayerId live, base::LayerId copy,
-                          const Running& running);
+                          const LiveSandbox& running);
 
 }  // namespace moorage::workspace

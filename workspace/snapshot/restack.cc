@@ -23,7 +23,7 @@ MOORAGE_CRASH_POINT(thawed, "restack.thawed");
 constexpr size_t kDeepest = 48;
 
 // Whether the sandbox still has its previous mounts.
-bool is_unchanged(const Running& running) {
+bool is_unchanged(const LiveSandbox& running) {
   try {
     const layers::ActiveMounts now = layers::copy_sandbox_mounts(running.init);
     const layers::ActiveMounts& before = running.mounted->mounts;
@@ -35,18 +35,19 @@ bool is_unchanged(const Running& running) {
 
 }  // namespace
 
-bool Restack::is_likely(const state_db::WorkspaceRow& row, const Running& running) {
+bool Restack::is_likely(const state_db::WorkspaceRow& row, const LiveSandbox& running) {
   return running.backend->known_capabilities().restack &&
-         state_db::Layers(context_.store).chain(row.layer).size() < kDeepest &&
+         state_db::LayerTable(context_.store).chain(row.layer).size() < kDeepest &&
          !hold_mounts(running.backend->members(running.name), running.mounted->mounts);
 }
 
 std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taking,
                                                state_db::WorkspaceRow row,
-                                               std::shared_ptr<const Running> running) {
+                                               std::shared_ptr<const LiveSandbox> running) {
   const auto name = running->name;
   row.layer = taking.next_layer;
-  Mounted next{workspaces_.mount_for(row, *running), running->mounted->user_host_id, row.owner_uid};
+  SharedMounts next{workspaces_.mount_for(row, *running), running->mounted->user_host_id,
+                    row.owner_uid};
   const auto give_up = [&] {
     active_.share(row.id, std::move(next));  // unmounts there, which may wait for the disk
     return std::nullopt;
@@ -54,10 +55,10 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
   mounted.pass();
   auto exchange = active_.begin_exchange(std::move(running));
   if (!exchange) return give_up();
-  const Running& before = exchange->running();
+  const LiveSandbox& before = exchange->running();
   uint64_t pause_us = 0;
   try {
-    Frozen stopped(before);
+    FreezeGuard stopped(before);
     frozen.pass();
     if (hold_mounts(before.backend->members(name), before.mounted->mounts) ||
         !exchange_sandbox_mounts(before.init, next.mounts)) {
@@ -70,13 +71,13 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
     const auto sandbox = before.sandbox;
     exchange.reset();  // ending it needs the reference
     if (ends) {
-      workspaces_.clear_sandbox(state_db::Sandboxes(context_.store).get(sandbox),
+      workspaces_.clear_sandbox(state_db::SandboxTable(context_.store).get(sandbox),
                                 "its mounts could not be exchanged");
     }
     throw;
   }
   thawed.pass();
-  auto after = std::make_shared<Running>(before);
+  auto after = std::make_shared<LiveSandbox>(before);
   after->mounted = active_.share(row.id, std::move(next));
   exchange->done(after);
   return Done{after, pause_us};

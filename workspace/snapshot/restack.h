@@ -16,13 +16,13 @@ namespace moorage::workspace {
 
 class Restack {
  public:
-  Restack(Context& context, Workspaces& workspaces, Active& active)
+  Restack(Context& context, Workspaces& workspaces, LiveSandboxes& active)
       : context_(context), workspaces_(workspaces), active_(active) {}
 
   // Whether a try is worthwhile: the chain is short, and no process visibly holds the mounts.
-  bool is_likely(const state_db::WorkspaceRow& row, const Running& running);
+  bool is_likely(const state_db::WorkspaceRow& row, const LiveSandbox& running);
   struct Done {
-    std::shared_ptr<const Running> running;
+    std::shared_ptr<const LiveSandbox> running;
     uint64_t pause_us = 0;
   };
   // The layer must exist. Afterwards only callers that requested `running` again use the mounts.
@@ -30,12 +30,12 @@ class Restack {
   // the old mounts are still in place or the sandbox was ended. The caller holds the workspace's
   // lock and gives up its own reference.
   std::optional<Done> exchange(const state_db::SnapshotRow& taking, state_db::WorkspaceRow row,
-                               std::shared_ptr<const Running> running);
+                               std::shared_ptr<const LiveSandbox> running);
 
  private:
   Context& context_;
   Workspaces& workspaces_;
-  Active& active_;
+  LiveSandboxes& active_;
 };
 
 }  // namespace moorage::workspace

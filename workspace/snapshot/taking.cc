@@ -57,7 +57,8 @@ std::string name_processes(const std::vector<pid_t>& pids) {
   return text;
 }
 
-std::vector<base::LayerId> layers_of(const std::vector<state_db::Workspaces::Created>& workspaces) {
+std::vector<base::LayerId> layers_of(
+    const std::vector<state_db::WorkspaceTable::Created>& workspaces) {
   std::vector<base::LayerId> layers;
   for (const auto& workspace : workspaces) layers.push_back(workspace.layer);
   return layers;
@@ -84,23 +85,23 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
     active_.wait_unmounted(row.id, context_.options.transfer_patience);
   }
   if (in_place(wanted.way)) flattening_.require_room(row);
-  state_db::Snapshots table(context_.store);
-  state_db::Workspaces workspaces(context_.store);
+  state_db::SnapshotTable table(context_.store);
+  state_db::WorkspaceTable workspaces(context_.store);
   if (wanted.next_on) require_durable(table.get(wanted.next_on));
-  std::vector<state_db::Workspaces::Created> born;
+  std::vector<state_db::WorkspaceTable::Created> complete;
   std::vector<base::KeyedMutex::Guard> at_work;  // locks on the forks until they are ready
   SnapshotRow taking = context_.store.transaction([&] {
     const SnapshotRow begun = table.begin(wanted);
-    born = begin_forks(begun.id, forks, at_work);
+    complete = begin_forks(begun.id, forks, at_work);
     return begun;
   });
   after_intent.pass();
   bool exchanged = false;
   try {
     uint64_t pause_us = 0;
-    auto upon = layers_of(born);
+    auto upon = layers_of(complete);
     if (in_place(wanted.way)) {
-      sync_birth(context_, row);
+      sync_initial_files(context_, row);
       upon.push_back(taking.next_layer);
       // Do this before commands write to the next layer: after that nothing may fail.
       make_layers(context_, upon);
@@ -120,38 +121,38 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
     if (!in_place(taking.way)) pause_us = make_copy(taking, row, *running);
     if (!in_place(wanted.way)) make_layers(context_, upon);
     // Forks based on a copy must not lose data that the original has on disk.
-    const bool synced = taking.way == SnapshotWay::copy && !born.empty();
+    const bool synced = taking.way == SnapshotWay::copy && !complete.empty();
     if (synced) base::sync_file_system(context_.options.store);
     after_layers.pass();
     const bool rests = taking.way == SnapshotWay::at_rest;
     const auto seal = rests ? seal_of(row, taking.next_layer) : IntegrityCheck::Taken{};
     context_.store.transaction([&] {
-      const bool was_sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
+      const bool was_sealed = !state_db::IntegrityTable(context_.store).get(row.id).seal.empty();
       table.finish(taking.id, pause_us);
       if (synced || taking.way == SnapshotWay::subvolume) table.set_durable(taking.id);
       if (taking.way == SnapshotWay::restack) {
         const layers::ActiveMounts& mounts = running->mounted->mounts;
-        state_db::Sandboxes(context_.store)
+        state_db::SandboxTable(context_.store)
             .set_devices(running->sandbox, mounts.tree_device, mounts.home_device);
       }
       if (rests) {
         // Only synced data is ever sealed.
         if (was_sealed) table.set_durable(taking.id);
         const bool seals = was_sealed && seal.seal;
-        state_db::Integrity(context_.store).set_seal(row.id, seals ? seal.seal->hash : "");
+        state_db::IntegrityTable(context_.store).set_seal(row.id, seals ? seal.seal->hash : "");
       }
-      for (const auto& fork : born) workspaces.set_ready(fork.id);
+      for (const auto& fork : complete) workspaces.set_ready(fork.id);
     });
   } catch (Error& error) {
     // Commands already write to the next layer, so the next verb finishes it (settled()).
     if (exchanged) throw error.add_context("cannot record the snapshot");
-    undo(taking, born, error.message());
+    undo(taking, complete, error.message());
     throw error.add_context("cannot take a snapshot of " + row.name);
   }
   after_outcome.pass();
   flattening_.request(row.id);
   if (made) {
-    for (const auto& fork : born) made->push_back(fork.id);
+    for (const auto& fork : complete) made->push_back(fork.id);
   }
   const SnapshotRow taken = table.get(taking.id);
   base::log(base::LogLevel::info, "snapshot.taken",
@@ -164,14 +165,14 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
 }
 
 void Snapshots::undo(const SnapshotRow& taking,
-                     const std::vector<state_db::Workspaces::Created>& forks,
+                     const std::vector<state_db::WorkspaceTable::Created>& forks,
                      const std::string& reason) {
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   for (const auto& fork : forks) {
     if (const auto row = table.get(fork.id); row.state == state_db::WorkspaceState::creating)
       workspaces_.abandon(row, reason);
   }
-  state_db::Snapshots(context_.store).undo(taking.id, reason);
+  state_db::SnapshotTable(context_.store).undo(taking.id, reason);
   collect_layers(context_);
 }
 
@@ -182,7 +183,7 @@ IntegrityCheck::Taken Snapshots::seal_of(const state_db::WorkspaceRow& row, base
 }
 
 uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::WorkspaceRow& row,
-                              const Running& running) {
+                              const LiveSandbox& running) {
   if (taking.way == SnapshotWay::subvolume) {
     context_.storage.remove_layer(taking.layer);  // left from a failed restack
     return clone_live_layer(context_.storage, row.layer, taking.layer, running);
@@ -190,10 +191,10 @@ uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::Workspa
   context_.storage.make_layer(taking.layer);
   layers::LayerCopy::Places places{.live = context_.storage.layer_path(row.layer),
                                    .copy = context_.storage.layer_path(taking.layer)};
-  state_db::Layers layers(context_.store);
+  state_db::LayerTable layers(context_.store);
   if (taking.parent) {
     // Share with the previous snapshot if it copied the same layer.
-    const auto earlier = state_db::Snapshots(context_.store).get(taking.parent);
+    const auto earlier = state_db::SnapshotTable(context_.store).get(taking.parent);
     const bool same = earlier.workspace == row.id && earlier.way == SnapshotWay::copy &&
                       earlier.layer &&
                       layers.get(earlier.layer).parent == layers.get(row.layer).parent;
@@ -210,20 +211,20 @@ uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::Workspa
 void Snapshots::require_durable(const SnapshotRow& snapshot) {
   if (snapshot.durable || snapshot.way != SnapshotWay::copy) return;
   base::sync_file_system(context_.options.store);
-  state_db::Snapshots(context_.store).set_durable(snapshot.id);
+  state_db::SnapshotTable(context_.store).set_durable(snapshot.id);
 }
 
 // Writes their rows in the caller's transaction.
-std::vector<state_db::Workspaces::Created> Snapshots::begin_forks(
+std::vector<state_db::WorkspaceTable::Created> Snapshots::begin_forks(
     base::SnapshotId origin, std::vector<state_db::NewWorkspace>& forks,
     std::vector<base::KeyedMutex::Guard>& at_work) {
-  std::vector<state_db::Workspaces::Created> born;
+  std::vector<state_db::WorkspaceTable::Created> complete;
   for (auto& fork : forks) {
     fork.forked_from = origin;
-    born.push_back(state_db::Workspaces(context_.store).create(fork));
-    at_work.push_back(hold_new(context_, born.back().id, "fork"));
+    complete.push_back(state_db::WorkspaceTable(context_.store).create(fork));
+    at_work.push_back(hold_new(context_, complete.back().id, "fork"));
   }
-  return born;
+  return complete;
 }
 
 // Forks from an existing snapshot.
@@ -231,24 +232,24 @@ std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
                                                    std::vector<state_db::NewWorkspace> forks) {
   require_room(context_.options, "cannot create a fork");
   require_durable(snapshot);
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   std::vector<base::WorkspaceId> made;
   std::vector<base::KeyedMutex::Guard> at_work;
-  const auto born =
+  const auto complete =
       context_.store.transaction([&] { return begin_forks(snapshot.id, forks, at_work); });
   after_intent.pass();
   try {
-    make_layers(context_, layers_of(born));
+    make_layers(context_, layers_of(complete));
     after_layers.pass();
     context_.store.transaction([&] {
-      for (const auto& fork : born) table.set_ready(fork.id);
+      for (const auto& fork : complete) table.set_ready(fork.id);
     });
   } catch (const Error& error) {
-    for (const auto& fork : born) workspaces_.abandon(table.get(fork.id), error.message());
+    for (const auto& fork : complete) workspaces_.abandon(table.get(fork.id), error.message());
     throw;
   }
   after_outcome.pass();
-  for (const auto& fork : born) made.push_back(fork.id);
+  for (const auto& fork : complete) made.push_back(fork.id);
   return made;
 }
 

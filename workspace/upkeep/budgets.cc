@@ -7,12 +7,12 @@
 namespace moorage::workspace {
 namespace {
 
-using Disk = state_db::Workspaces::Disk;
+using Disk = state_db::WorkspaceTable::Disk;
 
 Disk disk_of_repository(state_db::Store& store, const state_db::RepositoryRow& row) {
-  Disk disk = state_db::Workspaces(store).disk_of_repository(row.id);
+  Disk disk = state_db::WorkspaceTable(store).disk_of_repository(row.id);
   if (row.state != state_db::RepositoryState::evicted) disk.bytes += row.bytes;
-  for (const auto& tree : state_db::BaseTrees(store).list(row.id)) {
+  for (const auto& tree : state_db::BaseTreeTable(store).list(row.id)) {
     disk.bytes += tree.disk_bytes;
     disk.files += tree.disk_files;
   }
@@ -21,7 +21,7 @@ Disk disk_of_repository(state_db::Store& store, const state_db::RepositoryRow& r
 
 Disk disk_of_store(state_db::Store& store) {
   Disk disk;
-  for (const auto& row : state_db::Repositories(store).list()) {
+  for (const auto& row : state_db::RepositoryTable(store).list()) {
     const Disk of_one = disk_of_repository(store, row);
     disk.bytes += of_one.bytes;
     disk.files += of_one.files;
@@ -66,19 +66,19 @@ void Budgets::admit(uint32_t owner_uid, base::RepoId repository) {
   user.setting = "user.budget_bytes";
   user.limit = limits_.user_bytes;
   user.used = [&] {
-    return state_db::Workspaces(store).disk_of_owner(owner_uid).bytes +
+    return state_db::WorkspaceTable(store).disk_of_owner(owner_uid).bytes +
            exports_.bytes_of(owner_uid);
   };
   user.scope.owner_uid = owner_uid;
   admit_under(user);
 
   Budget repo;
-  const auto row = state_db::Repositories(store).get(repository);
+  const auto row = state_db::RepositoryTable(store).get(repository);
   repo.whose = row.name;
   repo.setting = "repo.budget_bytes";
   repo.limit = limits_.repo_bytes;
   repo.used = [&] {
-    return disk_of_repository(store, state_db::Repositories(store).get(repository)).bytes;
+    return disk_of_repository(store, state_db::RepositoryTable(store).get(repository)).bytes;
   };
   repo.scope.repository = repository;
   admit_under(repo);

@@ -33,7 +33,7 @@ uint64_t written_by(const std::vector<pid_t>& processes) {
 
 }  // namespace
 
-DiskGuard::DiskGuard(Context& context, Active& active, ExecWatcher& watcher, Hooks hooks)
+DiskGuard::DiskGuard(Context& context, LiveSandboxes& active, ExecWatcher& watcher, Hooks hooks)
     : context_(context), active_(active), watcher_(watcher), hooks_(std::move(hooks)) {}
 
 void DiskGuard::look() {
@@ -73,7 +73,7 @@ uint64_t DiskGuard::grown(const std::string& subject, uint64_t written_bytes) {
 std::vector<DiskGuard::Writer> DiskGuard::writers() {
   std::vector<Writer> writers;
   for (const auto& running : active_.all()) {
-    const auto execs = state_db::Execs(context_.store).running(running.sandbox);
+    const auto execs = state_db::ExecTable(context_.store).running(running.sandbox);
     uint64_t of_execs = 0;
     for (const auto& exec : execs) {
       uint64_t written = 0;

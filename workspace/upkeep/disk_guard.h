@@ -27,13 +27,13 @@ class DiskGuard {
     std::function<void(base::WorkspaceId, const std::string& reason)> stop;
     std::function<void()> low = {};  // the level fell: run collection
   };
-  DiskGuard(Context& context, Active& active, ExecWatcher& watcher, Hooks hooks);
+  DiskGuard(Context& context, LiveSandboxes& active, ExecWatcher& watcher, Hooks hooks);
 
   void look();  // call from one thread only
 
  private:
   struct Writer {
-    Running running;
+    LiveSandbox running;
     std::optional<state_db::ExecRow> exec;  // nullopt: leftover processes of ended commands
     uint64_t grown_bytes = 0;               // since the last check
   };
@@ -44,7 +44,7 @@ class DiskGuard {
   void end(const Writer& writer, const std::string& reason);
 
   Context& context_;
-  Active& active_;
+  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   const Hooks hooks_;
   RoomLevel level_ = RoomLevel::enough;

@@ -37,7 +37,8 @@ MOORAGE_CRASH_POINT(after_cache, "gc.after_cache");
 
 }  // namespace
 
-Gc::Gc(Context& context, Active& active, Repositories& repositories, Rules rules, Hooks hooks)
+Gc::Gc(Context& context, LiveSandboxes& active, Repositories& repositories, Rules rules,
+       Hooks hooks)
     : context_(context),
       active_(active),
       repositories_(repositories),
@@ -50,9 +51,9 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
   GcFacts facts;
   state_db::WorkspaceQuery query;
   query.with_deleted = true;
-  facts.workspaces = state_db::Workspaces(context_.store).list(query);
-  facts.repositories = state_db::Repositories(context_.store).list();
-  state_db::BaseTrees trees(context_.store);
+  facts.workspaces = state_db::WorkspaceTable(context_.store).list(query);
+  facts.repositories = state_db::RepositoryTable(context_.store).list();
+  state_db::BaseTreeTable trees(context_.store);
   for (const auto& repository : facts.repositories) {
     for (auto& tree : trees.list(repository.id)) facts.trees.push_back(std::move(tree));
     if (repositories_.used_within(repository.id, rules_.lately))
@@ -62,8 +63,8 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
     if (repositories_.used_within(tree.repository, tree.commit, rules_.lately))
       facts.trees_used_lately.insert({tree.repository, tree.commit});
   }
-  facts.stood_on = state_db::Layers(context_.store).bases();
-  for (const auto& [workspace, sandbox] : state_db::Sandboxes(context_.store).all_live())
+  facts.depended_on = state_db::LayerTable(context_.store).bases();
+  for (const auto& [workspace, sandbox] : state_db::SandboxTable(context_.store).all_live())
     facts.running.insert(workspace);
   facts.mounted = active_.mounted();
   if (hooks_.is_leased) {
@@ -162,18 +163,18 @@ std::optional<uint64_t> Gc::take(const GcRow& row, const std::string& reason) {
 
 std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reason) {
   const auto guard = context_.locks.lock(row.workspace.str(), "collection", milliseconds(0));
-  const auto current = state_db::Workspaces(context_.store).get(row.workspace);
+  const auto current = state_db::WorkspaceTable(context_.store).get(row.workspace);
   const auto& caches = current.policy.caches;
   const bool declared = std::find(caches.begin(), caches.end(), row.path) != caches.end();
   if (current.state != state_db::WorkspaceState::ready || current.policy.pinned || !declared ||
-      state_db::Sandboxes(context_.store).live(row.workspace) ||
+      state_db::SandboxTable(context_.store).live(row.workspace) ||
       (hooks_.is_leased && hooks_.is_leased(current))) {
     throw Error(Code::conflict, "it is in use again");
   }
   active_.wait_unmounted(row.workspace, milliseconds(0));
   const layers::CachePlace place = layers::place_of_cache(row.path);
   std::vector<std::string> uppers;
-  for (const auto& layer : state_db::Layers(context_.store).chain(current.layer))
+  for (const auto& layer : state_db::LayerTable(context_.store).chain(current.layer))
     uppers.push_back(context_.storage.layer_path(layer.id) + "/" + place.part + "/upper");
   if (place.part == "tree") {
     const auto base = repositories_.ensure_base_tree(current.repository, current.base_commit, {});
@@ -189,7 +190,7 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
   // Record the decision before acting, so that the event survives if the daemon dies here.
   context_.store.add_event("gc.cache", {.workspace = row.workspace},
                            row.subject + ", " + base::size_text(usage.bytes) + ": " + reason);
-  state_db::Integrity(context_.store).clear_seal(row.workspace);
+  state_db::IntegrityTable(context_.store).clear_seal(row.workspace);
   before_cache.pass();
   cache.remove();
   after_cache.pass();
@@ -203,7 +204,7 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
 }
 
 std::optional<uint64_t> Gc::take_workspace(const GcRow& row, const std::string& reason) {
-  const auto current = state_db::Workspaces(context_.store).get(row.workspace);
+  const auto current = state_db::WorkspaceTable(context_.store).get(row.workspace);
   if (current.policy.pinned) throw Error(Code::conflict, "pinned");
   return hooks_.archive_one(row.workspace, reason);
 }
@@ -225,8 +226,8 @@ void Gc::record(const GcRow& row, const std::string& reason) {
 
 // Removes base tree directories without a row: a removal or a checkout was interrupted.
 void Gc::clear_strays() {
-  state_db::BaseTrees trees(context_.store);
-  for (const auto& repository : state_db::Repositories(context_.store).list()) {
+  state_db::BaseTreeTable trees(context_.store);
+  for (const auto& repository : state_db::RepositoryTable(context_.store).list()) {
     if (repository.state == state_db::RepositoryState::evicted) continue;
     for (const auto& commit : context_.base_trees.list(Repositories::directory(repository.id))) {
       if (trees.find(repository.id, commit)) continue;

@@ -46,7 +46,7 @@ class Gc {
     bool enough = false;
   };
 
-  Gc(Context& context, Active& active, Repositories& repositories, Rules rules, Hooks hooks);
+  Gc(Context& context, LiveSandboxes& active, Repositories& repositories, Rules rules, Hooks hooks);
 
   std::vector<GcRow> plan(const Scope& scope = {});
   // Takes the plan's rows in order until `enough` is true. Throws conflict: another run is active.
@@ -64,7 +64,7 @@ class Gc {
   void record(const GcRow& row, const std::string& reason);
 
   Context& context_;
-  Active& active_;
+  LiveSandboxes& active_;
   Repositories& repositories_;
   const Rules rules_;
   const Hooks hooks_;
@@ -72,7 +72,7 @@ class Gc {
   std::mutex mutex_;
   std::condition_variable run_ended_;
   bool runs_ = false;
-  base::Flights flights_;  // last member: its thread uses the others
+  base::SingleFlight flights_;  // last member: its thread uses the others
 };
 
 }  // namespace moorage::workspace

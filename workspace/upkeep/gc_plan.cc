@@ -99,7 +99,7 @@ class Planner {
     row.subject = name_of(tree.repository) + " " + tree.commit.substr(0, 12);
     row.bytes = tree.disk_bytes;
     row.files = tree.disk_files;
-    if (facts_.stood_on.contains(key)) kept = "workspaces use it";
+    if (facts_.depended_on.contains(key)) kept = "workspaces use it";
     if (kept.empty() && facts_.trees_used_lately.contains(key))
       kept = "it was made or requested a moment ago";
     trees_[key] = kept.empty();
@@ -119,7 +119,7 @@ class Planner {
   // The bytes removed minus the archive, which also contains shared layers that stay.
   uint64_t gain(const WorkspaceRow& row) const {
     const auto found = facts_.frozen.find(row.id);
-    const auto frozen = found == facts_.frozen.end() ? GcFacts::Frozen{} : found->second;
+    const auto frozen = found == facts_.frozen.end() ? GcFacts::FreezeGuard{} : found->second;
     const uint64_t writable = row.disk_bytes.value_or(0);
     const uint64_t goes = writable + frozen.own_bytes;
     if (rules_.archive_elsewhere) return goes;

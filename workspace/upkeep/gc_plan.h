@@ -43,18 +43,18 @@ struct GcFacts {
   std::vector<state_db::WorkspaceRow> workspaces;  // all except purged ones
   std::vector<state_db::RepositoryRow> repositories;
   std::vector<state_db::BaseTreeRow> trees;
-  std::set<TreeKey> stood_on;           // base trees that layers start from
+  std::set<TreeKey> depended_on;        // base trees that layers start from
   std::set<base::WorkspaceId> running;  // with a sandbox
   std::set<base::WorkspaceId> mounted;  // with a file transfer in progress
   std::set<base::WorkspaceId> leased;   // with a lease holder
   std::set<TreeKey> trees_used_lately;  // a create may be about to use them
   std::set<base::RepoId> repos_used_lately;
   // A workspace's frozen layers: bytes that only it needs, and all bytes its archive would have.
-  struct Frozen {
+  struct FreezeGuard {
     uint64_t own_bytes = 0;
     uint64_t all_bytes = 0;
   };
-  std::map<base::WorkspaceId, Frozen> frozen;
+  std::map<base::WorkspaceId, FreezeGuard> frozen;
   int64_t age_ms = 0;  // the store's
 };
 

@@ -63,7 +63,7 @@ void IdleCount::add(const Look& look, int64_t pause_ms) {
   longest_ms_ = pause_ms * 3 / 2;  // a check may run late on a busy host
 }
 
-RestView look_at_rest(const WorkspaceView& view, Active& active, const base::Clock& clock) {
+RestView look_at_rest(const WorkspaceView& view, LiveSandboxes& active, const base::Clock& clock) {
   RestView shown;
   const int64_t now = clock.boot_ms();
   const auto seen = active.rest(view.row.id);
@@ -88,7 +88,7 @@ RestView look_at_rest(const WorkspaceView& view, Active& active, const base::Clo
   return shown;
 }
 
-IdleKeeper::IdleKeeper(Context& context, Workspaces& workspaces, Active& active,
+IdleKeeper::IdleKeeper(Context& context, Workspaces& workspaces, LiveSandboxes& active,
                        ExecWatcher& watcher)
     : context_(context),
       workspaces_(workspaces),
@@ -113,8 +113,8 @@ void IdleKeeper::look() {
   std::erase_if(known_, [&](const auto& known) { return !there.contains(known.first); });
 }
 
-std::string IdleKeeper::busy_with(const Running& running) {
-  for (const auto& exec : state_db::Execs(context_.store).running(running.sandbox)) {
+std::string IdleKeeper::busy_with(const LiveSandbox& running) {
+  for (const auto& exec : state_db::ExecTable(context_.store).running(running.sandbox)) {
     if (exec.request.hook.empty()) return "exec " + exec.id.str();
   }
   if (workspaces_.leases().is_held(running.workspace)) return "its lease";
@@ -123,10 +123,10 @@ std::string IdleKeeper::busy_with(const Running& running) {
   return {};
 }
 
-void IdleKeeper::look_at(const Running& running, Known& known) {
+void IdleKeeper::look_at(const LiveSandbox& running, Known& known) {
   const int64_t now = context_.store.clock().boot_ms();
   if (now < known.next_boot_ms) return;
-  const auto row = state_db::Workspaces(context_.store).get(running.workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).get(running.workspace);
   const auto policy = effective_policy(row.policy, context_.options);
   const int64_t pause_ms = pause_of(policy);
   known.next_boot_ms = now + pause_ms;
@@ -146,10 +146,10 @@ void IdleKeeper::look_at(const Running& running, Known& known) {
 }
 
 // Each command got the time that was left when it began; parallel commands share that time.
-void IdleKeeper::look_at_budget(const Running& running) {
+void IdleKeeper::look_at_budget(const LiveSandbox& running) {
   const auto time = watcher_.running_time(running.workspace);
   if (time.execs < 2) return;
-  const auto row = state_db::Workspaces(context_.store).get(running.workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).get(running.workspace);
   const int64_t total_s = row.policy.max_exec_total_s;
   if (total_s == 0 || row.used_exec_ms + time.ms < total_s * 1000) return;
   watcher_.end_all(running.sandbox,
@@ -159,7 +159,7 @@ void IdleKeeper::look_at_budget(const Running& running) {
                    context_.options.stop_grace);
 }
 
-void IdleKeeper::look_at_lifetime(const Running& running, const state_db::WorkspaceRow& row,
+void IdleKeeper::look_at_lifetime(const LiveSandbox& running, const state_db::WorkspaceRow& row,
                                   Known& known) {
   const auto policy = effective_policy(row.policy, context_.options);
   if (policy.max_lifetime_s == 0) return;
@@ -178,7 +178,7 @@ void IdleKeeper::look_at_lifetime(const Running& running, const state_db::Worksp
   known.next_boot_ms = std::min(known.next_boot_ms, clock.boot_ms() + next_ms);
 }
 
-void IdleKeeper::stop_later(const Running& running, uint32_t owner, Stop stop) {
+void IdleKeeper::stop_later(const LiveSandbox& running, uint32_t owner, Stop stop) {
   {
     const std::lock_guard lock(mutex_);
     if (!being_stopped_.insert(running.sandbox).second) return;
@@ -192,7 +192,7 @@ void IdleKeeper::stop_later(const Running& running, uint32_t owner, Stop stop) {
   }
 }
 
-void IdleKeeper::submit(const Running& running, uint32_t owner, Stop stop) {
+void IdleKeeper::submit(const LiveSandbox& running, uint32_t owner, Stop stop) {
   stoppers_.submit({.user = owner}, [this, running, owner, stop] {
     try {
       (this->*stop)(running);
@@ -210,10 +210,10 @@ void IdleKeeper::submit(const Running& running, uint32_t owner, Stop stop) {
 
 // Checks for the last time under the workspace's lock, and takes the sandbox away from later users:
 // an earlier exec keeps it; a later one waits for the lock and starts a new sandbox.
-void IdleKeeper::stop_idle(const Running& running) {
+void IdleKeeper::stop_idle(const LiveSandbox& running) {
   const auto guard =
       context_.locks.lock(running.workspace.str(), "idle stop", std::chrono::milliseconds(0));
-  const auto row = state_db::Workspaces(context_.store).get(running.workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).get(running.workspace);
   const int64_t idle_stop_s = effective_policy(row.policy, context_.options).idle_stop_s;
   if (idle_stop_s == 0 || active_.was_used(running.workspace) || !busy_with(running).empty())
     return workspaces_.pre_stops().forget(running.sandbox);
@@ -228,10 +228,10 @@ void IdleKeeper::stop_idle(const Running& running) {
   workspaces_.stop_sandbox(row, "idle for " + short_time(idle_stop_s));
 }
 
-void IdleKeeper::stop_old(const Running& running) {
+void IdleKeeper::stop_old(const LiveSandbox& running) {
   const auto guard = context_.locks.lock(running.workspace.str(), "lifetime stop");
-  const auto row = state_db::Workspaces(context_.store).get(running.workspace);
-  const auto live = state_db::Sandboxes(context_.store).live(running.workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).get(running.workspace);
+  const auto live = state_db::SandboxTable(context_.store).live(running.workspace);
   const int64_t most_s = effective_policy(row.policy, context_.options).max_lifetime_s;
   if (!live || live->id != running.sandbox || most_s == 0) return;
   const std::string reason =

@@ -48,11 +48,11 @@ class IdleCount {
   int64_t idle_ms_ = 0;
 };
 
-RestView look_at_rest(const WorkspaceView& view, Active& active, const base::Clock& clock);
+RestView look_at_rest(const WorkspaceView& view, LiveSandboxes& active, const base::Clock& clock);
 
 class IdleKeeper {
  public:
-  IdleKeeper(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher);
+  IdleKeeper(Context& context, Workspaces& workspaces, LiveSandboxes& active, ExecWatcher& watcher);
   ~IdleKeeper();  // gives up stops that wait for a hook
 
   void look();  // call it every second; its own threads do the stopping
@@ -63,20 +63,21 @@ class IdleKeeper {
     int64_t next_boot_ms = 0;  // when to check again
     bool warned = false;       // about the end of its lifetime
   };
-  void look_at(const Running& running, Known& known);
+  void look_at(const LiveSandbox& running, Known& known);
   // Why it must not be stopped as idle; empty: it may be.
-  std::string busy_with(const Running& running);
-  void look_at_budget(const Running& running);
-  void look_at_lifetime(const Running& running, const state_db::WorkspaceRow& row, Known& known);
-  using Stop = void (IdleKeeper::*)(const Running&);
-  void stop_later(const Running& running, uint32_t owner, Stop stop);
-  void submit(const Running& running, uint32_t owner, Stop stop);
-  void stop_idle(const Running& running);
-  void stop_old(const Running& running);
+  std::string busy_with(const LiveSandbox& running);
+  void look_at_budget(const LiveSandbox& running);
+  void look_at_lifetime(const LiveSandbox& running, const state_db::WorkspaceRow& row,
+                        Known& known);
+  using Stop = void (IdleKeeper::*)(const LiveSandbox&);
+  void stop_later(const LiveSandbox& running, uint32_t owner, Stop stop);
+  void submit(const LiveSandbox& running, uint32_t owner, Stop stop);
+  void stop_idle(const LiveSandbox& running);
+  void stop_old(const LiveSandbox& running);
 
   Context& context_;
   Workspaces& workspaces_;
-  Active& active_;
+  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   std::map<base::SandboxId, Known> known_;  // used only by look()
   std::mutex mutex_;

@@ -92,7 +92,7 @@ std::vector<OutputRetention::Journal> OutputRetention::journals_of(
 }
 
 std::optional<uint64_t> OutputRetention::bytes_at_end(base::ExecId exec) {
-  const auto row = state_db::Execs(context_.store).find(exec);
+  const auto row = state_db::ExecTable(context_.store).find(exec);
   if (!row || row->state == state_db::ExecState::running) return std::nullopt;
   return row->outcome.output_bytes;
 }
@@ -159,7 +159,7 @@ void OutputRetention::sweep() {
   }
   if (rules_.keep_ms == 0) return;
   const int64_t now_ms = state_db::StoreAge(context_.store).now_ms();
-  for (const auto& row : state_db::Workspaces(context_.store).list()) {
+  for (const auto& row : state_db::WorkspaceTable(context_.store).list()) {
     try {
       sweep_workspace(row.id, now_ms);
     } catch (const Error& error) {
@@ -191,7 +191,7 @@ uint64_t OutputRetention::remove(base::WorkspaceId workspace, const Journal& jou
   const auto output_bytes = bytes_at_end(journal.exec);
   if (!output_bytes) return 0;
   uint64_t freed = journal.bytes;
-  state_db::Execs table(context_.store);
+  state_db::ExecTable table(context_.store);
   const std::string path = journal.directory + "/output";
   const base::Fd file = base::path_exists(path) ? base::open_file(path, O_RDONLY) : base::Fd();
   if (file && is_written(file.get())) {

@@ -54,15 +54,16 @@ layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row) {
   return {row.policy.limits.disk_bytes, row.policy.limits.disk_files};
 }
 
-QuotaWatch::QuotaWatch(Context& context, Active& active, ExecWatcher& watcher, Stop stop)
+QuotaWatch::QuotaWatch(Context& context, LiveSandboxes& active, ExecWatcher& watcher, Stop stop)
     : context_(context),
       active_(active),
       watcher_(watcher),
       stop_(std::move(stop)),
       free_space_(context.options.store),
       countless_(context.store.clock()),
-      frozen_walks_(kFrozenWalkers, attempting(&QuotaWatch::measure_frozen), base::Flights::Fair{}),
-      walks_(kWalkers, attempting(&QuotaWatch::walk), base::Flights::Fair{}) {
+      frozen_walks_(kFrozenWalkers, attempting(&QuotaWatch::measure_frozen),
+                    base::SingleFlight::Fair{}),
+      walks_(kWalkers, attempting(&QuotaWatch::walk), base::SingleFlight::Fair{}) {
   watcher_.ask_of_disk({[this](const state_db::ExecRow& exec) { return suspects(exec); },
                         [this](const state_db::ExecRow& exec) { return judge_ended(exec); }});
 }
@@ -101,7 +102,8 @@ QuotaWatch::Clock::time_point QuotaWatch::look() {
 }
 
 // For a sandbox not checked before: starts from the last measurement.
-QuotaWatch::Seen QuotaWatch::first_of(const state_db::WorkspaceRow& row, const Running& running) {
+QuotaWatch::Seen QuotaWatch::first_of(const state_db::WorkspaceRow& row,
+                                      const LiveSandbox& running) {
   Seen seen;
   seen.sandbox = running.sandbox;
   seen.use = {row.disk_bytes.value_or(0), row.disk_files};
@@ -112,7 +114,7 @@ QuotaWatch::Seen QuotaWatch::first_of(const state_db::WorkspaceRow& row, const R
 }
 
 // Catches empty files, allocation without writing pages, and growth after an agent removed files.
-bool QuotaWatch::may_have_moved(const Running& running, const layers::QuotaLimit& limit,
+bool QuotaWatch::may_have_moved(const LiveSandbox& running, const layers::QuotaLimit& limit,
                                 const Seen& seen) {
   const SpaceMoves::Sums space = free_space_.look();
   if (seen.over && has_grown(space.gained, seen.space.gained)) return true;
@@ -121,7 +123,7 @@ bool QuotaWatch::may_have_moved(const Running& running, const layers::QuotaLimit
   return running.backend->inspect(running.name).cpu_usec > seen.writes.cpu_usec + kAwakeUsec;
 }
 
-QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
+QuotaWatch::Clock::time_point QuotaWatch::look_at(const LiveSandbox& running) {
   const auto now = Clock::now();
   Seen seen;
   {
@@ -130,7 +132,7 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
       seen = found->second;
   }
   if (seen.sandbox == running.sandbox && now < seen.next_look) return seen.next_look;
-  const auto row = state_db::Workspaces(context_.store).find(running.workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).find(running.workspace);
   if (!row || !row->layer || !limit_of(*row).any()) return now + kLongestPause;
   if (seen.sandbox != running.sandbox) seen = first_of(*row, running);
   const layers::QuotaLimit limit = limit_of(*row);
@@ -166,7 +168,7 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
 
 void QuotaWatch::walk(base::WorkspaceId id) {
   const auto running = active_.without_mounts(id);
-  const auto row = state_db::Workspaces(context_.store).find(id);
+  const auto row = state_db::WorkspaceTable(context_.store).find(id);
   if (!running || !row || !row->layer || !limit_of(*row).any()) return;
   Seen seen;
   {
@@ -215,7 +217,7 @@ void QuotaWatch::hold_to_rest(const state_db::WorkspaceRow& row, Seen& seen) {
   seen.left = left;
 }
 
-void QuotaWatch::judge(const state_db::WorkspaceRow& row, const Running& running,
+void QuotaWatch::judge(const state_db::WorkspaceRow& row, const LiveSandbox& running,
                        const Seen& before, Seen& seen) {
   const layers::QuotaLimit limit = limit_of(row);
   if (!is_over(seen.use, limit)) {
@@ -236,7 +238,7 @@ void QuotaWatch::judge(const state_db::WorkspaceRow& row, const Running& running
 
 // Ends those that wrote since the previous walk; if the space grew by more than the pages written,
 // ends all that did anything.
-void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& running,
+void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const LiveSandbox& running,
                              const Seen& before, Seen& seen) {
   // Read now: writes during the walk may be in its result.
   const SandboxWrites writes = writes_in(running);
@@ -244,7 +246,7 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
   const uint64_t grown =
       before.walked && !seen.uncounted ? minus(seen.use.bytes, before.use.bytes) : 0;
   const bool pages = written > kSlackBytes && grown <= written + kMostOver;
-  const auto execs = state_db::Execs(context_.store).running(running.sandbox);
+  const auto execs = state_db::ExecTable(context_.store).running(running.sandbox);
   const auto wrote = [&](base::ExecId exec, const SandboxWrites::Done& now) {
     const auto known = before.writes.by_exec.find(exec);
     const auto then = known == before.writes.by_exec.end() ? SandboxWrites::Done{} : known->second;
@@ -274,7 +276,7 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
   measure_dead(row, running, killed, seen);
   if (ended) {
     seen.unclaimed_until = Clock::now() + kClaimedWithin;
-    const auto newest = state_db::Execs(context_.store).list({.workspace = row.id, .limit = 1});
+    const auto newest = state_db::ExecTable(context_.store).list({.workspace = row.id, .limit = 1});
     seen.unclaimed_newest = newest.empty() ? base::ExecId{} : newest.front().id;
   }
   if (!any && !ended) stop_(row.id, seen.told);
@@ -283,7 +285,7 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
 }
 
 // Charge the space that they took until their death to them, not to their successors.
-void QuotaWatch::measure_dead(const state_db::WorkspaceRow& row, const Running& running,
+void QuotaWatch::measure_dead(const state_db::WorkspaceRow& row, const LiveSandbox& running,
                               const std::vector<base::ExecId>& killed, Seen& seen) {
   if (killed.empty()) return;
   const auto until = Clock::now() + kDeath;
@@ -301,7 +303,7 @@ void QuotaWatch::measure_dead(const state_db::WorkspaceRow& row, const Running& 
 
 bool QuotaWatch::suspects(const state_db::ExecRow& ended) {
   const auto running = active_.without_mounts(ended.request.workspace);
-  const auto row = state_db::Workspaces(context_.store).find(ended.request.workspace);
+  const auto row = state_db::WorkspaceTable(context_.store).find(ended.request.workspace);
   if (!running || !row || !limit_of(*row).any()) return false;
   const layers::QuotaLimit limit = limit_of(*row);
   const std::lock_guard lock(mutex_);
@@ -335,7 +337,7 @@ std::optional<std::string> QuotaWatch::judge_ended(const state_db::ExecRow& ende
     const std::lock_guard lock(mutex_);
     seen_[id].ending.insert(ended.id);
   }
-  const auto row = state_db::Workspaces(context_.store).find(id);
+  const auto row = state_db::WorkspaceTable(context_.store).find(id);
   if (row) walks_.wait(id.value, kWaitedFor, row->owner_uid);
   {
     const std::lock_guard lock(mutex_);

@@ -42,7 +42,7 @@ layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row);
 class QuotaWatch {
  public:
   using Stop = std::function<void(base::WorkspaceId, const std::string& reason)>;
-  QuotaWatch(Context& context, Active& active, ExecWatcher& watcher, Stop stop);
+  QuotaWatch(Context& context, LiveSandboxes& active, ExecWatcher& watcher, Stop stop);
 
   // Runs the thread while it lives.
   class Work {
@@ -101,33 +101,34 @@ class QuotaWatch {
   };
   Clock::time_point look();  // returns when to check next
   void expect_command();     // about to start, maybe with its sandbox
-  Clock::time_point look_at(const Running& running);
+  Clock::time_point look_at(const LiveSandbox& running);
   struct QuotaCount {
     layers::QuotaUse use{};
     bool complete = true;      // else the use is unknown; `use` is set over the limit
     bool lower_bound = false;  // frozen layers are not yet measured
   };
-  bool may_have_moved(const Running& running, const layers::QuotaLimit& limit, const Seen& seen);
+  bool may_have_moved(const LiveSandbox& running, const layers::QuotaLimit& limit,
+                      const Seen& seen);
   void walk(base::WorkspaceId id);
-  std::optional<QuotaCount> measure(const state_db::WorkspaceRow& row, const Running* running,
+  std::optional<QuotaCount> measure(const state_db::WorkspaceRow& row, const LiveSandbox* running,
                                     const SandboxWrites& writes);
   bool ask_for(const state_db::WorkspaceRow& row, const std::vector<base::LayerId>& unmeasured);
   void measure_frozen(base::WorkspaceId id);
   bool is_below(const state_db::WorkspaceRow& row, const Seen& before, const Seen& now);
   static bool has_taken(const Seen& before, const Seen& now, const layers::QuotaLimit& limit);
   std::function<void(int64_t)> attempting(void (QuotaWatch::*work)(base::WorkspaceId));
-  Seen first_of(const state_db::WorkspaceRow& row, const Running& running);
+  Seen first_of(const state_db::WorkspaceRow& row, const LiveSandbox& running);
   void hold_to_rest(const state_db::WorkspaceRow& row, Seen& seen);
-  void judge(const state_db::WorkspaceRow& row, const Running& running, const Seen& before,
+  void judge(const state_db::WorkspaceRow& row, const LiveSandbox& running, const Seen& before,
              Seen& seen);
-  void end_writers(const state_db::WorkspaceRow& row, const Running& running, const Seen& before,
-                   Seen& seen);
-  void measure_dead(const state_db::WorkspaceRow& row, const Running& running,
+  void end_writers(const state_db::WorkspaceRow& row, const LiveSandbox& running,
+                   const Seen& before, Seen& seen);
+  void measure_dead(const state_db::WorkspaceRow& row, const LiveSandbox& running,
                     const std::vector<base::ExecId>& killed, Seen& seen);
   void measure_one_rested(base::WorkspaceId id, const layers::QuotaUse& counted);
 
   Context& context_;
-  Active& active_;
+  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   const Stop stop_;
   SpaceMoves free_space_;
@@ -136,8 +137,8 @@ class QuotaWatch {
   Clock::time_point expects_until_{};
   std::condition_variable awaited_;  // a command or the end of the thread
   CountlessLayers countless_;
-  base::Flights frozen_walks_;  // these two last: their work uses the members above
-  base::Flights walks_;         // requests frozen_walks_
+  base::SingleFlight frozen_walks_;  // these two last: their work uses the members above
+  base::SingleFlight walks_;         // requests frozen_walks_
 };
 
 }  // namespace moorage::workspace

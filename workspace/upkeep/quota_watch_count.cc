@@ -28,7 +28,7 @@ void raise_over(layers::QuotaUse& use, const layers::QuotaLimit& limit) {
 }  // namespace
 
 std::optional<QuotaWatch::QuotaCount> QuotaWatch::measure(const state_db::WorkspaceRow& row,
-                                                          const Running* running,
+                                                          const LiveSandbox* running,
                                                           const SandboxWrites& writes) {
   const DiskUse::Beside beside = DiskUse(context_).beside(row.id, row.layer);
   const std::string path = context_.storage.layer_path(row.layer);
@@ -71,7 +71,7 @@ bool QuotaWatch::ask_for(const state_db::WorkspaceRow& row,
 
 // Measures one layer, then lets others have their turn.
 void QuotaWatch::measure_frozen(base::WorkspaceId id) {
-  const auto row = state_db::Workspaces(context_.store).find(id);
+  const auto row = state_db::WorkspaceTable(context_.store).find(id);
   if (!row) return;
   DiskUse disk(context_);
   auto layers = disk.beside(id, row->layer).unmeasured;

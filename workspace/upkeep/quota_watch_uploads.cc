@@ -25,7 +25,7 @@ void QuotaWatch::require_within(const state_db::WorkspaceRow& row) {
     const std::lock_guard lock(mutex_);
     const auto found = seen_.find(row.id);
     if (found != seen_.end()) return found->second.use.bytes;
-    const auto now = state_db::Workspaces(context_.store).find(row.id);
+    const auto now = state_db::WorkspaceTable(context_.store).find(row.id);
     return now ? now->disk_bytes.value_or(0) : 0;
   };
   if (used() <= limit.bytes + kMostOver) return;
@@ -53,7 +53,7 @@ void QuotaWatch::measure_rested() {
 
 // Uploads to a stopped workspace count until they are measured; the row then has the result.
 void QuotaWatch::measure_one_rested(base::WorkspaceId id, const layers::QuotaUse& counted) {
-  const auto row = state_db::Workspaces(context_.store).find(id);
+  const auto row = state_db::WorkspaceTable(context_.store).find(id);
   const bool there = row && row->state == state_db::WorkspaceState::ready && row->layer;
   const auto began = Clock::now();
   const auto measured = there ? measure(*row, nullptr, {}) : QuotaCount{};

@@ -40,14 +40,14 @@ void SnapshotKeeper::look() {
   std::set<base::SandboxId> there;
   for (const auto& running : active_.all()) {
     there.insert(running.sandbox);
-    attempt("snapshot.interval", running.workspace.str(), [&] { look_at(running); });
+    try_step("snapshot.interval", running.workspace.str(), [&] { look_at(running); });
   }
   std::erase_if(taken_boot_ms_, [&](const auto& known) { return !there.contains(known.first); });
-  attempt("snapshot.retention", "", [&] { drop_past(); });
+  try_step("snapshot.retention", "", [&] { drop_past(); });
 }
 
-void SnapshotKeeper::look_at(const Running& running) {
-  const auto row = state_db::Workspaces(context_.store).get(running.workspace);
+void SnapshotKeeper::look_at(const LiveSandbox& running) {
+  const auto row = state_db::WorkspaceTable(context_.store).get(running.workspace);
   if (row.policy.snapshot_every_s == 0) return;
   const int64_t now_ms = context_.store.clock().boot_ms();
   const auto [taken, is_new] = taken_boot_ms_.try_emplace(running.sandbox, now_ms);
@@ -65,7 +65,7 @@ void SnapshotKeeper::look_at(const Running& running) {
 }
 
 void SnapshotKeeper::drop_past() {
-  state_db::Snapshots table(context_.store);
+  state_db::SnapshotTable table(context_.store);
   bool dropped = false;
   for (const auto id : table.with_many(kNewestKept)) {
     const auto guard = lock_if_free(context_, id.str());

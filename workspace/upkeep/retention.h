@@ -19,17 +19,17 @@ std::vector<base::SnapshotId> past_retention(const std::vector<state_db::Snapsho
 
 class SnapshotKeeper {
  public:
-  SnapshotKeeper(Context& context, Active& active, Snapshots& snapshots)
+  SnapshotKeeper(Context& context, LiveSandboxes& active, Snapshots& snapshots)
       : context_(context), active_(active), snapshots_(snapshots) {}
 
   void look();  // call it every few seconds, from one thread
 
  private:
-  void look_at(const Running& running);
+  void look_at(const LiveSandbox& running);
   void drop_past();
 
   Context& context_;
-  Active& active_;
+  LiveSandboxes& active_;
   Snapshots& snapshots_;
   std::map<base::SandboxId, int64_t> taken_boot_ms_;  // last snapshot, or first sight
 };

@@ -43,7 +43,7 @@ void set_frozen(backends::ExecGroup& group, bool frozen) {
 
 }  // namespace
 
-SandboxWrites writes_in(const Running& running) {
+SandboxWrites writes_in(const LiveSandbox& running) {
   SandboxWrites writes;
   for (const pid_t process : base::process_tree(running.init.pid, kMostProcesses)) {
     const uint64_t bytes = base::written_bytes(process);
@@ -57,14 +57,14 @@ SandboxWrites writes_in(const Running& running) {
   return writes;
 }
 
-uint64_t bytes_written_in(const Running& running) {
+uint64_t bytes_written_in(const LiveSandbox& running) {
   uint64_t bytes = 0;
   for (const pid_t process : base::process_tree(running.init.pid, kMostProcesses))
     bytes += base::written_bytes(process);
   return bytes;
 }
 
-FrozenExecs::FrozenExecs(const Running& running, const SandboxWrites& writes) {
+FrozenExecs::FrozenExecs(const LiveSandbox& running, const SandboxWrites& writes) {
   for (const auto& [exec, done] : writes.by_exec) {
     groups_.push_back(running.backend->exec_group(running.name, exec.str()));
     set_frozen(*groups_.back(), true);

@@ -24,13 +24,13 @@ struct SandboxWrites {
   std::map<base::ExecId, Done> by_exec{};  // only execs with processes
 };
 
-SandboxWrites writes_in(const Running& running);
-uint64_t bytes_written_in(const Running& running);  // only `all`, which is quicker
+SandboxWrites writes_in(const LiveSandbox& running);
+uint64_t bytes_written_in(const LiveSandbox& running);  // only `all`, which is quicker
 
 // Freezes the processes of these commands while it lives.
 class FrozenExecs {
  public:
-  FrozenExecs(const Running& running, const SandboxWrites& writes);
+  FrozenExecs(const LiveSandbox& running, const SandboxWrites& writes);
   ~FrozenExecs();
   FrozenExecs(const FrozenExecs&) = delete;
   FrozenExecs& operator=(const FrozenExecs&) = delete;

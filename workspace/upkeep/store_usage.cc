@@ -94,7 +94,7 @@ class StoreUsage::Walk {
   void list_workspaces() {
     state_db::WorkspaceQuery query;
     query.with_deleted = true;
-    for (auto& row : state_db::Workspaces(context_.store).list(query)) {
+    for (auto& row : state_db::WorkspaceTable(context_.store).list(query)) {
       WorkspaceUse use;
       use.row = std::move(row);
       use_.workspaces.push_back(std::move(use));
@@ -158,7 +158,7 @@ class StoreUsage::Walk {
   void repositories(const std::string& directory) {
     use_.part(StorePart::other) += own_bytes(directory);
     std::map<std::string, state_db::RepositoryRow> rows;
-    for (auto& row : state_db::Repositories(context_.store).list())
+    for (auto& row : state_db::RepositoryTable(context_.store).list())
       rows[row.id.str()] = std::move(row);
     for (const std::string& name : names_in(directory)) {
       const auto found = rows.find(name);
@@ -189,7 +189,7 @@ class StoreUsage::Walk {
 
   void tree(const std::string& directory, const std::string& commit, RepositoryUse& use) {
     const std::string path = below(directory + "/trees", commit);
-    const auto row = state_db::BaseTrees(context_.store).find(use.row.id, commit);
+    const auto row = state_db::BaseTreeTable(context_.store).find(use.row.id, commit);
     if (!row) {  // being written, or left by an interrupted write
       use.mirror_bytes += measure(path).value_or(0);
       return;

@@ -83,7 +83,7 @@ class StoreUsage {
   std::shared_ptr<const StoreUse> last_;
   // By repository and commit: creation time of the tree, and its bytes. Used by the thread only.
   std::map<std::pair<base::RepoId, std::string>, std::pair<int64_t, uint64_t>> trees_;
-  base::Flights flights_;
+  base::SingleFlight flights_;
 };
 
 }  // namespace moorage::workspace

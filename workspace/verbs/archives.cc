@@ -93,7 +93,7 @@ class Return : public ArchiveVisitor {
 
   // Called in the transaction that makes it ready, after everything is synced.
   void set_hot() {
-    state_db::Layers(context_.store)
+    state_db::LayerTable(context_.store)
         .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), false);
   }
 
@@ -101,7 +101,7 @@ class Return : public ArchiveVisitor {
   // A frozen layer may still exist because others use it, or a merge may have put it into one that
   // does. The rest stay locked, always in the same order, and cold until they are complete.
   void choose() {
-    state_db::Layers table(context_.store);
+    state_db::LayerTable table(context_.store);
     std::set<base::LayerId> missing;
     for (const auto& layer : archived_layers(context_, row_, WithSnapshots::yes).layers) {
       if (layer.id == row_.layer || is_whole(layer.id)) continue;
@@ -119,12 +119,12 @@ class Return : public ArchiveVisitor {
     wanted_.insert(row_.layer);
   }
   bool is_whole(base::LayerId layer) {
-    return !state_db::Layers(context_.store).get(layer).cold &&
+    return !state_db::LayerTable(context_.store).get(layer).cold &&
            base::path_exists(context_.storage.layer_path(layer));
   }
   // Also for a layer whose files somebody removed: treat it as cold from now on.
   void set_cold() {
-    state_db::Layers(context_.store)
+    state_db::LayerTable(context_.store)
         .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), true);
   }
 
@@ -140,7 +140,7 @@ class Return : public ArchiveVisitor {
 }  // namespace
 
 Archives::Archives(Context& context, Repositories& repositories, Workspaces& workspaces,
-                   Active& active)
+                   LiveSandboxes& active)
     : context_(context),
       repositories_(repositories),
       workspaces_(workspaces),
@@ -170,7 +170,7 @@ std::optional<SpooledFile> Archives::cut_short(state_db::ExecRow& row, const std
       copy->bytes += bytes.size();
     });
   }
-  row = state_db::Execs(context_.store).get(row.id);
+  row = state_db::ExecTable(context_.store).get(row.id);
   if (row.state != state_db::ExecState::running) return std::nullopt;  // it ended meanwhile
   row.state = row.outcome.state = state_db::ExecState::interrupted;
   row.outcome.category = state_db::ExecCategory::lost;
@@ -191,7 +191,7 @@ SpooledFile Archives::spool_execs(base::WorkspaceId id, const std::string& spool
   };
   base::ExecId after;
   for (;;) {
-    const auto rows = state_db::Execs(context_.store).list_after(id, after, kExecsAtOnce);
+    const auto rows = state_db::ExecTable(context_.store).list_after(id, after, kExecsAtOnce);
     if (rows.empty()) return file;
     std::string lines;
     for (auto row : rows) {
@@ -230,14 +230,14 @@ ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row,
   manifest.store = context_.store.store_id();
   manifest.made_wall_ms = context_.store.clock().wall_ms();
   manifest.workspace = row;
-  manifest.repository = state_db::Repositories(context_.store).get(row.repository);
+  manifest.repository = state_db::RepositoryTable(context_.store).get(row.repository);
   manifest.image = identify_image(row);
   describe(archived, manifest);
   manifest.forked_from = row.fork_of;
   if (row.forked_from) {
-    const auto origin = state_db::Snapshots(context_.store).get(row.forked_from);
+    const auto origin = state_db::SnapshotTable(context_.store).get(row.forked_from);
     manifest.forked_from = {manifest.store, origin.workspace, origin.id,
-                            state_db::Workspaces(context_.store).get(origin.workspace).name};
+                            state_db::WorkspaceTable(context_.store).get(origin.workspace).name};
   }
   const std::string repo = Repositories::directory(row.repository);
   const auto base = repositories_.ensure_base_tree(row.repository, row.base_commit, {});
@@ -259,7 +259,7 @@ uint64_t Archives::likely_bytes(const state_db::WorkspaceRow& row) {
   const auto uses = use_of_frozen_layers(context_);
   const auto use = uses.find(row.id);
   const LayerUse known = use == uses.end() ? LayerUse{} : use->second;
-  const uint64_t objects = state_db::Repositories(context_.store).get(row.repository).bytes;
+  const uint64_t objects = state_db::RepositoryTable(context_.store).get(row.repository).bytes;
   return likely_archive_bytes(known.writable_bytes.value_or(0) + known.all_bytes, objects) +
          objects;
 }
@@ -270,7 +270,7 @@ WorkspaceView Archives::archive(const Caller& caller, const std::string& name,
   workspaces_.leases().check(caller, found);
   const auto guard = context_.locks.lock(found.id.str(), "archive");
   const auto writing = workspaces_.leases().write(caller, found);
-  const auto row = state_db::Workspaces(context_.store).get(found.id);
+  const auto row = state_db::WorkspaceTable(context_.store).get(found.id);
   if (row.state == WorkspaceState::archived) {
     join_key(context_.store, caller, row.id.str());
   } else {
@@ -281,13 +281,13 @@ WorkspaceView Archives::archive(const Caller& caller, const std::string& name,
 
 uint64_t Archives::collect(base::WorkspaceId id, const std::string& reason) {
   const auto guard = context_.locks.lock(id.str(), "collection", std::chrono::milliseconds(0));
-  const auto row = state_db::Workspaces(context_.store).get(id);
+  const auto row = state_db::WorkspaceTable(context_.store).get(id);
   const Caller collector;  // root without a lease: a held lease stops collection
   const auto writing = workspaces_.leases().write(collector, row);
-  if (row.policy.pinned || state_db::Sandboxes(context_.store).live(id) || active_.mounted(id))
+  if (row.policy.pinned || state_db::SandboxTable(context_.store).live(id) || active_.mounted(id))
     throw Error(Code::conflict, row.name + " is in use again");
   const uint64_t freed = put_away(collector, row, "collected: " + reason, {});
-  const auto archive = state_db::Archives(context_.store).find(id).value();
+  const auto archive = state_db::ArchiveTable(context_.store).find(id).value();
   return ArchiveStore(context_).is_elsewhere() ? freed : freed - std::min(freed, archive.bytes);
 }
 
@@ -298,11 +298,11 @@ uint64_t Archives::put_away(const Caller& caller, const state_db::WorkspaceRow& 
   store.require_writable();
   workspaces_.bring_to_rest(present, reason);
   // If its policy takes a snapshot at each stop, it is now on another layer.
-  const auto row = state_db::Workspaces(context_.store).get(present.id);
+  const auto row = state_db::WorkspaceTable(context_.store).get(present.id);
   integrity_.look(row);              // never archive an incomplete workspace as a whole one
   remove_archive(context_, row.id);  // left over if its last return could not remove it
   store.require_room(row.name + " cannot be archived", likely_bytes(row));
-  state_db::Archives table(context_.store);
+  state_db::ArchiveTable table(context_.store);
   const auto archive = context_.store.transaction([&] {
     join_key(context_.store, caller, state_db::move_under_way(row.id));
     return table.begin(row.id);
@@ -325,14 +325,14 @@ uint64_t Archives::put_away(const Caller& caller, const state_db::WorkspaceRow& 
       join_key(context_.store, caller, row.id.str());
     });
   } catch (Error& error) {
-    settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
+    settle_archive(context_, state_db::WorkspaceTable(context_.store).get(row.id));
     throw error.add_context(row.name + " could not be archived and is unchanged");
   }
   archive_outcome.pass();
   // Without a database, the note points to the archive; the reconciler may run too late.
-  keep_about(context_, state_db::Workspaces(context_.store).get(row.id));
+  keep_about(context_, state_db::WorkspaceTable(context_.store).get(row.id));
   const uint64_t hot = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits).bytes;
-  settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
+  settle_archive(context_, state_db::WorkspaceTable(context_.store).get(row.id));
   archive_cold.pass();
   const uint64_t freed = hot + cool_layers(context_);
   base::log(base::LogLevel::info, "workspace.archived",
@@ -346,7 +346,7 @@ WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
   workspaces_.leases().check(caller, found);
   const auto guard = context_.locks.lock(found.id.str(), "unarchive");
   const auto writing = workspaces_.leases().write(caller, found);
-  const auto row = state_db::Workspaces(context_.store).get(found.id);
+  const auto row = state_db::WorkspaceTable(context_.store).get(found.id);
   if (row.state == WorkspaceState::ready) {
     join_key(context_.store, caller, row.id.str());
   } else {
@@ -359,7 +359,7 @@ WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
 
 WorkspaceView Archives::resume(const Caller& caller, const std::string& subject) {
   const auto id = base::WorkspaceId::parse(subject.substr(0, subject.find(' '))).value();
-  const auto row = state_db::Workspaces(context_.store).get(id);
+  const auto row = state_db::WorkspaceTable(context_.store).get(id);
   if (subject == state_db::move_under_way(id))
     refuse_unsettled(caller, "an interrupted move of " + row.name + " is being cleaned up");
   return workspaces_.look(id);
@@ -372,7 +372,7 @@ void Archives::bring_back(const Caller& caller, const state_db::WorkspaceRow& ro
     if (layer.cold) bytes += layer.disk_bytes.value_or(0);
   }
   require_room(context_.options, row.name + " cannot be restored from its archive", bytes);
-  state_db::Archives table(context_.store);
+  state_db::ArchiveTable table(context_.store);
   const ArchiveStore store(context_);
   const auto archive = table.find(row.id).value();
   const base::Fd file = store.open(archive);  // open it before changing anything
@@ -390,7 +390,7 @@ void Archives::bring_back(const Caller& caller, const state_db::WorkspaceRow& ro
   context_.store.transaction([&] {
     table.begin_restore(row.id);
     join_key(context_.store, caller, state_db::move_under_way(row.id));
-    state_db::Integrity(context_.store).clear_seal(row.id);
+    state_db::IntegrityTable(context_.store).clear_seal(row.id);
   });
   unarchive_intent.pass();
   try {
@@ -411,13 +411,13 @@ void Archives::bring_back(const Caller& caller, const state_db::WorkspaceRow& ro
       integrity_.keep_returned(row, taken);
     });
   } catch (Error& error) {
-    settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
+    settle_archive(context_, state_db::WorkspaceTable(context_.store).get(row.id));
     cool_layers(context_);
     throw error.add_context(row.name + " could not be restored from " + store.path(archive));
   }
   unarchive_outcome.pass();
   try {
-    settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
+    settle_archive(context_, state_db::WorkspaceTable(context_.store).get(row.id));
   } catch (const Error& error) {  // it is restored; the reconciler removes the file later
     base::log(base::LogLevel::warning, "archive.not_removed",
               {{"ws", row.id}, {"error", error.message()}});

@@ -26,7 +26,8 @@ namespace moorage::workspace {
 class Archives {
  public:
   // Workspaces calls back here when an exec or a start needs an archived one.
-  Archives(Context& context, Repositories& repositories, Workspaces& workspaces, Active& active);
+  Archives(Context& context, Repositories& repositories, Workspaces& workspaces,
+           LiveSandboxes& active);
   ~Archives();  // waits for running exports and imports, which end with their streams
 
   // Takes a snapshot of a running workspace for its export: set once, before the first verb. Called
@@ -92,7 +93,7 @@ class Archives {
   Context& context_;
   Repositories& repositories_;
   Workspaces& workspaces_;
-  Active& active_;
+  LiveSandboxes& active_;
   IntegrityCheck integrity_;
   LiveSnapshot live_snapshot_;
   std::mutex imports_mutex_;

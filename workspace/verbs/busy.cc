@@ -15,7 +15,7 @@ constexpr size_t kMostOfOne = 60;  // bytes
 }  // namespace
 
 std::vector<state_db::ExecRow> commands_of(state_db::Store& store, base::WorkspaceId id) {
-  auto running = state_db::Execs(store).running();
+  auto running = state_db::ExecTable(store).running();
   std::erase_if(running, [&](const auto& exec) {
     return exec.request.workspace != id || !exec.request.hook.empty();
   });

@@ -33,7 +33,7 @@ std::optional<state_db::ExecRow> Comparison::last_exec(base::WorkspaceId id) {
   state_db::ExecQuery query;
   query.workspace = id;
   query.limit = kLookedAt;
-  for (auto& row : state_db::Execs(context_.store).list(query)) {
+  for (auto& row : state_db::ExecTable(context_.store).list(query)) {
     if (row.request.hook.empty()) return std::move(row);
   }
   return std::nullopt;
@@ -86,10 +86,10 @@ std::optional<state_db::AttemptDiff> Comparison::since_fork(const state_db::Work
 ChangeSource Comparison::at_fork(const state_db::WorkspaceRow& fork, const ChangeSource& now) {
   ChangeSource before = now;
   before.uppers.clear();
-  const auto origin = state_db::Snapshots(context_.store).find(fork.forked_from);
+  const auto origin = state_db::SnapshotTable(context_.store).find(fork.forked_from);
   // A snapshot dropped meanwhile has no layer: compare with its base commit instead.
   if (!origin || !origin->layer) return before;
-  for (const auto& layer : state_db::Layers(context_.store).chain(origin->layer)) {
+  for (const auto& layer : state_db::LayerTable(context_.store).chain(origin->layer)) {
     if (layer.cold) {
       throw Error(Code::conflict,
                   fork.name + " was forked from " + origin->id.str() + ", which is in an archive",

@@ -80,8 +80,8 @@ void place(Context& context, const CreateRequest& request, state_db::NewWorkspac
   // A runtime belongs to its backend.
   if (request.runtime.empty() && request.backend.empty()) workspace.runtime = usual.runtime;
   const state_db::Place place{workspace.backend, workspace.image, workspace.runtime};
-  placement.check_place(place);
-  check_place(context, place, {});
+  placement.check_backend_accepts(place);
+  check_backend_accepts(context, place, {});
   workspace.policy.limits = placement.limits_or({.memory_bytes = options.memory_bytes,
                                                  .cpus = options.cpus,
                                                  .pids = options.pids,
@@ -105,7 +105,7 @@ state_db::RepositoryRow Workspaces::repository_for(const Caller& caller,
   if (request.import) return repositories_.get(caller, request.import->repo);
   if (is_commit_id(request.ref)) {
     const auto url = repo_cache::parse_url(request.repo_url, context_.repos.options().url_policy);
-    const auto row = state_db::Repositories(context_.store).find(url.key, "");
+    const auto row = state_db::RepositoryTable(context_.store).find(url.key, "");
     if (row && row->state == state_db::RepositoryState::ready) {
       try {
         context_.repos.resolve(Repositories::directory(row->id), request.ref);
@@ -121,7 +121,7 @@ state_db::RepositoryRow Workspaces::repository_for(const Caller& caller,
 WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& request,
                                  const Progress& progress) {
   check_request(request);
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   state_db::NewWorkspace workspace;
   workspace.owner_uid = caller.uid;
   if (!request.idempotency_key.empty()) {
@@ -180,29 +180,29 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
 void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& reason) {
   // The row first: a crash must not leave a ready row without its layer, nor let a complete layer
   // (as an import may have) be finished without its history.
-  state_db::Workspaces(context_.store).fail(row.id, reason);
+  state_db::WorkspaceTable(context_.store).fail(row.id, reason);
   remove_remains(row);
 }
 
 void Workspaces::remove_remains(const state_db::WorkspaceRow& row) {
   // An import has snapshots before it is ready:
-  state_db::Snapshots(context_.store).drop_all(row.id, "its import failed");
+  state_db::SnapshotTable(context_.store).drop_all(row.id, "its import failed");
   context_.storage.remove_layer(row.layer);
   // A failed workspace must not keep its parent layers.
-  if (row.layer && state_db::Layers(context_.store).get(row.layer).parent) {
+  if (row.layer && state_db::LayerTable(context_.store).get(row.layer).parent) {
     context_.store.transaction([&] {
-      state_db::Workspaces(context_.store).set_layer(row.id, {});
-      state_db::Layers(context_.store).remove({row.layer});
+      state_db::WorkspaceTable(context_.store).set_layer(row.id, {});
+      state_db::LayerTable(context_.store).remove({row.layer});
     });
   }
   // Records of an import:
   base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());
-  state_db::Execs(context_.store).forget_past(row.id);
+  state_db::ExecTable(context_.store).forget_past(row.id);
 }
 
 // The result of an earlier request with the same key, if the daemon died before it answered.
 WorkspaceView Workspaces::existing(const Caller& caller, base::WorkspaceId id) {
-  const auto row = state_db::Workspaces(context_.store).get(id);
+  const auto row = state_db::WorkspaceTable(context_.store).get(id);
   if (row.state == state_db::WorkspaceState::creating)
     refuse_unsettled(caller, row.name + " is being created");
   return look(id);
@@ -226,14 +226,14 @@ Workspaces::Made Workspaces::stand_on_base(state_db::NewWorkspace& workspace,
 std::optional<Workspaces::Made> Workspaces::insert(state_db::NewWorkspace& workspace,
                                                    const CreateRequest& request,
                                                    const state_db::RepositoryRow& repo) {
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   // One transaction, as in `remove`: a repository cannot go while a workspace of it is created.
   return context_.store.transaction([&]() -> std::optional<Made> {
-    if (state_db::Repositories(context_.store).get(repo.id).state ==
+    if (state_db::RepositoryTable(context_.store).get(repo.id).state ==
         state_db::RepositoryState::evicted) {
       throw Error(Code::conflict, repo.name + " was removed meanwhile", "try again");
     }
-    if (!state_db::BaseTrees(context_.store).find(repo.id, workspace.base_commit))
+    if (!state_db::BaseTreeTable(context_.store).find(repo.id, workspace.base_commit))
       return std::nullopt;
     workspace.name = request.name.empty()
                          ? table.free_name(workspace.owner_uid, proposed_name(repo.name))

@@ -134,7 +134,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   check_request(request);
   std::optional<state_db::Look> look(context_.store);
   const auto row = workspaces_.find(caller, workspace, Right::write);
-  state_db::Execs table(context_.store);
+  state_db::ExecTable table(context_.store);
   const std::string hash = request_hash(request);
   if (!request.idempotency_key.empty()) {
     if (const auto earlier = table.find_by_key(row.id, request.idempotency_key)) {
@@ -184,8 +184,8 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   record.user = request.user;
   record.terminal = request.terminal.has_value();
   record.input = request.input;
-  std::shared_ptr<const Running> running;
-  std::optional<state_db::Execs::Created> recorded;
+  std::shared_ptr<const LiveSandbox> running;
+  std::optional<state_db::ExecTable::Created> recorded;
   base::Histogram::Clock::time_point began;
   for (int tries = 0; !recorded; ++tries) {
     if (tries == kStopsMet)
@@ -228,7 +228,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
       base::LogLevel::info, "exec.started",
       {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});
   if (before != running->sandbox) {
-    const auto integrity = state_db::Integrity(context_.store).get(row.id);
+    const auto integrity = state_db::IntegrityTable(context_.store).get(row.id);
     if (integrity.state == state_db::IntegrityState::changed_outside) {
       if (!warning.empty()) warning += "; ";
       warning += row.name + " was changed outside: " + integrity.reason;
@@ -256,8 +256,8 @@ void Execs::require_launched(const Caller& caller, base::ExecId id) {
   refuse_unsettled(caller, id.str() + " is being started");
 }
 
-std::shared_ptr<const Running> Execs::sandbox_for(const state_db::WorkspaceRow& row,
-                                                  const std::string& user) {
+std::shared_ptr<const LiveSandbox> Execs::sandbox_for(const state_db::WorkspaceRow& row,
+                                                      const std::string& user) {
   auto running = workspaces_.ensure_running(row);
   // Ask the engine before refusing: it may have been down at the last check.
   if (user == "root" && !running->backend->known_capabilities().root &&
@@ -271,30 +271,30 @@ std::shared_ptr<const Running> Execs::sandbox_for(const state_db::WorkspaceRow& 
 
 // Checks the lease and the sandbox's state inside the write: a takeover or a stop then either finds
 // this exec running and ends it, or this call finds that it is too late.
-std::optional<state_db::Execs::Created> Execs::record_intent(
+std::optional<state_db::ExecTable::Created> Execs::record_intent(
     const Caller& caller, const state_db::WorkspaceRow& workspace,
     const state_db::ExecRequest& record, base::SnapshotId snapshot) {
   const auto writing = workspaces_.leases().write(caller, workspace);
-  using Created = state_db::Execs::Created;
+  using Created = state_db::ExecTable::Created;
   return context_.store.transaction([&]() -> std::optional<Created> {
-    const auto state = state_db::Sandboxes(context_.store).get(record.sandbox).state;
+    const auto state = state_db::SandboxTable(context_.store).get(record.sandbox).state;
     if (state != state_db::SandboxState::running && state != state_db::SandboxState::frozen)
       return std::nullopt;
     // The workspace is being deleted: its sandbox stops next.
-    if (state_db::Workspaces(context_.store).get(workspace.id).state !=
+    if (state_db::WorkspaceTable(context_.store).get(workspace.id).state !=
         state_db::WorkspaceState::ready)
       return std::nullopt;
-    const Created created = state_db::Execs(context_.store).create(record);
+    const Created created = state_db::ExecTable(context_.store).create(record);
     // Before anyone can find the row.
     if (caller.keyed && !created.existed) caller.keyed->until_answered = mark_launching(created.id);
     if (snapshot && !created.existed)
-      state_db::Snapshots(context_.store).set_exec(snapshot, created.id);
+      state_db::SnapshotTable(context_.store).set_exec(snapshot, created.id);
     return created;
   });
 }
 
 void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
-                   const state_db::WorkspaceRow& workspace, const Running& running) {
+                   const state_db::WorkspaceRow& workspace, const LiveSandbox& running) {
   const base::Fd journal = make_journal(journal_directory(context_.options, workspace.id, exec.id));
   const auto group = running.backend->exec_group(running.name, exec.id.str());
   watcher_.watch_exec(exec, request.sync, count_refusals(running, *group));
@@ -318,11 +318,12 @@ void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
   for (const auto& join : joins) start.join_fds.push_back(join.get());
   backends::EnvdClient(running.endpoint).start(start, kWardenDeadline);
   // A cancel that arrived before the warden knew the command had nothing to end.
-  if (state_db::Execs(context_.store).get(exec.id).cancel_requested) end_softly(exec.id, running);
+  if (state_db::ExecTable(context_.store).get(exec.id).cancel_requested)
+    end_softly(exec.id, running);
 }
 
 // Sends TERM now, and KILL to the whole group after the grace period.
-void Execs::end_softly(base::ExecId id, const Running& running) {
+void Execs::end_softly(base::ExecId id, const LiveSandbox& running) {
   watcher_.kill_after(id, context_.options.stop_grace);
   try {
     backends::EnvdClient(running.endpoint).send_signal(id.str(), SIGTERM);
@@ -334,7 +335,7 @@ void Execs::end_softly(base::ExecId id, const Running& running) {
 
 // The command may be running although no answer arrived. Only the warden knows; if it cannot be
 // asked now, the reconciler asks it later.
-void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& running,
+void Execs::settle_failed_launch(const state_db::ExecRow& exec, const LiveSandbox& running,
                                  const Error& error) {
   const std::string never_started = "it was never started: " + error.message();
   if (error.code() == Code::unknown_outcome || error.code() == Code::deadline_exceeded) {
@@ -352,7 +353,7 @@ void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& r
 
 Execs::Held Execs::hold(const Caller& caller, base::ExecId id) {
   auto row = find_exec(context_.store, caller, id, Right::write);
-  const auto workspace = state_db::Workspaces(context_.store).get(row.request.workspace);
+  const auto workspace = state_db::WorkspaceTable(context_.store).get(row.request.workspace);
   return {std::move(row), workspaces_.leases().write(caller, workspace)};
 }
 
@@ -385,7 +386,7 @@ std::vector<ExecView> Execs::list(const Caller& caller, const ListWanted& wanted
   }
   if (wanted.running_only) query.state = state_db::ExecState::running;
   std::vector<ExecView> views;
-  for (auto& row : state_db::Execs(context_.store).list(query))
+  for (auto& row : state_db::ExecTable(context_.store).list(query))
     views.push_back(view(std::move(row)));
   return views;
 }
@@ -398,7 +399,7 @@ Execs::History Execs::history(const Caller& caller, const std::string& workspace
   query.workspace = history.workspace.id;
   query.before = before;
   query.limit = limit;
-  state_db::Execs table(context_.store);
+  state_db::ExecTable table(context_.store);
   auto rows = table.list(query);
   const auto last = std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return a.outcome.ended_wall_ms < b.outcome.ended_wall_ms;
@@ -429,7 +430,7 @@ std::string Execs::output_obstacle() const {
          "space; free some: moorage gc";
 }
 
-std::shared_ptr<const Running> Execs::sandbox_of(const state_db::ExecRow& row) {
+std::shared_ptr<const LiveSandbox> Execs::sandbox_of(const state_db::ExecRow& row) {
   if (row.state != state_db::ExecState::running) throw_over(row);
   auto running = active_.by_sandbox(row.request.sandbox);
   if (!running) throw Error(Code::conflict, row.id.str() + ": its sandbox is stopping");
@@ -465,7 +466,8 @@ void Execs::send_signal(const Caller& caller, base::ExecId id, const std::string
   const auto running = sandbox_of(held.row);
   const bool runs_it = caller.uid == held.row.request.owner_uid;  // then the name adds nothing
   try {
-    state_db::Execs(context_.store).note_signal(id, number, runs_it ? "" : user_name(caller.uid));
+    state_db::ExecTable(context_.store)
+        .note_signal(id, number, runs_it ? "" : user_name(caller.uid));
   } catch (const Error& error) {  // a command that fills the disk must still be endable
     if (error.code() != Code::resource_exhausted) throw;
     base::log(base::LogLevel::warning, "exec.signal_not_noted",
@@ -479,7 +481,7 @@ void Execs::cancel(const Caller& caller, base::ExecId id, const std::string& bec
   const std::string why = who + (who.empty() || because.empty() ? "" : ": ") + because;
   const auto held = hold(caller, id);
   const auto running = sandbox_of(held.row);
-  state_db::Execs table(context_.store);
+  state_db::ExecTable table(context_.store);
   const bool cancels = context_.store.transaction([&] {
     const bool ends = table.request_cancel(id, why);
     if (ends) join_key(context_.store, caller, id.str());

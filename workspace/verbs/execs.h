@@ -31,10 +31,10 @@ struct ExecView {
 
 class Execs {
  public:
-  Execs(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher)
+  Execs(Context& context, Workspaces& workspaces, LiveSandboxes& active, ExecWatcher& watcher)
       : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {
     workspaces_.hooks().pre_stop = [this](const state_db::WorkspaceRow& row,
-                                          const Running& running) {
+                                          const LiveSandbox& running) {
       return begin_pre_stop(row, running);
     };
   }
@@ -86,22 +86,22 @@ class Execs {
   // Throws conflict (never stored) until the request that made it knows whether it starts.
   void require_launched(const Caller& caller, base::ExecId id);
   std::shared_ptr<void> mark_launching(base::ExecId id);
-  std::shared_ptr<const Running> sandbox_for(const state_db::WorkspaceRow& row,
-                                             const std::string& user);
+  std::shared_ptr<const LiveSandbox> sandbox_for(const state_db::WorkspaceRow& row,
+                                                 const std::string& user);
   // nullopt: the sandbox is being stopped.
-  std::optional<state_db::Execs::Created> record_intent(const Caller& caller,
-                                                        const state_db::WorkspaceRow& workspace,
-                                                        const state_db::ExecRequest& record,
-                                                        base::SnapshotId snapshot);
+  std::optional<state_db::ExecTable::Created> record_intent(const Caller& caller,
+                                                            const state_db::WorkspaceRow& workspace,
+                                                            const state_db::ExecRequest& record,
+                                                            base::SnapshotId snapshot);
   // workspace/exec/pre_stop.cc
-  state_db::ExecRow begin_pre_stop(const state_db::WorkspaceRow& row, const Running& running);
+  state_db::ExecRow begin_pre_stop(const state_db::WorkspaceRow& row, const LiveSandbox& running);
   // exec_budget.cc. Cuts a command's time to what its workspace allows; throws resource_exhausted
   // if nothing is left.
   void apply_budget(const state_db::WorkspaceRow& row, state_db::ExecRequest& record);
   void launch(const state_db::ExecRow& exec, const ExecRequest& request,
-              const state_db::WorkspaceRow& workspace, const Running& running);
-  void end_softly(base::ExecId id, const Running& running);
-  void settle_failed_launch(const state_db::ExecRow& exec, const Running& running,
+              const state_db::WorkspaceRow& workspace, const LiveSandbox& running);
+  void end_softly(base::ExecId id, const LiveSandbox& running);
+  void settle_failed_launch(const state_db::ExecRow& exec, const LiveSandbox& running,
                             const base::Error& error);
   ExecView view(state_db::ExecRow row);
   // For an exec that is about to change: also keeps the lease from changing hands meanwhile.
@@ -112,13 +112,13 @@ class Execs {
   Held hold(const Caller& caller, base::ExecId id);
   uint64_t send(const state_db::ExecRow& row, uint64_t offset, std::string_view bytes,
                 std::chrono::milliseconds deadline);
-  std::shared_ptr<const Running> sandbox_of(const state_db::ExecRow& row);
+  std::shared_ptr<const LiveSandbox> sandbox_of(const state_db::ExecRow& row);
 
   std::mutex mutex_;
   std::set<base::ExecId> launching_;
   Context& context_;
   Workspaces& workspaces_;
-  Active& active_;
+  LiveSandboxes& active_;
   ExecWatcher& watcher_;
 };
 

@@ -53,7 +53,7 @@ Archives::Source Archives::hold(const state_db::WorkspaceRow& row, base::KeyedMu
   }
   source.workspace = std::move(guard);
   workspaces_.bring_to_rest(row, "exported");  // first finish transfers and clean up after a crash
-  source.row = state_db::Workspaces(context_.store).get(row.id);
+  source.row = state_db::WorkspaceTable(context_.store).get(row.id);
   integrity_.look(source.row);  // never export an incomplete workspace as a whole one
   source.layers = archived_layers(context_, source.row, with);
   return source;
@@ -65,7 +65,7 @@ void Archives::release(Source& source) {
   if (!source.snapshot) return;
   try {
     const auto guard = context_.locks.lock(source.row.id.str(), "end of an export");
-    state_db::Snapshots(context_.store).drop(source.snapshot, "the export has ended");
+    state_db::SnapshotTable(context_.store).drop(source.snapshot, "the export has ended");
     collect_layers(context_);
   } catch (const Error& error) {  // retention removes it like any automatic snapshot
     base::log(base::LogLevel::warning, "export.snapshot_left",
@@ -100,9 +100,9 @@ Archives::Export Archives::begin_export(const Caller& caller, const std::string&
   made.stream = exports_.make(caller.uid);
   // The repository's objects go into a file first; the rest is spooled only while the reader lags.
   require_room(context_.options, found.name + " cannot be exported",
-               state_db::Repositories(context_.store).get(found.repository).bytes);
+               state_db::RepositoryTable(context_.store).get(found.repository).bytes);
   auto guard = context_.locks.lock(found.id.str(), "export");
-  const auto row = state_db::Workspaces(context_.store).get(found.id);
+  const auto row = state_db::WorkspaceTable(context_.store).get(found.id);
   require_ready(row);
   auto source = std::make_shared<Source>(hold(row, std::move(guard), with));
   made.snapshots = source->layers.snapshots.size();

@@ -14,10 +14,10 @@ namespace moorage::workspace {
 // Keeps the mount: hold it as long as you use its TreeFiles, a Writer of it or a descriptor. It is
 // not the writer lease: a change holds a FileChange from its last check to its end.
 struct FilesLease {
-  std::shared_ptr<const Mounted> mounted;
+  std::shared_ptr<const SharedMounts> mounted;
   layers::TreeFiles files;
   state_db::WorkspaceRow row;
-  Active::Use use;
+  LiveSandboxes::Use use;
 };
 
 // At most one in a workspace at a time, among changes through the API.

@@ -69,11 +69,11 @@ class Client {
   Clock::duration waited_{0};
 };
 
-class Newcomer : public ImportCheck {
+class ImportVisitor : public ImportCheck {
  public:
   using Admit = std::function<void(uint32_t owner_uid, base::RepoId repository)>;
-  Newcomer(Context& context, Repositories& repositories, Admit admit, const Caller& caller,
-           std::string name)
+  ImportVisitor(Context& context, Repositories& repositories, Admit admit, const Caller& caller,
+                std::string name)
       : ImportCheck([&context] { return ArchiveStore::spool(context.options.store); },
                     std::move(name)),
         context_(context),
@@ -121,7 +121,7 @@ class Newcomer : public ImportCheck {
   base::WorkspaceId id() const { return id_; }  // 0: not created yet
   // Adds its snapshots, once its files are complete.
   void add_snapshots() {
-    state_db::Snapshots table(context_.store);
+    state_db::SnapshotTable table(context_.store);
     std::vector<base::SnapshotId> made;
     for (const auto& past : manifest_.snapshots) {
       state_db::SnapshotRow row;
@@ -175,7 +175,7 @@ class Newcomer : public ImportCheck {
 
   // As create does: the first free one of name, name-2, ... unless a name was given.
   void create() {
-    state_db::Workspaces table(context_.store);
+    state_db::WorkspaceTable table(context_.store);
     const auto& from = manifest_.workspace;
     state_db::NewWorkspace wanted;
     wanted.owner_uid = caller_.uid;
@@ -218,9 +218,10 @@ class Newcomer : public ImportCheck {
   base::SnapshotId origin() const {
     if (!manifest_.forked_from || manifest_.forked_from->store != context_.store.store_id())
       return {};
-    const auto found = state_db::Snapshots(context_.store).find(manifest_.forked_from->snapshot);
+    const auto found =
+        state_db::SnapshotTable(context_.store).find(manifest_.forked_from->snapshot);
     if (!found || found->workspace != manifest_.forked_from->workspace) return {};
-    const auto row = state_db::Workspaces(context_.store).get(found->workspace);
+    const auto row = state_db::WorkspaceTable(context_.store).get(found->workspace);
     const bool same_base =
         row.repository == repository_ && row.base_commit == manifest_.workspace.base_commit;
     return same_base && !row.purged_wall_ms && owns(caller_, row) ? found->id : base::SnapshotId{};
@@ -228,7 +229,7 @@ class Newcomer : public ImportCheck {
 
   // Bottom layer first. Before it is ready, only the layers of its own chain count as in use.
   void make_frozen(state_db::NewWorkspace& wanted) {
-    state_db::Layers layers(context_.store);
+    state_db::LayerTable layers(context_.store);
     layers_.assign(manifest_.layers.size(), {});
     frozen_.clear();
     for (size_t n = layers_.size(); n-- > 1;) {
@@ -244,14 +245,14 @@ class Newcomer : public ImportCheck {
     wanted.stands_on = below ? layers_[*below] : base::LayerId{};
   }
 
-  void insert(state_db::Workspaces& table, state_db::NewWorkspace& wanted) {
+  void insert(state_db::WorkspaceTable& table, state_db::NewWorkspace& wanted) {
     context_.store.transaction([&] {
-      if (!state_db::BaseTrees(context_.store).find(repository_, wanted.base_commit)) {
+      if (!state_db::BaseTreeTable(context_.store).find(repository_, wanted.base_commit)) {
         throw Error(Code::conflict, "its repository was removed during the import", "try again");
       }
       make_frozen(wanted);
       const auto made = table.create(wanted);
-      sandbox_ = state_db::Sandboxes(context_.store)
+      sandbox_ = state_db::SandboxTable(context_.store)
                      .add_past({made.id, wanted.backend, wanted.image}, "of an imported workspace");
       guard_ = hold_new(context_, made.id, "import");
       join_key(context_.store, caller_, made.id.str());
@@ -269,7 +270,7 @@ class Newcomer : public ImportCheck {
         exec.request.workspace = id_;
         exec.request.sandbox = sandbox_;
         exec.request.owner_uid = caller_.uid;
-        ids_.add(old, state_db::Execs(context_.store).add_past(exec));
+        ids_.add(old, state_db::ExecTable(context_.store).add_past(exec));
       }
     });
     execs_.clear();
@@ -315,7 +316,7 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name,
   base::WorkspaceId id;
   std::string lowered;
   {
-    Newcomer incoming(context_, repositories_, workspaces_.hooks().admit, caller, name);
+    ImportVisitor incoming(context_, repositories_, workspaces_.hooks().admit, caller, name);
     ReadOptions options{.limits = {.max_bytes = context_.options.import_max_bytes},
                         .disk_first_id = context_.options.disk_first_id,
                         .unnamed_file = {}};  // everything is written, nothing is only checked
@@ -323,7 +324,7 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name,
     options.limits.look = [this] {
       require_room(context_.options, "cannot import more of the archive");
     };
-    state_db::Workspaces table(context_.store);
+    state_db::WorkspaceTable table(context_.store);
     try {
       read_archive(std::move(source), options, incoming);
       id = incoming.id();
@@ -362,7 +363,7 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name,
 }
 
 WorkspaceView Archives::resume_import(const Caller& caller, base::WorkspaceId id) {
-  const auto row = state_db::Workspaces(context_.store).get(id);
+  const auto row = state_db::WorkspaceTable(context_.store).get(id);
   if (row.state == state_db::WorkspaceState::creating)
     refuse_unsettled(caller, row.name + " is being imported");
   return workspaces_.look(id);
@@ -385,7 +386,7 @@ std::shared_ptr<void> Archives::count_import(uint32_t uid) {
 Archives::Import Archives::begin_import(const Caller& caller, const std::string& name) {
   if (!name.empty()) {
     check_workspace_name(name);
-    if (state_db::Workspaces(context_.store).find_live(caller.uid, name)) {
+    if (state_db::WorkspaceTable(context_.store).find_live(caller.uid, name)) {
       throw Error(Code::already_exists, "there is already a workspace '" + name + "'",
                   "choose another name: moorage import FILE --name NAME");
     }

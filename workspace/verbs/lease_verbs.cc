@@ -47,7 +47,7 @@ LeaseView Workspaces::acquire_lease(const Caller& caller, const std::string& nam
   const auto found = find(caller, name, Right::write);
   // Take the lock, so that no verb is half done when the holder changes.
   const auto guard = context_.locks.lock(found.id.str(), "lease");
-  const auto row = state_db::Workspaces(context_.store).get(found.id);
+  const auto row = state_db::WorkspaceTable(context_.store).get(found.id);
   if (row.state != WorkspaceState::ready) {
     throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)),
                 "only a ready workspace can be leased");
@@ -78,7 +78,7 @@ void Workspaces::finish_takeover(const state_db::WorkspaceRow& row) {
 WorkspaceView Workspaces::share(const Caller& caller, const std::string& name,
                                 std::optional<uint32_t> team_gid) {
   const auto row = find(caller, name, Right::govern);
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   context_.store.transaction([&] {
     table.set_team(row.id, team_gid);
     join_key(context_.store, caller, JoinedVerb{.workspace = row.id}.subject());

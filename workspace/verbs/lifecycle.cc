@@ -50,8 +50,8 @@ constexpr std::chrono::milliseconds kUnmountPatience{2'000};
 
 }  // namespace
 
-RunningPtr Workspaces::ensure_running(const state_db::WorkspaceRow& row, const Also& also) {
-  const auto found = [&also](RunningPtr running) {
+LiveSandboxPtr Workspaces::ensure_running(const state_db::WorkspaceRow& row, const Also& also) {
+  const auto found = [&also](LiveSandboxPtr running) {
     if (also) also();
     return running;
   };
@@ -63,28 +63,28 @@ RunningPtr Workspaces::ensure_running(const state_db::WorkspaceRow& row, const A
     if (base::process_alive(running->init)) return found(std::move(running));
     watcher_.forget_sandbox(running->sandbox);
   }
-  if (const auto old = state_db::Sandboxes(context_.store).live(row.id)) {
+  if (const auto old = state_db::SandboxTable(context_.store).live(row.id)) {
     clear_sandbox(*old, "found dead at start");
   }
-  const auto current = state_db::Workspaces(context_.store).get(row.id);
+  const auto current = state_db::WorkspaceTable(context_.store).get(row.id);
   check_start(context_, current);  // first, so that a refused start does not unarchive it
   if (current.state == WorkspaceState::archived && hooks_.bring_back) hooks_.bring_back(current);
   // Read the row again: a move may have changed it since the caller read it.
-  return start_sandbox(state_db::Workspaces(context_.store).get(row.id), also);
+  return start_sandbox(state_db::WorkspaceTable(context_.store).get(row.id), also);
 }
 
-RunningPtr Workspaces::start_sandbox(const state_db::WorkspaceRow& row, const Also& also) {
+LiveSandboxPtr Workspaces::start_sandbox(const state_db::WorkspaceRow& row, const Also& also) {
   const auto began = base::Histogram::Clock::now();
   const auto wanted = starts_.plan(row);
   const layers::Chain layers = chain(row);
   active_.wait_unmounted(row.id, context_.options.transfer_patience);
-  state_db::Sandboxes table(context_.store);
+  state_db::SandboxTable table(context_.store);
   const auto sandbox = context_.store.transaction([&] {
     integrity_.begin_writing(row.id);
     return table.create(wanted);
   });
   start_after_intent.pass();
-  std::shared_ptr<const Running> running;
+  std::shared_ptr<const LiveSandbox> running;
   try {
     const layers::ActiveMounts mounts = mount_layers(layers, sandbox.first_host_id);
     start_after_mount.pass();
@@ -111,7 +111,7 @@ void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::s
   watcher_.settle(sandbox.id, reason);
   active_.clear_running(sandbox.id);
   base::remove_tree(context_.options.sandbox_directory(sandbox.id.str()));
-  state_db::Sandboxes table(context_.store);
+  state_db::SandboxTable table(context_.store);
   context_.store.transaction([&] {
     note_lost(sandbox, reason);
     const auto state = table.get(sandbox.id).state;
@@ -121,7 +121,7 @@ void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::s
 
 // For a sandbox that died, or that a crash interrupted: it was not stopped cleanly.
 void Workspaces::note_lost(const state_db::SandboxRow& sandbox, const std::string& reason) {
-  state_db::Sandboxes table(context_.store);
+  state_db::SandboxTable table(context_.store);
   context_.store.transaction([&] {
     const auto current = table.get(sandbox.id);
     if (current.state == SandboxState::destroyed || current.state == SandboxState::stopped ||
@@ -133,10 +133,10 @@ void Workspaces::note_lost(const state_db::SandboxRow& sandbox, const std::strin
   });
 }
 
-bool Workspaces::bury(base::WorkspaceId workspace, base::SandboxId sandbox) {
+bool Workspaces::on_sandbox_died(base::WorkspaceId workspace, base::SandboxId sandbox) {
   const auto guard = lock_if_free(context_, workspace.str());
   if (!guard) return false;
-  const auto row = state_db::Sandboxes(context_.store).get(sandbox);
+  const auto row = state_db::SandboxTable(context_.store).get(sandbox);
   if (row.state != SandboxState::running && row.state != SandboxState::frozen)
     return true;  // a verb handled it
   base::log(base::LogLevel::warning, "sandbox.died", {{"ws", workspace}, {"sb", sandbox}});
@@ -146,7 +146,7 @@ bool Workspaces::bury(base::WorkspaceId workspace, base::SandboxId sandbox) {
 
 void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason,
                               const std::function<void()>& begin) {
-  state_db::Sandboxes table(context_.store);
+  state_db::SandboxTable table(context_.store);
   const auto sandbox = table.live(present.id);
   if (!sandbox) return;
   const auto row = settled(present);
@@ -175,10 +175,10 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::
   context_.store.transaction([&] {
     table.set_stopped(sandbox->id, reason);
     integrity_.keep(row, taken);
-    state_db::Snapshots(context_.store).set_durable(row.id);
+    state_db::SnapshotTable(context_.store).set_durable(row.id);
     state_db::WorkspaceFacts facts;
     facts.rest_age_ms = state_db::StoreAge(context_.store).now_ms();
-    state_db::Workspaces(context_.store).set_facts(row.id, facts);
+    state_db::WorkspaceTable(context_.store).set_facts(row.id, facts);
   });
   clear_sandbox(table.get(sandbox->id), reason);
   if (row.state == WorkspaceState::ready && hooks_.after_stop) hooks_.after_stop(row);
@@ -231,7 +231,7 @@ WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
   const auto row = find(caller, name, Right::write);
   leases_.check(caller, row);  // enough: a sandbox without a command writes nothing
   ensure_running(row, [&] { join_key(context_.store, caller, row.id.str()); });
-  return view(state_db::Workspaces(context_.store).get(row.id));
+  return view(state_db::WorkspaceTable(context_.store).get(row.id));
 }
 
 WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name,
@@ -246,8 +246,8 @@ WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name,
     const auto writing = leases_.write(caller, row);
     make_way(context_.store, caller, row, request.busy);
     if (request.run_hook)
-      joined.notice = run_pre_stop(state_db::Workspaces(context_.store).get(row.id));
-    const auto sandbox = state_db::Sandboxes(context_.store).live(row.id);
+      joined.notice = run_pre_stop(state_db::WorkspaceTable(context_.store).get(row.id));
+    const auto sandbox = state_db::SandboxTable(context_.store).live(row.id);
     bool is_joined = false;
     stop_before_intent.pass();
     try {
@@ -263,13 +263,13 @@ WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name,
     }
   }
   if (row.state == WorkspaceState::ready) measurer_.refresh(row.id);
-  return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
+  return joined.in(view(state_db::WorkspaceTable(context_.store).get(joined.workspace)));
 }
 
 WorkspaceView Workspaces::resume(const std::string& subject, bool stops) {
   const auto joined = JoinedVerb::parse(subject);
-  const auto row = state_db::Workspaces(context_.store).get(joined.workspace);
-  state_db::Sandboxes sandboxes(context_.store);
+  const auto row = state_db::WorkspaceTable(context_.store).get(joined.workspace);
+  state_db::SandboxTable sandboxes(context_.store);
   const auto is_stopping = [&] {
     const auto sandbox = sandboxes.live(joined.workspace);
     return sandbox &&
@@ -288,7 +288,7 @@ WorkspaceView Workspaces::resume(const std::string& subject, bool stops) {
 
 void Workspaces::stop_because(base::WorkspaceId id, const std::string& reason) {
   const auto guard = context_.locks.lock(id.str(), "stop", std::chrono::milliseconds(0));
-  stop_sandbox(state_db::Workspaces(context_.store).get(id), reason);
+  stop_sandbox(state_db::WorkspaceTable(context_.store).get(id), reason);
 }
 
 WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
@@ -296,7 +296,7 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
   const auto row = find(caller, name, Right::destroy);
   const auto guard = context_.locks.lock(row.id.str(), "delete");
   leases_.check(caller, row);  // whoever acquires it now waits for the lock
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   const std::string reason = "deleted by " + user_name(caller.uid);
   // Its create died without an outcome, or waits for the lock and will find it abandoned.
   if (table.get(row.id).state == WorkspaceState::creating) abandon(table.get(row.id), reason);
@@ -308,7 +308,7 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
     if (current.state != WorkspaceState::deleting) {
       make_way(context_.store, caller, current, busy);
       run_pre_stop(current);
-      const auto sandbox = state_db::Sandboxes(context_.store).live(row.id);
+      const auto sandbox = state_db::SandboxTable(context_.store).live(row.id);
       delete_before_intent.pass();
       try {
         context_.store.transaction([&] {
@@ -326,12 +326,12 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
     // Recovery skips the layers of deleted workspaces (workspace/chain/initial_files.h), and this
     // one may be undeleted.
     if (base::path_exists(context_.storage.layer_path(row.layer) + "/tree/upper"))
-      sync_birth(context_, row);
+      sync_initial_files(context_, row);
     leases_.end(row.id, "deleted");
     table.finish_delete(row.id);
     base::log(base::LogLevel::info, "workspace.deleted", {{"ws", row.id}, {"name", row.name}});
   }
-  return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
+  return joined.in(view(state_db::WorkspaceTable(context_.store).get(joined.workspace)));
 }
 
 WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name,
@@ -340,8 +340,8 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
   const auto row = find_deleted(context_.store, caller, name, Right::destroy);
   const auto guard = context_.locks.lock(row.id.str(), "undelete");
   leases_.check(caller, row);
-  state_db::Workspaces table(context_.store);
-  const auto archive = state_db::Archives(context_.store).find(row.id);
+  state_db::WorkspaceTable table(context_.store);
+  const auto archive = state_db::ArchiveTable(context_.store).find(row.id);
   if (!(archive && archive->whole) && !base::path_exists(context_.storage.layer_path(row.layer))) {
     throw Error(Code::not_found, row.name + " has no files to restore",
                 "its create failed, or its layer was removed from the store");
@@ -357,7 +357,7 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
 }
 
 void Workspaces::purge(const Caller& caller, const std::string& name, const BusyRule& busy) {
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   const auto id = base::WorkspaceId::parse(name);
   // A repeat after a lost answer: the workspace is already purged.
   if (const auto known = id ? table.find(*id) : std::nullopt;
@@ -385,7 +385,7 @@ WorkspaceView Workspaces::resume_remove(const Caller& caller, const std::string&
                                         bool purges) {
   const auto joined = JoinedVerb::parse(subject);
   const auto id = joined.workspace;
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   Caller now = caller;
   if (!leases_.is_held(id)) now.leases.clear();  // this workspace's lease ended with it
   const auto state = table.get(id).state;
@@ -395,7 +395,7 @@ WorkspaceView Workspaces::resume_remove(const Caller& caller, const std::string&
       throw Error(Code::conflict, table.get(id).name + " was deleted, and undeleted since");
     purge(now, id.str(), {.force = true});
   }
-  return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
+  return joined.in(view(state_db::WorkspaceTable(context_.store).get(joined.workspace)));
 }
 
 void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
@@ -412,12 +412,12 @@ void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
   purge_after_files.pass();
   state_db::LayerDisk disk(context_.store);
   const auto owned = disk.owned_by(row.id);
-  state_db::Execs(context_.store).forget_past(row.id);  // keeps the history of its commands
+  state_db::ExecTable(context_.store).forget_past(row.id);  // keeps the history of its commands
   context_.store.transaction([&] {
-    state_db::Workspaces(context_.store).finish_purge(row.id);
-    state_db::Integrity(context_.store).remove(row.id);
-    if (row.layer) state_db::Layers(context_.store).remove({row.layer});
-    state_db::Snapshots(context_.store).drop_all(row.id, "purged with its workspace");
+    state_db::WorkspaceTable(context_.store).finish_purge(row.id);
+    state_db::IntegrityTable(context_.store).remove(row.id);
+    if (row.layer) state_db::LayerTable(context_.store).remove({row.layer});
+    state_db::SnapshotTable(context_.store).drop_all(row.id, "purged with its workspace");
   });
   // Layers that it shared now count for the oldest of the other workspaces.
   for (const auto heir : disk.owners_of(owned)) disk.recount(heir);

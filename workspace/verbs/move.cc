@@ -32,12 +32,12 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   moved.image = place.image;
   moved.runtime = place.runtime;
   auto wanted = starts_.plan(moved);
-  state_db::Sandboxes sandboxes(context_.store);
+  state_db::SandboxTable sandboxes(context_.store);
   if (const auto old = sandboxes.live(row.id); old && !active_.running(row.id))
     clear_sandbox(*old, "found dead at a move");
   const auto tell_place = [&] {
     context_.store.transaction([&] {
-      state_db::Workspaces(context_.store).set_place(row.id, place, by);
+      state_db::WorkspaceTable(context_.store).set_place(row.id, place, by);
       join_key(context_.store, caller, row.id.str() + " " + notice);
     });
   };
@@ -47,7 +47,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   }
   const auto try_again_at_the_old_place = [&] {
     try {
-      start_sandbox(state_db::Workspaces(context_.store).get(row.id));
+      start_sandbox(state_db::WorkspaceTable(context_.store).get(row.id));
     } catch (const Error& failure) {  // the next command tries again, and reports the failure
       base::log(base::LogLevel::warning, "workspace.not_back",
                 {{"ws", row.id}, {"error", failure.message()}});
@@ -58,15 +58,15 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   const auto sandbox = sandboxes.create(wanted);
   after_intent.pass();
   bool stopped = false;
-  std::shared_ptr<const Running> running;
+  std::shared_ptr<const LiveSandbox> running;
   try {
-    Running standby = starts_.begin(moved, sandbox, nullptr);
+    LiveSandbox standby = starts_.begin(moved, sandbox, nullptr);
     after_standby.pass();
     bring_to_rest(row, "moved to " + place.backend + " by " + by, Hook::skip);
     stopped = true;
     after_stop.pass();
     // Its policy may have replaced the layer when the former sandbox stopped.
-    const layers::Chain layers = chain(state_db::Workspaces(context_.store).get(row.id));
+    const layers::Chain layers = chain(state_db::WorkspaceTable(context_.store).get(row.id));
     context_.store.transaction([&] { integrity_.begin_writing(row.id); });
     const layers::ActiveMounts mounts = mount_layers(layers, sandbox.first_host_id);
     base::in_mount_namespace(standby.init, [&] {

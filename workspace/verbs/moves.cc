@@ -45,7 +45,7 @@ state_db::Place wanted_place(const state_db::WorkspaceRow& row, const MoveReques
 void refuse_system_delta(Context& context, const state_db::WorkspaceRow& row,
                          const state_db::Place& to) {
   if (to.image == row.image || !row.layer) return;
-  for (const auto& layer : state_db::Layers(context.store).chain(row.layer)) {
+  for (const auto& layer : state_db::LayerTable(context.store).chain(row.layer)) {
     const std::string upper = context.storage.layer_path(layer.id) + "/system/upper";
     if (!base::path_exists(upper) || base::directory_is_empty(upper)) continue;
     throw Error(Code::unsupported,
@@ -64,7 +64,7 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
   plan.to.place = wanted_place(row, request);
   check_placement(context_, row, plan.to.place);
   const auto& limits = row.policy.limits;
-  check_place(context_, plan.to.place, {limits.memory_bytes, limits.cpus, limits.pids});
+  check_backend_accepts(context_, plan.to.place, {limits.memory_bytes, limits.cpus, limits.pids});
   refuse_system_delta(context_, row, plan.to.place);
   const auto can = context_.backends.get(plan.to.place.backend).capabilities();
   const auto to = backends::isolation_of(can, plan.to.place.runtime);
@@ -85,7 +85,7 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
     plan.notices.push_back("programs come from image " + plan.to.place.image +
                            " after the move, not from " + plan.from.place.image);
   }
-  for (const auto& exec : state_db::Execs(context_.store).running()) {
+  for (const auto& exec : state_db::ExecTable(context_.store).running()) {
     if (exec.request.workspace == row.id) plan.execs.push_back(exec.id);
   }
   if (const auto running = active_.running(row.id)) {
@@ -117,7 +117,7 @@ void Moves::cancel_all(const Caller& caller, const MovePlan& plan) {
 void Moves::move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place,
                       const std::string& notice) {
   const auto guard = context_.locks.lock(id.str(), "move");
-  const auto row = workspaces_.settled(state_db::Workspaces(context_.store).get(id));
+  const auto row = workspaces_.settled(state_db::WorkspaceTable(context_.store).get(id));
   require_movable(row);
   if (place_of(row) == place) return;
   const auto writing = workspaces_.leases().write(caller, row);

@@ -35,7 +35,7 @@ struct MovePlan {
 
 class Moves {
  public:
-  Moves(Context& context, Workspaces& workspaces, Execs& execs, Active& active)
+  Moves(Context& context, Workspaces& workspaces, Execs& execs, LiveSandboxes& active)
       : context_(context), workspaces_(workspaces), execs_(execs), active_(active) {}
 
   // Returns what a move would do; throws what it would refuse.
@@ -55,7 +55,7 @@ class Moves {
   Context& context_;
   Workspaces& workspaces_;
   Execs& execs_;
-  Active& active_;
+  LiveSandboxes& active_;
 };
 
 }  // namespace moorage::workspace

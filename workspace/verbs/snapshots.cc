@@ -39,8 +39,8 @@ constexpr size_t kMaxForkStem = 50;  // of the 63 bytes of a name
 
 // A snapshot that only archived workspaces are based on exists only in their archives.
 void require_hot(Context& context, const SnapshotRow& snapshot) {
-  if (!state_db::Layers(context.store).get(snapshot.layer).cold) return;
-  const auto owner = state_db::Workspaces(context.store).get(snapshot.workspace);
+  if (!state_db::LayerTable(context.store).get(snapshot.layer).cold) return;
+  const auto owner = state_db::WorkspaceTable(context.store).get(snapshot.workspace);
   throw Error(Code::conflict, snapshot.id.str() + " is in the archive of " + owner.name,
               "moorage unarchive " + owner.name);
 }
@@ -60,7 +60,7 @@ state_db::NewSnapshot Snapshots::joined(const Caller& caller, base::WorkspaceId 
 
 SnapshotRow Snapshots::find(const Caller& caller, const state_db::WorkspaceRow& row,
                             const std::string& snapshot) {
-  state_db::Snapshots table(context_.store);
+  state_db::SnapshotTable table(context_.store);
   std::optional<SnapshotRow> found;
   if (const auto id = base::SnapshotId::parse(snapshot)) {
     found = table.find(*id);
@@ -99,7 +99,7 @@ SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
   workspaces_.leases().check(caller, found);
   const auto guard = context_.locks.lock(found.id.str(), "snapshot");
   const auto writing = workspaces_.leases().write(caller, found);
-  const auto row = workspaces_.settled(state_db::Workspaces(context_.store).get(found.id));
+  const auto row = workspaces_.settled(state_db::WorkspaceTable(context_.store).get(found.id));
   if (const auto made = find_made(wanted)) return *made;
   require_ready(row);
   return take_locked(row, wanted);
@@ -107,7 +107,7 @@ SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
 
 // A snapshot still being taken is settled under the lock: then it is kept, or its key is free.
 std::optional<SnapshotRow> Snapshots::find_made(const state_db::NewSnapshot& wanted) {
-  const auto made = state_db::Snapshots(context_.store).find_made(wanted);
+  const auto made = state_db::SnapshotTable(context_.store).find_made(wanted);
   if (made && made->state == SnapshotState::dropped)
     throw Error(Code::not_found, made->id.str() + " was dropped: " + made->reason);
   return made && made->state == SnapshotState::kept ? made : std::nullopt;
@@ -116,7 +116,7 @@ std::optional<SnapshotRow> Snapshots::find_made(const state_db::NewSnapshot& wan
 std::vector<SnapshotRow> Snapshots::list(const Caller& caller, const std::string& name) {
   const auto row = workspaces_.find(caller, name, Right::read);
   workspaces_.measure(row, {});
-  return state_db::Snapshots(context_.store).kept(row.id);
+  return state_db::SnapshotTable(context_.store).kept(row.id);
 }
 
 SnapshotRow Snapshots::show(const Caller& caller, const std::string& name,
@@ -133,7 +133,7 @@ void Snapshots::drop(const Caller& caller, const std::string& name, const std::s
   if (taken.workspace != row.id)
     throw Error(Code::invalid_argument, taken.id.str() + " is not a snapshot of " + row.name);
   context_.store.transaction([&] {
-    state_db::Snapshots(context_.store).drop(taken.id, "dropped by " + by(caller));
+    state_db::SnapshotTable(context_.store).drop(taken.id, "dropped by " + by(caller));
     join_key(context_.store, caller, taken.id.str());
   });
   collect_layers(context_);
@@ -148,7 +148,7 @@ WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,
   {
     const auto guard = context_.locks.lock(found.id.str(), "restore");
     const auto writing = workspaces_.leases().write(caller, found);
-    const auto row = workspaces_.settled(state_db::Workspaces(context_.store).get(found.id));
+    const auto row = workspaces_.settled(state_db::WorkspaceTable(context_.store).get(found.id));
     if (!find_made(wanted)) {
       require_ready(row);
       const auto target = find(caller, row, request.snapshot);
@@ -166,7 +166,7 @@ WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
   if (find_made(joined(caller, row.id, SnapshotCause::before_restore)))
     return workspaces_.look(row.id);
   workspaces_.leases().check(caller, row);
-  state_db::Snapshots table(context_.store);
+  state_db::SnapshotTable table(context_.store);
   const auto kept = table.kept(row.id);
   std::optional<SnapshotRow> found;
   if (!request.exec.empty()) {
@@ -199,7 +199,7 @@ WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
 
 base::SnapshotId Snapshots::before_exec(const state_db::WorkspaceRow& row) {
   const auto guard = context_.locks.lock(row.id.str(), "snapshot before a command");
-  const auto current = state_db::Workspaces(context_.store).get(row.id);
+  const auto current = state_db::WorkspaceTable(context_.store).get(row.id);
   if (current.state != state_db::WorkspaceState::ready) return {};  // it is being unarchived
   return take_locked(current, {.cause = SnapshotCause::before_exec}).id;
 }
@@ -223,7 +223,7 @@ void Snapshots::after_stop(const state_db::WorkspaceRow& row) {
 
 void Snapshots::take_interval(base::WorkspaceId id) {
   const auto guard = context_.locks.lock(id.str(), "snapshot", std::chrono::milliseconds(0));
-  const auto row = state_db::Workspaces(context_.store).get(id);
+  const auto row = state_db::WorkspaceTable(context_.store).get(id);
   if (row.state == state_db::WorkspaceState::ready)
     take_locked(row, {.cause = SnapshotCause::interval});
 }
@@ -272,7 +272,7 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
                                            const ForkRequest& request) {
   const auto found = workspaces_.find(caller, name, Right::write);
   auto forks = planned_forks(caller, found, request);
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   std::vector<base::WorkspaceId> made;
   {
     workspaces_.leases().check(caller, found);
@@ -286,7 +286,7 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
       require_ready(row);
       // All have one owner and the same labels.
       const Placement placement(context_, caller.uid, request.labels, row.name);
-      placement.check_place({row.backend, row.image, row.runtime});
+      placement.check_backend_accepts({row.backend, row.image, row.runtime});
       placement.check_limits(forks.front().policy.limits);
       if (workspaces_.hooks().admit) workspaces_.hooks().admit(caller.uid, row.repository);
       const std::string stem = row.name.substr(0, kMaxForkStem);
@@ -311,7 +311,7 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
 // A verb that creates forks holds their origin's lock throughout, as this caller does now. So a
 // fork still in creation was left by a daemon that died, as was the rest of its set.
 base::WorkspaceId Snapshots::fork_made_before(const state_db::NewWorkspace& fork) {
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   const auto before = table.find_made(fork);
   if (!before) return {};
   const auto guard = context_.locks.lock(before->id.str(), "fork");
@@ -324,11 +324,11 @@ base::WorkspaceId Snapshots::fork_made_before(const state_db::NewWorkspace& fork
 
 Snapshots::Lineage Snapshots::tree(const Caller& caller, const std::string& name) {
   const auto row = workspaces_.find(caller, name, Right::read);
-  const state_db::Reading moment(context_.store);
-  state_db::Snapshots table(context_.store);
+  const state_db::ReadTransaction moment(context_.store);
+  state_db::SnapshotTable table(context_.store);
   Lineage lineage;
   for (const auto id : table.family(row.id)) {
-    auto member = state_db::Workspaces(context_.store).get(id);
+    auto member = state_db::WorkspaceTable(context_.store).get(id);
     if (!sees(caller, member)) continue;
     for (auto& snapshot : table.kept(id)) lineage.snapshots.push_back(std::move(snapshot));
     lineage.workspaces.push_back(std::move(member));
@@ -344,7 +344,7 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
     throw Error(Code::invalid_argument, fork.name + " is not a fork",
                 "only a workspace made by `moorage fork` can be promoted");
   }
-  const auto origin = state_db::Snapshots(context_.store).get(fork.forked_from);
+  const auto origin = state_db::SnapshotTable(context_.store).get(fork.forked_from);
   const auto parent = workspaces_.find(caller, origin.workspace.str(), Right::write);
   auto wanted = joined(caller, parent.id, SnapshotCause::promote);
   {
@@ -353,7 +353,7 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
     const auto second = std::max(fork.id, parent.id);
     const auto one = context_.locks.lock(first.str(), "promote");
     const auto other = context_.locks.lock(second.str(), "promote");
-    state_db::Workspaces table(context_.store);
+    state_db::WorkspaceTable table(context_.store);
     const auto now = table.get(fork.id);
     const auto before = workspaces_.settled(table.get(parent.id));
     if (!find_made(wanted)) {

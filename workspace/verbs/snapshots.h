@@ -49,7 +49,7 @@ inline constexpr uint32_t kMaxForks = 100;
 
 class Snapshots {
  public:
-  Snapshots(Context& context, Workspaces& workspaces, Active& active, Flattening& flattening)
+  Snapshots(Context& context, Workspaces& workspaces, LiveSandboxes& active, Flattening& flattening)
       : context_(context),
         workspaces_(workspaces),
         active_(active),
@@ -93,17 +93,17 @@ class Snapshots {
                                     state_db::NewSnapshot wanted,
                                     std::vector<state_db::NewWorkspace> forks = {},
                                     std::vector<base::WorkspaceId>* made = nullptr);
-  std::vector<state_db::Workspaces::Created> begin_forks(
+  std::vector<state_db::WorkspaceTable::Created> begin_forks(
       base::SnapshotId origin, std::vector<state_db::NewWorkspace>& forks,
       std::vector<base::KeyedMutex::Guard>& at_work);
   void require_durable(const state_db::SnapshotRow& snapshot);
   std::vector<base::WorkspaceId> stand_on(const state_db::SnapshotRow& snapshot,
                                           std::vector<state_db::NewWorkspace> forks);
   void undo(const state_db::SnapshotRow& taking,
-            const std::vector<state_db::Workspaces::Created>& forks, const std::string& reason);
+            const std::vector<state_db::WorkspaceTable::Created>& forks, const std::string& reason);
   // Returns the pause in microseconds.
   uint64_t make_copy(const state_db::SnapshotRow& taking, const state_db::WorkspaceRow& row,
-                     const Running& running);
+                     const LiveSandbox& running);
   bool is_empty(base::LayerId layer) const;
   IntegrityCheck::Taken seal_of(const state_db::WorkspaceRow& row, base::LayerId layer);
   void go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted, bool kill,
@@ -123,7 +123,7 @@ class Snapshots {
 
   Context& context_;
   Workspaces& workspaces_;
-  Active& active_;
+  LiveSandboxes& active_;
   Restack restack_;
   Flattening& flattening_;
   IntegrityCheck integrity_;

@@ -20,16 +20,16 @@ constexpr size_t kMostProcesses = 64;  // per exec: more wait for each other, no
 
 TopView Top::look(const Caller& caller, bool own) {
   TopView view;
-  auto sandboxes = state_db::Sandboxes(context_.store).all_live();
+  auto sandboxes = state_db::SandboxTable(context_.store).all_live();
   std::map<base::WorkspaceId, std::vector<state_db::ExecRow>> execs;
-  for (auto& exec : state_db::Execs(context_.store).running())
+  for (auto& exec : state_db::ExecTable(context_.store).running())
     execs[exec.request.workspace].push_back(std::move(exec));
   state_db::WorkspaceQuery query;
   query.seen_by = caller.viewer();
   query.with_failed = false;
   if (own) query.owner_uid = caller.uid;
   size_t execs_left = kMostExecs;
-  for (auto& row : state_db::Workspaces(context_.store).list(query)) {
+  for (auto& row : state_db::WorkspaceTable(context_.store).list(query)) {
     TopLine line;
     if (const auto found = sandboxes.find(row.id); found != sandboxes.end())
       line.sandbox = std::move(found->second);
@@ -61,7 +61,7 @@ void Top::look_at_sandbox(TopLine& line, size_t& execs_left) {
   }
 }
 
-std::vector<base::ExecId> Top::waiting(const TopLine& line, const Running& running,
+std::vector<base::ExecId> Top::waiting(const TopLine& line, const LiveSandbox& running,
                                        size_t& execs_left) {
   std::vector<base::ExecId> found;
   std::optional<backends::InputEnds> ends;

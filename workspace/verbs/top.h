@@ -34,18 +34,18 @@ struct TopView {
 
 class Top {
  public:
-  Top(Context& context, Active& active, ExecWatcher& watcher)
+  Top(Context& context, LiveSandboxes& active, ExecWatcher& watcher)
       : context_(context), active_(active), watcher_(watcher) {}
   // `own`: only the caller's, also for root.
   TopView look(const Caller& caller, bool own);
 
  private:
   void look_at_sandbox(TopLine& line, size_t& execs_left);
-  std::vector<base::ExecId> waiting(const TopLine& line, const Running& running,
+  std::vector<base::ExecId> waiting(const TopLine& line, const LiveSandbox& running,
                                     size_t& execs_left);
 
   Context& context_;
-  Active& active_;
+  LiveSandboxes& active_;
   ExecWatcher& watcher_;
 };
 

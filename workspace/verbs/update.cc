@@ -49,7 +49,7 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
   // Unnamed limits may violate rules added later: check only named ones, so that each can be set.
   Placement(context_, found).check_limits(change.to.limits, change.named);
   const std::string by = "set by uid " + std::to_string(caller.uid);
-  state_db::Workspaces table(context_.store);
+  state_db::WorkspaceTable table(context_.store);
   state_db::WorkspacePolicy before;
   state_db::WorkspacePolicy after;
   JoinedVerb joined{.workspace = id};
@@ -62,7 +62,7 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
       context_.store.transaction([&] {
         table.set_policy(id, {before, after, by});
         joined.notice.clear();
-        if (needs_new_sandbox(before, after) && state_db::Sandboxes(context_.store).live(id)) {
+        if (needs_new_sandbox(before, after) && state_db::SandboxTable(context_.store).live(id)) {
           joined.notice = "the new limits apply at the next start; now: moorage stop " + row.name;
         }
         join_key(context_.store, caller, joined.subject());

@@ -20,7 +20,7 @@ struct WorkspaceHooks {
   // Unarchives a workspace that is about to start.
   std::function<void(const state_db::WorkspaceRow&)> bring_back;
   // Starts the hook command and returns its record.
-  std::function<state_db::ExecRow(const state_db::WorkspaceRow&, const Running&)> pre_stop;
+  std::function<state_db::ExecRow(const state_db::WorkspaceRow&, const LiveSandbox&)> pre_stop;
   // The warden did not answer, so nobody knows whether this command started.
   std::function<void(const state_db::ExecRow&, const std::string& why)> start_unknown;
   // Applies its policy: a snapshot before a command; after a stop a snapshot and fewer layers.

@@ -36,9 +36,9 @@ constexpr std::chrono::seconds kTryAgain{1};
 // Files of a stopped workspace are read one by one; do not compare it again for each.
 constexpr std::chrono::milliseconds kComparedFor{10'000};
 
-void request_seal(Context& context, base::Flights& sealing, base::WorkspaceId id) {
+void request_seal(Context& context, base::SingleFlight& sealing, base::WorkspaceId id) {
   try {
-    const auto row = state_db::Workspaces(context.store).find(id);
+    const auto row = state_db::WorkspaceTable(context.store).find(id);
     if (row) sealing.request(id.value, row->owner_uid);
   } catch (const Error& error) {  // its next stop or the reconciler (seal_unsealed) retries
     base::log(base::LogLevel::warning, "workspace.not_sealed",
@@ -62,7 +62,7 @@ std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const Workspa
 
 }  // namespace
 
-Workspaces::Workspaces(Context& context, Repositories& repositories, Active& active,
+Workspaces::Workspaces(Context& context, Repositories& repositories, LiveSandboxes& active,
                        ExecWatcher& watcher)
     : context_(context),
       repositories_(repositories),
@@ -72,17 +72,17 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
       changes_(context.repos),
       measurer_(context, active, changes_),
       waiters_([this](base::ExecId id) {
-        return state_db::Execs(context_.store).get(id).state != state_db::ExecState::running;
+        return state_db::ExecTable(context_.store).get(id).state != state_db::ExecState::running;
       }),
       leases_(context.store),
       integrity_(context),
       sealing_(
-          kSealers, [this](int64_t key) { seal_at_rest({key}); }, base::Flights::Fair{}),
+          kSealers, [this](int64_t key) { seal_at_rest({key}); }, base::SingleFlight::Fair{}),
       disposals_(kDisposers, kMostDisposals) {
   active_.on_rest([this](base::WorkspaceId id) { request_seal(context_, sealing_, id); });
   watcher_.on_death([this](base::WorkspaceId ws, base::SandboxId sb) {
     try {
-      return bury(ws, sb);
+      return on_sandbox_died(ws, sb);
     } catch (const std::exception& error) {  // the reconciler retries it
       base::log(base::LogLevel::error, "sandbox.not_cleared",
                 {{"ws", ws}, {"sb", sb}, {"error", error.what()}});
@@ -134,8 +134,8 @@ WorkspacePage Workspaces::list(const Caller& caller, const PageRequest& wanted) 
   query.limit = wanted.limit + 1;
   WorkspacePage page;
   {
-    const state_db::Reading moment(context_.store);
-    state_db::Workspaces table(context_.store);
+    const state_db::ReadTransaction moment(context_.store);
+    state_db::WorkspaceTable table(context_.store);
     auto rows = table.list(query);
     page.more = rows.size() > wanted.limit;
     if (page.more) rows.pop_back();
@@ -143,7 +143,7 @@ WorkspacePage Workspaces::list(const Caller& caller, const PageRequest& wanted) 
     std::map<base::RepoId, state_db::RepositoryRow> repos;
     for (auto& row : rows) {
       const auto [repo, is_new] = repos.try_emplace(row.repository);
-      if (is_new) repo->second = state_db::Repositories(context_.store).get(row.repository);
+      if (is_new) repo->second = state_db::RepositoryTable(context_.store).get(row.repository);
       page.views.push_back(outline(std::move(row), repo->second));
     }
   }
@@ -162,21 +162,21 @@ WorkspaceView Workspaces::outline(state_db::WorkspaceRow row, state_db::Reposito
   view.row = std::move(row);
   view.repo = std::move(repo);
   const auto id = view.row.id;
-  view.integrity = state_db::Integrity(context_.store).get(id);
-  view.sandbox = state_db::Sandboxes(context_.store).live(id);
+  view.integrity = state_db::IntegrityTable(context_.store).get(id);
+  view.sandbox = state_db::SandboxTable(context_.store).live(id);
   if (view.sandbox) {
-    auto running = state_db::Execs(context_.store).running(view.sandbox->id);
+    auto running = state_db::ExecTable(context_.store).running(view.sandbox->id);
     if (!running.empty()) view.doing = std::move(running.back());
   }
   return view;
 }
 
 WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
-  auto view = outline(row, state_db::Repositories(context_.store).get(row.repository));
+  auto view = outline(row, state_db::RepositoryTable(context_.store).get(row.repository));
   complete(view);
-  view.archive = state_db::Archives(context_.store).find(row.id);
+  view.archive = state_db::ArchiveTable(context_.store).find(row.id);
   if (view.archive) view.archive_file = ArchiveStore(context_).path(*view.archive);
-  view.base_tree = state_db::BaseTrees(context_.store).find(row.repository, row.base_commit);
+  view.base_tree = state_db::BaseTreeTable(context_.store).find(row.repository, row.base_commit);
   if (const auto running = active_.running(row.id)) {
     view.sandbox_status = running->backend->inspect(running->name);
   }
@@ -186,10 +186,10 @@ WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
 // The state as its verb left it: a repeat of that verb, whose answer was lost when the daemon died,
 // may come after the workspace was deleted.
 WorkspaceView Workspaces::look(base::WorkspaceId id) {
-  auto row = state_db::Workspaces(context_.store).get(id);
+  auto row = state_db::WorkspaceTable(context_.store).get(id);
   if (row.state == WorkspaceState::ready) measurer_.refresh_later(id, {});
   if (row.state == WorkspaceState::deleting || row.state == WorkspaceState::deleted) {
-    const auto archive = state_db::Archives(context_.store).find(id);
+    const auto archive = state_db::ArchiveTable(context_.store).find(id);
     row.state = archive && archive->whole ? WorkspaceState::archived : WorkspaceState::ready;
     row.reason.clear();
     row.deleted_wall_ms.reset();
@@ -207,7 +207,7 @@ WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
       if (error.code() != Code::corrupted) throw;  // the row now records the loss and shows it
     }
   }
-  return view(state_db::Workspaces(context_.store).get(row.id));
+  return view(state_db::WorkspaceTable(context_.store).get(row.id));
 }
 
 ChangeList Workspaces::status(const Caller& caller, const std::string& name) {
@@ -230,7 +230,7 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
   if (hooks_.exec_ended) hooks_.exec_ended(exec);
   if (hooks_.output_grew) hooks_.output_grew(exec);
   try {
-    const auto row = state_db::Workspaces(context_.store).find(exec.request.workspace);
+    const auto row = state_db::WorkspaceTable(context_.store).find(exec.request.workspace);
     if (!row || row->state != WorkspaceState::ready) return;
     if (row->disposable && exec.request.hook.empty()) {
       dispose_later(*row);
@@ -267,7 +267,7 @@ void Workspaces::remove_disposable(const state_db::WorkspaceRow& row) {
 }
 
 layers::ActiveMounts Workspaces::mount_for(const state_db::WorkspaceRow& row,
-                                           const Running& running) {
+                                           const LiveSandbox& running) {
   return mount_layers(chain_at(row), running.mounted->user_host_id - layers::kUser);
 }
 
@@ -288,7 +288,8 @@ FileChange Workspaces::change_files(const Caller& caller, const state_db::Worksp
   return {std::move(alone), leases_.write(caller, row)};
 }
 
-std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& row, Right right) {
+std::shared_ptr<const SharedMounts> Workspaces::mounts(const state_db::WorkspaceRow& row,
+                                                       Right right) {
   if (const auto running = active_.running(row.id)) return running->mounted;
   const auto guard = context_.locks.lock(row.id.str(), "file access");
   if (const auto running = active_.running(row.id)) return running->mounted;
@@ -297,13 +298,13 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
     const uint32_t first = context_.options.disk_first_id;  // no sandbox: use the ids on disk
     layers = chain(row, Compare::sometimes);
     // No agent writes through this mount, and it serves to remove files, so it may use root's room.
-    return Mounted{mount_layers(layers, first, layers::MountRoom::roots), first + layers::kUser,
-                   row.owner_uid};
+    return SharedMounts{mount_layers(layers, first, layers::MountRoom::roots),
+                        first + layers::kUser, row.owner_uid};
   };
   auto mounted = active_.at_rest(row.id, mount, context_.options.transfer_patience);
   // Before the first byte: a seal that exists when we die must be true.
   if (asks_lease(right)) {
-    state_db::Integrity table(context_.store);
+    state_db::IntegrityTable table(context_.store);
     if (table.get(row.id).state == state_db::IntegrityState::unknown) {
       integrity_.begin_writing(row.id);
     } else {
@@ -318,20 +319,20 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
 void Workspaces::seal_at_rest(base::WorkspaceId id) {
   try {
     const auto guard = context_.locks.lock(id.str(), "seal", std::chrono::milliseconds(0));
-    const auto row = state_db::Workspaces(context_.store).find(id);
+    const auto row = state_db::WorkspaceTable(context_.store).find(id);
     if (!row || row->state != WorkspaceState::ready || active_.mounted(id)) return;
-    const auto known = state_db::Integrity(context_.store).get(id);
+    const auto known = state_db::IntegrityTable(context_.store).get(id);
     using state_db::IntegrityState;
     // Files may have been written to a workspace that never ran.
     const bool is_new = known.state == IntegrityState::unknown;
     const bool seals = known.seal.empty() && (is_new || known.state == IntegrityState::intact);
-    if (!seals || state_db::Sandboxes(context_.store).live(id)) return;
+    if (!seals || state_db::SandboxTable(context_.store).live(id)) return;
     const auto taken = integrity_.take(*row);
     if (!taken.seal) return;
     // Sync first: otherwise a power cut after the seal would look like a change from outside.
     base::sync_file_system(context_.storage.layer_path(row->layer));
     context_.store.transaction([&] {
-      state_db::Integrity table(context_.store);
+      state_db::IntegrityTable table(context_.store);
       if (is_new) table.set(id, IntegrityState::intact);
       table.set_seal(id, taken.seal->hash);
     });
@@ -343,13 +344,14 @@ void Workspaces::seal_at_rest(base::WorkspaceId id) {
 }
 
 void Workspaces::seal_unsealed() {
-  for (const auto id : state_db::Integrity(context_.store).unsealed_at_rest())
+  for (const auto id : state_db::IntegrityTable(context_.store).unsealed_at_rest())
     request_seal(context_, sealing_, id);
 }
 
 void Workspaces::accept(const state_db::WorkspaceRow& row) {
   const auto guard = context_.locks.lock(row.id.str(), "accept");
-  const bool rests = !active_.mounted(row.id) && !state_db::Sandboxes(context_.store).live(row.id);
+  const bool rests =
+      !active_.mounted(row.id) && !state_db::SandboxTable(context_.store).live(row.id);
   const auto taken = rests ? integrity_.take(row) : IntegrityCheck::Taken{};
   base::sync_file_system(context_.options.store);
   context_.store.transaction([&] { integrity_.keep(row, taken); });
@@ -372,10 +374,10 @@ layers::ActiveMounts Workspaces::mount_layers(const layers::Chain& layers, uint3
 }
 
 void Workspaces::sync_active() {
-  state_db::Snapshots snapshots(context_.store);
+  state_db::SnapshotTable snapshots(context_.store);
   const auto unsynced = snapshots.not_durable();
   if (!active_.all().empty() || !unsynced.empty())
-    sync_births(context_, [&] { base::sync_file_system(context_.options.store); });
+    sync_all_initial_files(context_, [&] { base::sync_file_system(context_.options.store); });
   if (!unsynced.empty()) {
     context_.store.transaction([&] {
       for (const auto& row : unsynced) snapshots.set_durable(row.id);
@@ -390,7 +392,7 @@ layers::Chain Workspaces::chain(const state_db::WorkspaceRow& row, Compare compa
   if (hooks_.flatten) hooks_.flatten(current);
   integrity_.look(current,
                   compare == Compare::always ? std::chrono::milliseconds(0) : kComparedFor);
-  mend_birth(context_, current);
+  repair_initial_files(context_, current);
   return chain_at(current);
 }
 
@@ -398,7 +400,7 @@ layers::Chain Workspaces::chain_at(const state_db::WorkspaceRow& row) {
   layers::Chain chain;
   chain.writable = row.layer;
   chain.limit = DiskUse(context_).limit_of_writable(row);
-  for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
+  for (const auto& layer : state_db::LayerTable(context_.store).chain(row.layer)) {
     if (layer.id != row.layer) chain.frozen.push_back(layer.id);
   }
   const auto base = base_tree_of(row);
@@ -410,9 +412,9 @@ layers::Chain Workspaces::chain_at(const state_db::WorkspaceRow& row) {
 }
 
 state_db::WorkspaceRow Workspaces::settled(const state_db::WorkspaceRow& row) {
-  if (const auto taking = state_db::Snapshots(context_.store).taking(row.id))
+  if (const auto taking = state_db::SnapshotTable(context_.store).taking(row.id))
     settle_snapshot(context_, active_, *taking);
-  return state_db::Workspaces(context_.store).get(row.id);
+  return state_db::WorkspaceTable(context_.store).get(row.id);
 }
 
 // A mirror that lost the commit is updated from upstream once, which rebuilds a broken one.

@@ -23,7 +23,8 @@ namespace moorage::workspace {
 
 class Workspaces {
  public:
-  Workspaces(Context& context, Repositories& repositories, Active& active, ExecWatcher& watcher);
+  Workspaces(Context& context, Repositories& repositories, LiveSandboxes& active,
+             ExecWatcher& watcher);
   ~Workspaces();
   WorkspaceHooks& hooks() { return hooks_; }
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
@@ -68,7 +69,8 @@ class Workspaces {
                           const Leases::Wanted& wanted);
   Leases& leases() { return leases_; }
 
-  RunningPtr ensure_running(const state_db::WorkspaceRow& row, const Also& also = {});  // or starts
+  LiveSandboxPtr ensure_running(const state_db::WorkspaceRow& row,
+                                const Also& also = {});  // or starts
   // `begin` runs in the transaction that stops new commands; it may throw to prevent the stop.
   void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason,
                     const std::function<void()>& begin = {});
@@ -84,7 +86,7 @@ class Workspaces {
   // The row after settling a snapshot whose outcome was not written. Caller holds the lock.
   state_db::WorkspaceRow settled(const state_db::WorkspaceRow& row);
   // New mounts of a row's layer for the running sandbox. Caller holds the lock.
-  layers::ActiveMounts mount_for(const state_db::WorkspaceRow& row, const Running& running);
+  layers::ActiveMounts mount_for(const state_db::WorkspaceRow& row, const LiveSandbox& running);
   void seal_unsealed();                            // stopped ones that lost their seal
   void accept(const state_db::WorkspaceRow& row);  // a person confirms the current files
   // Stops the running sandbox for an internal reason. Conflict while a verb is running.
@@ -113,7 +115,7 @@ class Workspaces {
   void complete(WorkspaceView& view);
   state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
                                          const Progress& progress);
-  using Made = std::pair<state_db::Workspaces::Created, base::KeyedMutex::Guard>;
+  using Made = std::pair<state_db::WorkspaceTable::Created, base::KeyedMutex::Guard>;
   Made stand_on_base(state_db::NewWorkspace& workspace, const CreateRequest& request,
                      const state_db::RepositoryRow& repo, const Progress& progress);
   std::optional<Made> insert(state_db::NewWorkspace& workspace, const CreateRequest& request,
@@ -125,17 +127,18 @@ class Workspaces {
   repo_cache::BaseTreePlaces base_tree_of(const state_db::WorkspaceRow& row);
   layers::ActiveMounts mount_layers(const layers::Chain& layers, uint32_t first_host_id,
                                     layers::MountRoom last = {});
-  std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row, Right right);
+  std::shared_ptr<const SharedMounts> mounts(const state_db::WorkspaceRow& row, Right right);
   void seal_at_rest(base::WorkspaceId id);
   void dispose_later(const state_db::WorkspaceRow& row);
   IntegrityCheck::Taken seal_stopped(const state_db::WorkspaceRow& row);
-  RunningPtr start_sandbox(const state_db::WorkspaceRow& row, const Also& also = {});
-  bool bury(base::WorkspaceId workspace, base::SandboxId sandbox);  // its init died; false: busy
+  LiveSandboxPtr start_sandbox(const state_db::WorkspaceRow& row, const Also& also = {});
+  bool on_sandbox_died(base::WorkspaceId workspace,
+                       base::SandboxId sandbox);   // its init died; false: busy
   void after_exec(const state_db::ExecRow& exec);  // measures, or removes a disposable workspace
 
   Context& context_;
   Repositories& repositories_;
-  Active& active_;
+  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   SandboxStart starts_;
   Changes changes_;
@@ -145,7 +148,7 @@ class Workspaces {
   PreStops pre_stops_;
   Leases leases_;
   IntegrityCheck integrity_;
-  base::Flights sealing_;  // these two last: their work uses the members above
+  base::SingleFlight sealing_;  // these two last: their work uses the members above
   base::FairPool disposals_;
 };
 

@@ -29,7 +29,7 @@ struct LeaseFixture {
     char path[] = "/tmp/moorage-leases-XXXXXX";
     directory = mkdtemp(path);
     open();
-    state_db::Workspaces table(*store);
+    state_db::WorkspaceTable table(*store);
     row = table.get(table.create(new_workspace(*store, "ws")).id);
   }
   ~LeaseFixture() {
@@ -211,7 +211,7 @@ TEST_CASE_METHOD(LeaseFixture, "a repeated acquire gets a new secret for the sam
 
 TEST_CASE_METHOD(LeaseFixture, "nobody can prove a lease from before leases had secrets") {
   acquire("a");
-  state_db::Leases(*store).renew_secret(row.id, "");
+  state_db::LeaseTable(*store).renew_secret(row.id, "");
   open();
   CHECK(refused_to(sending("1")).ends_with("and you sent no secret"));
   CHECK(refused_to(sending(tokens.at(1))).ends_with("and you sent another secret"));

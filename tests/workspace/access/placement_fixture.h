@@ -99,7 +99,7 @@ struct PlacementFixture {
                     return options;
                   }(),
                   metrics};
-  Active active;
+  LiveSandboxes active;
   std::unique_ptr<ExecWatcher> watcher = std::make_unique<ExecWatcher>(context, active);
   Repositories repositories{context};
   Workspaces workspaces{context, repositories, active, *watcher};
@@ -133,7 +133,7 @@ struct PlacementFixture {
     wanted.backend = backend;
     wanted.image = "host";
     wanted.policy.limits = limits;
-    state_db::Workspaces table(store);
+    state_db::WorkspaceTable table(store);
     const auto id = table.create(wanted).id;
     table.set_ready(id);
     return table.get(id);

@@ -18,7 +18,7 @@ constexpr uint32_t kNobodyKnown = 4'000'000'123;  // no user database has it
 std::string backend_refused(PlacementFixture& test, const std::string& backend, uint32_t owner = 0,
                             const Placement::Labels& labels = {}) {
   return refusal_of([&] {
-    Placement(test.context, owner, labels).check_place({backend, "host", ""});
+    Placement(test.context, owner, labels).check_backend_accepts({backend, "host", ""});
   });
 }
 
@@ -63,7 +63,7 @@ TEST_CASE_METHOD(PlacementFixture, "the isolation of an unusable backend is neve
   add_rule().min_isolation = Isolation::container;
   CHECK(refusal_of(
             [&] {
-              Placement(context, 0, {}).check_place({"lxc", "host", ""});
+              Placement(context, 0, {}).check_backend_accepts({"lxc", "host", ""});
             },
             base::Code::unsupported) ==
         "backend lxc cannot be used: its engine is down | ask for --backend docker");
@@ -155,15 +155,15 @@ TEST_CASE_METHOD(PlacementFixture, "a runtime counts with its own isolation, not
   docker->runtimes = {{"crun", Isolation::container}, {"runsc", Isolation::gvisor}};
   add_rule().min_isolation = Isolation::gvisor;
   const Placement placement(context, 0, {});
-  placement.check_place({"docker", "host", "runsc"});
+  placement.check_backend_accepts({"docker", "host", "runsc"});
   CHECK(refusal_of([&] {
-          placement.check_place({"docker", "host", "crun"});
+          placement.check_backend_accepts({"docker", "host", "crun"});
         }) ==
         "rule 1: it needs isolation gvisor or stronger; backend docker with runtime crun has "
         "container | ask for --backend docker --runtime runsc");
   CHECK(refusal_of(
             [&] {
-              placement.check_place({"docker", "host", "gone"});
+              placement.check_backend_accepts({"docker", "host", "gone"});
             },
             base::Code::unsupported)
             .starts_with("there is no runtime 'gone'"));
@@ -181,7 +181,7 @@ TEST_CASE_METHOD(PlacementFixture,
       "moves --backend lxc";
   CHECK(refusal_of([&] { moves.check(caller, "moves", to); }) == why);
   CHECK(refusal_of([&] { moves.move(caller, "moves", to); }) == why);
-  CHECK(state_db::Workspaces(store).get(row.id).backend == "lxc");
+  CHECK(state_db::WorkspaceTable(store).get(row.id).backend == "lxc");
   rules().clear();
   add_rule().most.pids = 50;
   CHECK(refusal_of([&] { moves.check(caller, "moves", to); }) ==
@@ -213,8 +213,8 @@ TEST_CASE_METHOD(PlacementFixture, "create is refused before anything is fetched
   CHECK(refusal_of([&] {
           workspaces.create({}, request, {});
         }).starts_with("rule 1: pids may be 10 at most, not 11"));
-  CHECK(state_db::Repositories(store).list().empty());
-  CHECK(state_db::Workspaces(store).count_live() == 0);
+  CHECK(state_db::RepositoryTable(store).list().empty());
+  CHECK(state_db::WorkspaceTable(store).count_live() == 0);
 }
 
 TEST_CASE_METHOD(PlacementFixture, "a change is checked only for the limits that it names") {
@@ -225,10 +225,10 @@ TEST_CASE_METHOD(PlacementFixture, "a change is checked only for the limits that
   change.named = {"memory_bytes"};
   CHECK(refusal_of([&] { workspaces.update({}, "old", change); }) ==
         "rule 1: memory may be 4G at most, not 5G | moorage set old --memory 4G");
-  CHECK(state_db::Workspaces(store).get(row.id).policy == row.policy);
+  CHECK(state_db::WorkspaceTable(store).get(row.id).policy == row.policy);
   change.to.limits.memory_bytes = 4 * kGiB;
   CHECK(refusal_of([&] { workspaces.update({}, "old", change); }).empty());
-  CHECK(state_db::Workspaces(store).get(row.id).policy.limits.memory_bytes == 4 * kGiB);
+  CHECK(state_db::WorkspaceTable(store).get(row.id).policy.limits.memory_bytes == 4 * kGiB);
 }
 
 TEST_CASE_METHOD(PlacementFixture,
@@ -245,8 +245,8 @@ TEST_CASE_METHOD(PlacementFixture,
   store.move(row.id, state_db::WorkspaceState::archiving, state_db::WorkspaceState::archived, "");
   CHECK_FALSE(refusal_of(start).empty());
   CHECK_FALSE(came_back);
-  CHECK(state_db::Workspaces(store).get(row.id).state == state_db::WorkspaceState::archived);
-  CHECK(state_db::Sandboxes(store).of_workspace(row.id).empty());
+  CHECK(state_db::WorkspaceTable(store).get(row.id).state == state_db::WorkspaceState::archived);
+  CHECK(state_db::SandboxTable(store).of_workspace(row.id).empty());
   CHECK(docker->starts() == 0);
 }
 
@@ -272,5 +272,5 @@ TEST_CASE_METHOD(PlacementFixture, "a fork is checked with its own owner and lab
   add_rule().most.pids = 99;
   CHECK(refusal_of([&] { snapshots.fork({}, "origin", {}); }) ==
         "rule 1: pids may be 99 at most, not 100 | moorage set origin --pids 99");
-  CHECK(state_db::Workspaces(store).count_live() == 1);
+  CHECK(state_db::WorkspaceTable(store).count_live() == 1);
 }

@@ -37,24 +37,26 @@ struct SealFixture : ContextFixture {
   std::promise<void> gate;
   SlowStorage slow{*storage};
   Context slowed{store, repos, base_trees, registry, slow, locks, context.options, metrics};
-  Active active;
+  LiveSandboxes active;
   ExecWatcher watcher{slowed, active};
   Repositories repositories{slowed};
   Workspaces workspaces{slowed, repositories, active, watcher};
 
   // Stopped, and changed since its last seal.
-  state_db::Workspaces::Created add(const std::string& name, uint32_t owner) {
-    state_db::Workspaces table(store);
+  state_db::WorkspaceTable::Created add(const std::string& name, uint32_t owner) {
+    state_db::WorkspaceTable table(store);
     const auto made = table.create(new_workspace(store, name, owner));
     table.set_ready(made.id);
     storage->make_layer(made.layer);
-    state_db::Integrity integrity(store);
+    state_db::IntegrityTable integrity(store);
     integrity.set(made.id, state_db::IntegrityState::intact);
     integrity.set_seal(made.id, "seal");
     integrity.clear_seal(made.id);
     return made;
   }
-  bool is_sealed(base::WorkspaceId id) { return !state_db::Integrity(store).get(id).seal.empty(); }
+  bool is_sealed(base::WorkspaceId id) {
+    return !state_db::IntegrityTable(store).get(id).seal.empty();
+  }
 };
 
 }  // namespace

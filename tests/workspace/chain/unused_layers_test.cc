@@ -21,10 +21,10 @@ namespace {
 
 // Rows and layers, without a backend or repository.
 struct LayersFixture : ContextFixture {
-  state_db::Layers layers{store};
+  state_db::LayerTable layers{store};
   state_db::NewLayer on_base{
       .parent = {},
-      .repository = state_db::Repositories(store).find_or_create({"https://x/a", "", "a"}).first,
+      .repository = state_db::RepositoryTable(store).find_or_create({"https://x/a", "", "a"}).first,
       .base_commit = std::string(40, 'a')};
 };
 
@@ -37,10 +37,10 @@ TEST_CASE("a merge that comes into use during a collection is not collected") {
   wanted.owner_uid = 1000;
   wanted.repository = test.on_base.repository;
   wanted.base_commit = test.on_base.base_commit;
-  state_db::Workspaces workspaces(test.store);
+  state_db::WorkspaceTable workspaces(test.store);
   const auto made = workspaces.create(wanted);
   workspaces.set_ready(made.id);
-  state_db::Snapshots snapshots(test.store);
+  state_db::SnapshotTable snapshots(test.store);
   const auto taking = snapshots.begin({.workspace = made.id});
   snapshots.finish(taking.id, 0);
   snapshots.drop(taking.id, "");

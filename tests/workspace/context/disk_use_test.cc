@@ -14,13 +14,13 @@ using namespace moorage::workspace;
 
 TEST_CASE("a frozen layer keeps its last known size until a walk completes") {
   ContextFixture test;
-  state_db::Workspaces workspaces(test.store);
+  state_db::WorkspaceTable workspaces(test.store);
   const auto made = workspaces.create(new_workspace(test.store, "one"));
   workspaces.set_ready(made.id);
   test.storage->make_layer(made.layer);
   base::write_file(test.storage->layer_path(made.layer) + "/file", std::string(1 << 20, 'x'));
   state_db::LayerDisk(test.store).set_writable(made.layer, 5'000'000, 7);
-  state_db::Snapshots snapshots(test.store);
+  state_db::SnapshotTable snapshots(test.store);
   const auto taking = snapshots.begin({.workspace = made.id});
   snapshots.finish(taking.id, 0);
 

@@ -19,13 +19,13 @@ namespace {
 constexpr base::WorkspaceId kWorkspace{7};
 constexpr milliseconds kLong{20'000};
 
-Mounted some_mount() {
-  Mounted mounted;
+SharedMounts some_mount() {
+  SharedMounts mounted;
   mounted.mounts.tree = base::open_file("/", O_PATH | O_DIRECTORY);
   return mounted;
 }
 
-base::Code code_of_wait(Active& active, milliseconds patience) {
+base::Code code_of_wait(LiveSandboxes& active, milliseconds patience) {
   try {
     active.wait_unmounted(kWorkspace, patience);
   } catch (const base::Error& error) {
@@ -38,7 +38,7 @@ base::Code code_of_wait(Active& active, milliseconds patience) {
 }  // namespace
 
 TEST_CASE("a mount in use is shared with every later user") {
-  Active active;
+  LiveSandboxes active;
   int made = 0;
   const auto mount = [&] {
     made += 1;
@@ -60,8 +60,8 @@ TEST_CASE("a mount in use is shared with every later user") {
 TEST_CASE("the daemon closes its mounts of running sandboxes when it ends") {
   int descriptor = -1;
   {
-    Active active;
-    auto running = std::make_shared<Running>();
+    LiveSandboxes active;
+    auto running = std::make_shared<LiveSandbox>();
     running->workspace = kWorkspace;
     running->mounted = active.at_rest(kWorkspace, some_mount, kLong);
     descriptor = running->mounted->mounts.tree.get();
@@ -72,7 +72,7 @@ TEST_CASE("the daemon closes its mounts of running sandboxes when it ends") {
 }
 
 TEST_CASE("waiting for the unmount ends after the last user left, and never before") {
-  Active active;
+  LiveSandboxes active;
   for (int round = 0; round < 200; ++round) {
     const int before = base::open_file("/", O_PATH | O_DIRECTORY).get();  // the next free number
     auto mounted = active.at_rest(kWorkspace, some_mount, kLong);
@@ -88,10 +88,10 @@ TEST_CASE("waiting for the unmount ends after the last user left, and never befo
 TEST_CASE("destruction releases the mounts of running sandboxes") {
   base::Pipe pipe = base::make_pipe();
   {
-    Active active;
-    Mounted mounted;
+    LiveSandboxes active;
+    SharedMounts mounted;
     mounted.mounts.tree = std::move(pipe.write_end);
-    auto running = std::make_shared<Running>();
+    auto running = std::make_shared<LiveSandbox>();
     running->workspace = kWorkspace;
     running->mounted = active.share(kWorkspace, std::move(mounted));
     active.set_running(std::move(running));
@@ -101,8 +101,8 @@ TEST_CASE("destruction releases the mounts of running sandboxes") {
 
 namespace {
 
-std::shared_ptr<const Running> running_in(Active& active, int64_t number) {
-  auto running = std::make_shared<Running>();
+std::shared_ptr<const LiveSandbox> running_in(LiveSandboxes& active, int64_t number) {
+  auto running = std::make_shared<LiveSandbox>();
   running->workspace = base::WorkspaceId{number};
   running->sandbox = base::SandboxId{number};
   running->mounted = active.share(running->workspace, some_mount());
@@ -113,12 +113,12 @@ std::shared_ptr<const Running> running_in(Active& active, int64_t number) {
 }  // namespace
 
 TEST_CASE("a slow freeze of one sandbox does not block another one") {
-  Active active;
+  LiveSandboxes active;
   running_in(active, 1);
   running_in(active, 2);
   auto slow = active.begin_exchange(active.running(base::WorkspaceId{1}));
   REQUIRE(slow);
-  std::promise<std::shared_ptr<const Running>> answer;
+  std::promise<std::shared_ptr<const LiveSandbox>> answer;
   auto other = answer.get_future();
   std::thread asks([&] { answer.set_value(active.by_sandbox(base::SandboxId{2})); });
   const bool waits = other.wait_for(kLong / 4) != std::future_status::ready;
@@ -129,7 +129,7 @@ TEST_CASE("a slow freeze of one sandbox does not block another one") {
 }
 
 TEST_CASE("a sandbox can be queried without its mounts during their exchange") {
-  Active active;
+  LiveSandboxes active;
   running_in(active, 1);
   const auto slow = active.begin_exchange(active.running(base::WorkspaceId{1}));
   REQUIRE(slow);
@@ -140,13 +140,13 @@ TEST_CASE("a sandbox can be queried without its mounts during their exchange") {
 }
 
 TEST_CASE("listing all sandboxes neither waits for an exchange nor blocks one") {
-  Active active;
+  LiveSandboxes active;
   running_in(active, 1);
   running_in(active, 2);
   const auto seen = active.all();
   auto slow = active.begin_exchange(active.running(base::WorkspaceId{1}));
   REQUIRE(slow);
-  std::promise<std::vector<Running>> answer;
+  std::promise<std::vector<LiveSandbox>> answer;
   auto all = answer.get_future();
   std::thread asks([&] { answer.set_value(active.all()); });
   const bool waits = all.wait_for(kLong / 4) != std::future_status::ready;
@@ -163,16 +163,16 @@ TEST_CASE("listing all sandboxes neither waits for an exchange nor blocks one") 
 TEST_CASE("slow unmounts of one user do not delay those of another") {
   std::promise<void> release;
   const auto released = release.get_future().share();
-  Active active;
+  LiveSandboxes active;
   active.on_rest([released](base::WorkspaceId workspace) {
     if (workspace.value > 1) released.wait();
   });
   for (int64_t number = 2; number < 10; ++number) {
-    Mounted slow = some_mount();
+    SharedMounts slow = some_mount();
     slow.owner = 1;
     active.share(base::WorkspaceId{number}, std::move(slow));
   }
-  Mounted other = some_mount();
+  SharedMounts other = some_mount();
   other.owner = 2;
   active.share(base::WorkspaceId{1}, std::move(other));
   CHECK_NOTHROW(active.wait_unmounted(base::WorkspaceId{1}, kLong));
@@ -180,7 +180,7 @@ TEST_CASE("slow unmounts of one user do not delay those of another") {
 }
 
 TEST_CASE("an exchange of mounts waits briefly for our own work in the sandbox") {
-  Active active;
+  LiveSandboxes active;
   auto looks = running_in(active, 1);
   std::thread look([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

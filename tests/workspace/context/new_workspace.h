@@ -14,7 +14,8 @@ inline state_db::NewWorkspace new_workspace(state_db::Store& store, const std::s
   state_db::NewWorkspace wanted;
   wanted.name = name;
   wanted.owner_uid = owner_uid;
-  wanted.repository = state_db::Repositories(store).find_or_create({"https://x/a", "", "a"}).first;
+  wanted.repository =
+      state_db::RepositoryTable(store).find_or_create({"https://x/a", "", "a"}).first;
   wanted.base_commit = std::string(40, 'a');
   return wanted;
 }

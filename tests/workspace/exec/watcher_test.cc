@@ -24,7 +24,7 @@ struct WatcherFixture : PlacementFixture {
   // A command of that user in its own workspace.
   state_db::ExecRow make_one(const std::string& workspace, uint32_t uid) {
     const auto row = make_workspace(workspace, "lxc");
-    state_db::Sandboxes sandboxes(store);
+    state_db::SandboxTable sandboxes(store);
     state_db::NewSandbox sandbox;
     sandbox.workspace = row.id;
     sandbox.backend = "lxc";
@@ -36,7 +36,7 @@ struct WatcherFixture : PlacementFixture {
     request.owner_uid = uid;
     request.argv = {"true"};
     request.user = "user";
-    state_db::Execs table(store);
+    state_db::ExecTable table(store);
     return table.get(table.create(request).id);
   }
   void end_one(const std::string& workspace, uint32_t uid) {
@@ -85,10 +85,10 @@ TEST_CASE("a failing disk judge does not change the end of a command") {
   test.watcher->settle_exec(exec, state_db::ExecCategory::lost, "");
   const auto watcher = std::move(test.watcher);  // its threads end before the objects they call
   // The second question runs on a pool.
-  auto ended = state_db::Execs(test.store).get(exec.id);
+  auto ended = state_db::ExecTable(test.store).get(exec.id);
   for (int n = 0; n < 2000 && ended.state == state_db::ExecState::running; ++n) {
     std::this_thread::sleep_for(10ms);
-    ended = state_db::Execs(test.store).get(exec.id);
+    ended = state_db::ExecTable(test.store).get(exec.id);
   }
   CHECK(asked);
   CHECK(ended.state == state_db::ExecState::exited);

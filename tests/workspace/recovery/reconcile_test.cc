@@ -40,8 +40,8 @@ struct ReconcileFixture : PlacementFixture {
   // Needs no repair.
   state_db::WorkspaceRow make_whole(const std::string& name, const std::string& backend) {
     const auto row = make_workspace(name, backend);
-    state_db::Integrity(store).set(row.id, IntegrityState::intact);
-    state_db::Integrity(store).set_seal(row.id, "sealed");
+    state_db::IntegrityTable(store).set(row.id, IntegrityState::intact);
+    state_db::IntegrityTable(store).set_seal(row.id, "sealed");
     return row;
   }
   // Has a sandbox whose init is gone, and a command that ran in it.
@@ -50,14 +50,14 @@ struct ReconcileFixture : PlacementFixture {
     sandbox.workspace = make_whole(name, backend).id;
     sandbox.backend = backend;
     sandbox.image = "host";
-    state_db::Sandboxes sandboxes(store);
+    state_db::SandboxTable sandboxes(store);
     state_db::ExecRequest request;
     request.workspace = sandbox.workspace;
     request.sandbox = sandboxes.create(sandbox).id;
     sandboxes.set_running(request.sandbox, {});
     request.argv = {"true"};
     request.user = "user";
-    state_db::Execs table(store);
+    state_db::ExecTable table(store);
     return table.get(table.create(request).id);
   }
   base::WorkspaceId make_disposable(const std::string& name, bool pinned = false) {
@@ -66,18 +66,20 @@ struct ReconcileFixture : PlacementFixture {
     wanted.image = "host";
     wanted.disposable = true;
     wanted.policy.pinned = pinned;
-    state_db::Workspaces table(store);
+    state_db::WorkspaceTable table(store);
     const auto id = table.create(wanted).id;
     table.set_ready(id);
     storage->make_layer(table.get(id).layer);
     return id;
   }
   SandboxState state(const state_db::ExecRow& exec) {
-    return state_db::Sandboxes(store).get(exec.request.sandbox).state;
+    return state_db::SandboxTable(store).get(exec.request.sandbox).state;
   }
-  WorkspaceState state(base::WorkspaceId id) { return state_db::Workspaces(store).get(id).state; }
+  WorkspaceState state(base::WorkspaceId id) {
+    return state_db::WorkspaceTable(store).get(id).state;
+  }
   state_db::ExecRow now(const state_db::ExecRow& exec) {
-    return state_db::Execs(store).get(exec.id);
+    return state_db::ExecTable(store).get(exec.id);
   }
   template <typename Condition>
   bool comes(Condition condition) {
@@ -144,12 +146,12 @@ TEST_CASE("a waiting disposable workspace is removed only if nobody touched it")
   const auto pinned = test.make_disposable("pinned", true);
   const auto used = test.make_disposable("used");
   // As writing a file does before its first byte.
-  state_db::Integrity(test.store).set(written, IntegrityState::intact);
+  state_db::IntegrityTable(test.store).set(written, IntegrityState::intact);
   const auto use = test.active.use(used);
   Leases::Wanted wanted;
   wanted.holder = "agent";
   wanted.ttl_ms = 60 * kMinute_ms;
-  test.workspaces.leases().acquire({}, state_db::Workspaces(test.store).get(leased), wanted);
+  test.workspaces.leases().acquire({}, state_db::WorkspaceTable(test.store).get(leased), wanted);
   test.clock.shift_ms = 9 * kMinute_ms;
   test.reconciler.periodic();
   CHECK(test.state(untouched) == WorkspaceState::ready);

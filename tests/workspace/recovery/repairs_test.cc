@@ -19,15 +19,17 @@ using state_db::IntegrityState;
 
 struct MenderFixture : ContextFixture {
   base::WorkspaceId begin(const std::string& name) {
-    return state_db::Workspaces(store).create(new_workspace(store, name)).id;
+    return state_db::WorkspaceTable(store).create(new_workspace(store, name)).id;
   }
   base::WorkspaceId make(const std::string& name) {
     const auto id = begin(name);
-    state_db::Workspaces(store).set_ready(id);
+    state_db::WorkspaceTable(store).set_ready(id);
     storage->make_layer(row(id).layer);
     return id;
   }
-  state_db::WorkspaceRow row(base::WorkspaceId id) { return state_db::Workspaces(store).get(id); }
+  state_db::WorkspaceRow row(base::WorkspaceId id) {
+    return state_db::WorkspaceTable(store).get(id);
+  }
   std::string upper(base::WorkspaceId id) {
     return storage->layer_path(row(id).layer) + "/tree/upper";
   }
@@ -37,9 +39,9 @@ struct MenderFixture : ContextFixture {
     base::write_file(git(id) + "/HEAD", "ref: refs/heads/main\n");
   }
   void remove_git(base::WorkspaceId id) { base::remove_tree(git(id)); }
-  bool needs_mending(base::WorkspaceId id) { return workspace::needs_mending(context, row(id)); }
+  bool needs_repair(base::WorkspaceId id) { return workspace::needs_repair(context, row(id)); }
   state_db::IntegrityRow integrity(base::WorkspaceId id) {
-    return state_db::Integrity(store).get(id);
+    return state_db::IntegrityTable(store).get(id);
   }
 };
 
@@ -52,15 +54,15 @@ TEST_CASE("a workspace whose repair hangs keeps its lock and reports it; all oth
   const auto good = test.make("good");
   std::promise<void> release;
   std::future<void> released = release.get_future();
-  bool mended = false;
-  Mender mender(test.context, 50ms);
+  bool repaired = false;
+  Repairs mender(test.context, 50ms);
   mender.add(stuck, [&] { released.wait(); });
   mender.add(broken, [] { throw base::Error(base::Code::io, "the disk is gone"); });
-  mender.add(good, [&] { mended = true; });
+  mender.add(good, [&] { repaired = true; });
   CHECK_THROWS_WITH(test.locks.lock(good.str(), "start", 0ms), Catch::Contains("repair"));
   mender.start();
   REQUIRE(mender.wait(10s * tests::patience()));
-  CHECK(mended);
+  CHECK(repaired);
   CHECK(test.integrity(stuck).state == IntegrityState::needs_repair);
   CHECK(test.integrity(broken).state == IntegrityState::needs_repair);
   CHECK(test.integrity(broken).reason == "the disk is gone");
@@ -77,7 +79,7 @@ TEST_CASE("all steps of a workspace run, in order, even after a failure") {
   MenderFixture test;
   const auto id = test.make("twice");
   std::string done;
-  Mender mender(test.context);
+  Repairs mender(test.context);
   mender.add(id, [&] {
     done += "first ";
     throw base::Error(base::Code::io, "the disk is gone");
@@ -94,10 +96,10 @@ TEST_CASE("all steps of a workspace run, in order, even after a failure") {
 TEST_CASE("a slow repair restores the earlier integrity state of the files") {
   MenderFixture test;
   const auto id = test.make("slow");
-  state_db::Integrity(test.store).set(id, IntegrityState::changed_outside, "by hand");
+  state_db::IntegrityTable(test.store).set(id, IntegrityState::changed_outside, "by hand");
   std::promise<void> release;
   std::future<void> released = release.get_future();
-  Mender mender(test.context, 10ms);
+  Repairs mender(test.context, 10ms);
   mender.add(id, [&] { released.wait(); });
   mender.start();
   REQUIRE(mender.wait(10s * tests::patience()));
@@ -113,67 +115,68 @@ TEST_CASE("stop() reports whether a repair is still running") {
   std::promise<void> release;
   std::future<void> released = release.get_future();
   std::promise<void> begun;
-  bool mended = false;
-  Mender idle(test.context, 10ms);
-  idle.add(test.make("waiting"), [&] { mended = true; });
+  bool repaired = false;
+  Repairs idle(test.context, 10ms);
+  idle.add(test.make("waiting"), [&] { repaired = true; });
   CHECK(idle.stop(0ms));  // nothing has begun
-  Mender later(test.context, 10s * tests::patience());
+  Repairs later(test.context, 10s * tests::patience());
   later.add(test.make("slow"), [&] {
     begun.set_value();
     released.wait();
   });
-  later.add_last([&] { mended = true; });
+  later.add_last([&] { repaired = true; });
   later.start();
   begun.get_future().wait();
   CHECK_FALSE(later.stop(10ms));
   release.set_value();
   CHECK(later.stop(10s * tests::patience()));
-  CHECK_FALSE(mended);  // left for the next start
+  CHECK_FALSE(repaired);  // left for the next start
 }
 
 TEST_CASE("a workspace whose files were synced after its create is not repaired, by any clock") {
   MenderFixture test;
   const auto synced = test.make("synced");
   test.write_git(synced);
-  CHECK_THROWS(
-      sync_births(test.context, [] { throw base::Error(base::Code::io, "the disk is gone"); }));
+  CHECK_THROWS(sync_all_initial_files(
+      test.context, [] { throw base::Error(base::Code::io, "the disk is gone"); }));
   test.remove_git(synced);
-  CHECK(test.needs_mending(synced));
+  CHECK(test.needs_repair(synced));
   test.write_git(synced);
-  sync_births(test.context, [] {});
+  sync_all_initial_files(test.context, [] {});
   test.remove_git(synced);  // as its agent might
-  CHECK_FALSE(test.needs_mending(synced));
+  CHECK_FALSE(test.needs_repair(synced));
 
   // A create in progress keeps later ones unrecorded, as files lost in a power cut do.
   const auto making = test.begin("being made");
   const auto after = test.make("after");
   for (const auto id : {making, after}) test.write_git(id);
-  sync_births(test.context, [] {});
-  sync_births(test.context, [&] { state_db::Workspaces(test.store).set_ready(making); });
+  sync_all_initial_files(test.context, [] {});
+  sync_all_initial_files(test.context,
+                         [&] { state_db::WorkspaceTable(test.store).set_ready(making); });
   test.remove_git(after);
   base::remove_tree(test.upper(making));
   base::write_file(test.upper(making), "no directory");
-  sync_births(test.context, [] {});
+  sync_all_initial_files(test.context, [] {});
   base::remove_tree(test.upper(making));
   test.write_git(making);
-  CHECK(test.needs_mending(after));
-  sync_births(test.context, [] {});
-  CHECK(test.needs_mending(after));
+  CHECK(test.needs_repair(after));
+  sync_all_initial_files(test.context, [] {});
+  CHECK(test.needs_repair(after));
   test.write_git(after);
-  sync_births(test.context, [] {});
+  sync_all_initial_files(test.context, [] {});
   for (const auto id : {making, after}) {
     test.remove_git(id);
-    CHECK_FALSE(test.needs_mending(id));
+    CHECK_FALSE(test.needs_repair(id));
   }
 }
 
 TEST_CASE("a sealed workspace is not repaired") {
   MenderFixture test;
   const auto id = test.make("lives");
-  REQUIRE(test.needs_mending(id));  // there is no .git at all
-  state_db::Integrity(test.store).set(id, IntegrityState::intact);
-  state_db::Integrity(test.store).set_seal(id, "sealed");
-  CHECK_FALSE(test.needs_mending(id));
+  REQUIRE(test.needs_repair(id));  // there is no .git at all
+  state_db::IntegrityTable(test.store).set(id, IntegrityState::intact);
+  state_db::IntegrityTable(test.store).set_seal(id, "sealed");
+  CHECK_FALSE(test.needs_repair(id));
 }
 
 }  // namespace moorage::workspace

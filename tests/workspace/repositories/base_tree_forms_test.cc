@@ -55,7 +55,7 @@ struct FormsFixture : ContextFixture {
   bool has_delta() const {
     return base::path_exists(base_trees.directory(repo, second) + "/delta");
   }
-  std::string parent() { return state_db::BaseTrees(store).find(id, second)->parent; }
+  std::string parent() { return state_db::BaseTreeTable(store).find(id, second)->parent; }
   void make_whole() { base_trees.make_whole(repo, second, "", std::chrono::minutes(2), {}); }
 };
 
@@ -65,7 +65,7 @@ std::set<std::string> nothing() { return {}; }
 
 TEST_CASE("a base tree that cannot be synced reports why and does not block the others") {
   FormsFixture test;
-  state_db::BaseTrees table(test.store);
+  state_db::BaseTreeTable table(test.store);
   state_db::BaseTreeRow gone;
   gone.repository = test.id;
   gone.commit = std::string(40, '0');  // sorts before the other one in any order

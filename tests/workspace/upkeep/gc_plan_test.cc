@@ -47,7 +47,7 @@ struct Rows {
     row.rest_age_ms = 70 * kDay_ms;
     row.policy.caches = {"node_modules"};
     facts.workspaces.push_back(row);
-    facts.stood_on.insert({{1}, kCommit});
+    facts.depended_on.insert({{1}, kCommit});
     return facts.workspaces.back();
   }
 
@@ -63,7 +63,7 @@ struct Rows {
 TEST_CASE("the order is caches, base trees, workspaces, mirrors; kept rows come last") {
   Rows rows;
   rows.add();
-  rows.facts.stood_on.clear();
+  rows.facts.depended_on.clear();
   auto other = rows.facts.repositories.front();
   other.id = {2};
   rows.facts.repositories.push_back(other);
@@ -179,10 +179,10 @@ TEST_CASE("a base tree stays with the deltas over it, and goes after them") {
   };
   const std::string first = kCommit.substr(0, 1);
   CHECK(order() == "cb" + first);
-  rows.facts.stood_on.insert({{1}, std::string(40, 'b')});
+  rows.facts.depended_on.insert({{1}, std::string(40, 'b')});
   CHECK(order() == "c-b-" + first);
   CHECK(rows.row(GcRung::base_tree).goes);
-  rows.facts.stood_on.clear();
+  rows.facts.depended_on.clear();
   rows.facts.trees_used_lately.insert({{1}, std::string(40, 'c')});
   CHECK(order() == "-c-b-" + first);
 }

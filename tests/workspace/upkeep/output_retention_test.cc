@@ -122,10 +122,10 @@ struct Kept {
     wanted.branch = "moorage/" + name;
     wanted.backend = "lxc";
     wanted.image = "host";
-    state_db::Workspaces table(*store);
+    state_db::WorkspaceTable table(*store);
     const auto id = table.create(wanted).id;
     table.set_ready(id);
-    state_db::Sandboxes sandboxes(*store);
+    state_db::SandboxTable sandboxes(*store);
     state_db::NewSandbox sandbox;
     sandbox.workspace = id;
     sandbox.backend = "lxc";
@@ -135,10 +135,10 @@ struct Kept {
   }
 
   state_db::ExecRow run(uint64_t bytes, bool ends = true) {
-    state_db::Execs table(*store);
+    state_db::ExecTable table(*store);
     state_db::ExecRequest request;
     request.workspace = workspace;
-    request.sandbox = state_db::Sandboxes(*store).live(workspace)->id;
+    request.sandbox = state_db::SandboxTable(*store).live(workspace)->id;
     request.argv = {"job"};
     request.user = "user";
     const auto id = table.create(request).id;
@@ -162,8 +162,8 @@ struct Kept {
     state_db::ExecOutcome outcome;
     outcome.output_bytes = writer.offset;
     writer.write(base::FrameKind::end, "{}");
-    state_db::Execs(*store).finish(row.id, outcome);
-    return {state_db::Execs(*store).get(row.id), std::move(writer)};
+    state_db::ExecTable(*store).finish(row.id, outcome);
+    return {state_db::ExecTable(*store).get(row.id), std::move(writer)};
   }
   std::string journal(base::ExecId exec) const {
     return journal_directory(context->options, workspace, exec);
@@ -196,7 +196,7 @@ TEST_CASE(
     CAPTURE(i);
     CHECK(kept.has(execs[i]) == (i >= 2));
   }
-  CHECK(state_db::Execs(*kept.store).get(execs[0].id).outcome.output_bytes == 2 * kMiB);
+  CHECK(state_db::ExecTable(*kept.store).get(execs[0].id).outcome.output_bytes == 2 * kMiB);
   const auto large = kept.run(20 * kMiB);  // the newest stays, whatever its size
   retention.ended(large);
   CHECK(kept.has(large));
@@ -249,7 +249,7 @@ TEST_CASE("a journal that still gets late output stays, with a gap for what was 
   retention.ended(kept.run(11 * kMiB));
   CHECK_FALSE(kept.has(server));
   CHECK_FALSE(kept.has(quiet));
-  state_db::Execs table(*kept.store);
+  state_db::ExecTable table(*kept.store);
   CHECK(table.get(server.id).outcome.output_bytes == 6 * kMiB + 4);
   CHECK(table.get(quiet.id).outcome.output_bytes == 5);
 }

@@ -51,7 +51,7 @@ std::string log_of_failed_thaw(base::Code code) {
   const std::string file = directory / "log";
   base::set_up_log({base::LogLevel::debug, false, file});
   StuckBackend backend(code);
-  workspace::Running running;
+  workspace::LiveSandbox running;
   running.backend = &backend;
   workspace::SandboxWrites writes;
   writes.by_exec[base::ExecId{1}] = {};

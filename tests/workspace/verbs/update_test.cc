@@ -35,7 +35,7 @@ struct RecordingStorage : ForwardingStorage {
 struct UpdateFixture : ContextFixture {
   RecordingStorage recording{*storage};
   Context recorded{store, repos, base_trees, registry, recording, locks, context.options, metrics};
-  Active active;
+  LiveSandboxes active;
   ExecWatcher watcher{recorded, active};
   Repositories repositories{recorded};
   Workspaces workspaces{recorded, repositories, active, watcher};
@@ -47,7 +47,7 @@ TEST_CASE("a repeated update sets the disk's limit though the first one died bef
   UpdateFixture test;
   auto wanted = new_workspace(test.store, "one");
   wanted.policy.limits.disk_bytes = 100 << 20;
-  state_db::Workspaces table(test.store);
+  state_db::WorkspaceTable table(test.store);
   const auto made = table.create(wanted);
   table.set_ready(made.id);
   test.storage->make_layer(made.layer);
