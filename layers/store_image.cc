@@ -19,6 +19,7 @@
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os/atomic_file.h"
 #include "base/os/files.h"
 #include "base/os/process.h"
 #include "base/size_text.h"
@@ -61,9 +62,9 @@ struct stat look_at(const Fd& file, const std::string& path) {
 std::string directory_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
 // Allocates the whole size at once: writes to the image must not meet a full disk below it.
-void allocate(const Fd& file, uint64_t bytes, const std::string& path) {
-  const int error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
-  if (error == 0) return base::sync_file(file.get(), path);
+void allocate(int file, uint64_t bytes, const std::string& path) {
+  const int error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  if (error == 0) return base::sync_file(file, path);
   if (error != ENOSPC && error != EDQUOT && error != EFBIG) base::throw_errno(path, error);
   const auto free = base::file_system_space(directory_of(path)).free_bytes;
   throw Error(Code::resource_exhausted,
@@ -85,21 +86,15 @@ void format(const std::string& path) {
 }
 
 void make_image(const StoreImageOptions& options) {
-  const std::string temporary = options.image + kUnfinished;
-  if (unlink(temporary.c_str()) < 0 && errno != ENOENT) base::throw_errno("remove " + temporary);
-  try {
-    const Fd file = base::open_file(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-    allocate(file, options.bytes, temporary);
-    allocated.pass();
-    format(temporary);
-    base::sync_file(file.get(), temporary);
-    formatted.pass();
-  } catch (const Error&) {
-    unlink(temporary.c_str());  // best effort: the next try removes it, too
-    throw;
-  }
-  base::rename_into_place(temporary, options.image);
-  base::sync_directory(directory_of(options.image));
+  const std::string leftover = options.image + kUnfinished;
+  if (unlink(leftover.c_str()) < 0 && errno != ENOENT) base::throw_errno("remove " + leftover);
+  base::AtomicFile file(options.image, {.suffix = kUnfinished, .replaces = false});
+  allocate(file.fd(), options.bytes, file.temporary());
+  allocated.pass();
+  format(file.temporary());
+  file.sync();
+  formatted.pass();
+  file.commit_durable();
   named.pass();
 }
 
@@ -300,7 +295,7 @@ StoreImage StoreImage::open(const StoreImageOptions& options) {
     throw Error(Code::invalid_argument,
                 options.image + " has " + base::size_text(size) + " and cannot shrink",
                 "set store.image_bytes: " + std::to_string(size));
-  if (size < options.bytes) allocate(opened.file_, options.bytes, options.image);
+  if (size < options.bytes) allocate(opened.file_.get(), options.bytes, options.image);
   const FileId image = id_of(status);
   auto device = find_device(image);
   if (device) base::check(ioctl(device->fd.get(), LOOP_SET_CAPACITY), "grow /dev/" + device->name);

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -23,12 +22,6 @@ namespace {
 
 // Names take memory, and an agent may create millions of them in a directory.
 constexpr uint64_t kMaxListBytes = 96 << 20;
-
-std::string parent_of(const std::string& path) {
-  size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
 
 std::function<void(const std::string&)>& failed_sync_handler() {
   static std::function<void(const std::string&)> handler;
@@ -88,50 +81,6 @@ std::optional<std::string> read_file_if_exists(const std::string& path, uint64_t
     if (error.code() == Code::not_found) return std::nullopt;
     throw;
   }
-}
-
-NewFile::NewFile(const std::string& path, mode_t mode) : path_(path) {
-  // The pid and a count: concurrent writers of one file never share a temporary name.
-  static std::atomic<uint64_t> count{0};
-  size_t name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1;
-  temporary_ = path.substr(0, name) + "." + path.substr(name) + "." + std::to_string(getpid()) +
-               "." + std::to_string(++count) + ".new";
-  unlink(temporary_.c_str());  // from an earlier process with this pid
-  fd_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
-  check(fchmod(fd_.get(), mode), "set mode of " + temporary_);
-}
-
-NewFile::~NewFile() {
-  if (!temporary_.empty()) unlink(temporary_.c_str());
-}
-
-void NewFile::write(std::string_view bytes) {
-  try {
-    write_all(fd_.get(), bytes);
-  } catch (Error& error) {
-    throw error.add_context(path_);
-  }
-}
-
-void NewFile::sync() { sync_or_throw(fsync(fd_.get()), path_); }
-
-void NewFile::commit() {
-  check(rename(temporary_.c_str(), path_.c_str()), "replace " + path_);
-  temporary_.clear();
-}
-
-void write_file_durable(const std::string& path, std::string_view bytes, mode_t mode) {
-  NewFile file(path, mode);
-  file.write(bytes);
-  file.sync();
-  file.commit();
-  sync_directory(parent_of(path));
-}
-
-void write_file(const std::string& path, std::string_view bytes, mode_t mode) {
-  NewFile file(path, mode);
-  file.write(bytes);
-  file.commit();
 }
 
 bool path_exists(const std::string& path) {

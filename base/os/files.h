@@ -25,24 +25,6 @@ std::string read_file(const std::string& path, uint64_t max_bytes = 64 << 20);
 std::optional<std::string> read_file_if_exists(const std::string& path,
                                                uint64_t max_bytes = 64 << 20);
 
-// A file beside its final place; removed unless commit() gave it its final name.
-class NewFile {
- public:
-  NewFile(const std::string& path, mode_t mode);
-  ~NewFile();
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  void write(std::string_view bytes);
-  void sync();
-  void commit();  // replaces an existing file; does not sync the directory
-
- private:
-  std::string path_;
-  std::string temporary_;
-  Fd fd_;
-};
-
 void write_file_durable(const std::string& path, std::string_view bytes, mode_t mode = 0600);
 void write_file(const std::string& path, std::string_view bytes,
                 mode_t mode = 0600);  // atomic, not synced

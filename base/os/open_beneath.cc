@@ -3,13 +3,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cassert>
 #include <cerrno>
-#include <cinttypes>
 #include <cstdio>
 #include <memory>
 
@@ -53,14 +51,6 @@ constexpr int kMaxTries = 100;
 Fd opened(Fd fd, const std::string& path) {
   if (!fd) throw_open_error(path, errno);
   return fd;
-}
-
-std::string random_name(const std::string& name) {
-  uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != sizeof number) throw_errno("get a random number");
-  char text[17];
-  std::snprintf(text, sizeof text, "%016" PRIx64, number);
-  return name + "." + text;
 }
 
 }  // namespace
@@ -133,31 +123,6 @@ Fd try_open_parent(int directory, dev_t device, ino_t inode) {
   const bool expected =
       up && fstat(up.get(), &status) == 0 && status.st_dev == device && status.st_ino == inode;
   return expected ? std::move(up) : Fd();
-}
-
-NewFileBeneath::NewFileBeneath(int directory, std::string name, mode_t mode)
-    : directory_(directory), name_(std::move(name)) {
-  assert(!name_.empty() && name_.find('/') == std::string::npos);
-  // A fixed name, so that a kill leaves at most one file. If something occupies it, such as a
-  // directory made by an agent, use an unpredictable name.
-  temporary_ = "." + name_ + ".moorage-new";
-  unlinkat(directory_, temporary_.c_str(), 0);
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;
-  fd_ = try_open_beneath(directory_, temporary_, kFlags, mode);
-  if (fd_) return;
-  if (errno != EEXIST) throw_open_error(temporary_, errno);
-  temporary_ = random_name(temporary_);
-  fd_ = open_beneath(directory_, temporary_, kFlags, mode);
-}
-
-NewFileBeneath::~NewFileBeneath() {
-  if (!temporary_.empty()) unlinkat(directory_, temporary_.c_str(), 0);
-}
-
-void NewFileBeneath::commit() {
-  check(renameat(directory_, temporary_.c_str(), directory_, name_.c_str()),
-        "replace " + escape_for_message(name_));
-  temporary_.clear();
 }
 
 }  // namespace moorage::base

@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 #include <string>
-#include <string_view>
 
 #include "base/os/fd.h"
 
@@ -40,25 +39,5 @@ bool directory_is_empty(const std::string& path);
 // The parent directory, for a walk upward. Empty if it is not the expected one (the directory was
 // moved meanwhile) or cannot be opened.
 Fd try_open_parent(int directory, dev_t device, ino_t inode);
-
-// A file beside its final place: created under a temporary name with O_EXCL, removed unless
-// commit() gave it its final name. Replaces a temporary file left by an earlier process. `name` has
-// one part.
-class NewFileBeneath {
- public:
-  NewFileBeneath(int directory, std::string name, mode_t mode);
-  ~NewFileBeneath();
-  NewFileBeneath(const NewFileBeneath&) = delete;
-  NewFileBeneath& operator=(const NewFileBeneath&) = delete;
-
-  int fd() const { return fd_.get(); }
-  void commit();  // replaces an existing entry, except a directory
-
- private:
-  int directory_;
-  std::string name_;
-  std::string temporary_;
-  Fd fd_;
-};
 
 }  // namespace moorage::base

@@ -48,11 +48,11 @@ class Watch {
 };
 
 // Reads from the disk, not from the page cache: the user may delete the workspace next.
-void require_kept(int file, const Watch& written, const std::string& path) {
-  base::check(::fsync(file), "sync " + path);
-  ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+void require_kept(base::AtomicFile& file, const Watch& written, const std::string& path) {
+  file.sync();
+  ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);
   Watch kept;
-  for (std::string piece; !(piece = base::read_at(file, kPieceBytes, kept.bytes())).empty();) {
+  for (std::string piece; !(piece = base::read_at(file.fd(), kPieceBytes, kept.bytes())).empty();) {
     kept.see(piece);
   }
   if (kept.saw_the_same(written)) return;
@@ -106,8 +106,8 @@ int export_workspace(Context& context, const Transfer& transfer) {
     throw Error(Code::invalid_argument, "refusing to write an archive to a terminal",
                 "moorage export " + transfer.workspace + " FILE, or pipe the output");
   }
-  std::optional<NewFile> file;
-  if (!to_output) file.emplace(transfer.file);
+  std::optional<base::AtomicFile> file;
+  if (!to_output) file.emplace(transfer.file, new_file(transfer.file));
   Watch watch;
   Progress progress(context);
   const std::string target = context.workspace_path(transfer.workspace, "/export") +
@@ -124,8 +124,8 @@ int export_workspace(Context& context, const Transfer& transfer) {
     throw Error(Code::corrupted, "the received archive is incomplete", "try again");
   }
   if (file) {
-    require_kept(file->fd(), watch, transfer.file);
-    file->commit();
+    require_kept(*file, watch, transfer.file);
+    file->commit_durable();
   }
   progress.finish();
   tell_image(context, answer);

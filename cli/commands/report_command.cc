@@ -58,10 +58,10 @@ int report(Context& context, const ReportOptions& options) {
     throw Error(Code::invalid_argument, "report does not support --json",
                 "the same data: moorage --json show, history, snapshots, tree, diff");
   }
-  std::optional<NewFile> file;
+  std::optional<base::AtomicFile> file;
   if (to_file) {
-    file.emplace(options.file,
-                 options.force ? NewFile::Existing::replaced : NewFile::Existing::refused);
+    const auto existing = options.force ? Existing::replaced : Existing::refused;
+    file.emplace(options.file, new_file(options.file, existing));
   }
   Output output(file ? file->fd() : context.streams.out);
   const auto sink = [&output](std::string_view bytes) { output.add(bytes); };
@@ -69,7 +69,7 @@ int report(Context& context, const ReportOptions& options) {
   write_report(context, *writer, options.workspace, options.full ? full_report() : ReportLimits{});
   output.flush();
   if (!file) return 0;
-  file->commit();
+  file->commit_durable();
   if (context.json) {
     context.print_json(JsonObject()
                            .add("workspace", options.workspace)

@@ -1,30 +1,17 @@
-// A new file that gets its name only when it is complete and synced. Until then it is PATH.part,
-// which is deleted if it is never committed. An existing file stays and the new one is refused.
+// A file that a command writes. Until it is committed it is PATH.part. An existing file is
+// replaced, or else kept and the new one refused.
 #pragma once
 
 #include <string>
 
-#include "base/os/fd.h"
+#include "base/os/atomic_file.h"
 
 namespace moorage::cli {
 
-class NewFile {
- public:
-  enum class Existing { replaced, refused };
-  // refused: throws already_exists if a file of that name exists, now or at commit().
-  explicit NewFile(const std::string& path, Existing existing = Existing::replaced);
-  ~NewFile();
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  int fd() const { return fd_.get(); }  // for writing and reading
-  void commit();
+enum class Existing { replaced, refused };
 
- private:
-  const std::string path_;
-  const std::string temporary_;
-  const Existing existing_;
-  base::Fd fd_;
-  bool done_ = false;
-};
+// Throws already_exists for PATH.part, which another process may be writing, and, if refused, for
+// PATH.
+base::AtomicFileOptions new_file(const std::string& path, Existing existing = Existing::replaced);
 
 }  // namespace moorage::cli

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/os/files.h"
 
 namespace moorage::layers {
 namespace {

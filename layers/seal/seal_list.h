@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/os/atomic_file.h"
 #include "base/os/fd.h"
-#include "base/os/files.h"
 
 namespace moorage::layers {
 
@@ -24,12 +24,12 @@ inline constexpr size_t kMaxSealListEntryBytes = 4096;  // longer ones are left 
 
 class SealListWriter {
  public:
-  explicit SealListWriter(const std::string& path) : file_(path, 0600) {}
+  explicit SealListWriter(const std::string& path) : file_(path) {}
   void add(std::string_view path, std::string_view hash);
   void commit();  // replaces the existing list; not synced
 
  private:
-  base::NewFile file_;
+  base::AtomicFile file_;
   std::string pending_;
 };
 

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "../patience.h"
+#include "base/os/atomic_file.h"
 #include "base/os/files.h"
 #include "temporary_directory.h"
 
@@ -80,8 +81,8 @@ TEST_CASE("a new file replaces its name, and opens nothing under its temporary n
   Tree tree;
   const std::string temporary = ".HEAD.moorage-new";
   const auto write = [&] {
-    base::NewFileBeneath file(tree.root.get(), "HEAD", 0644);
-    base::write_all(file.fd(), "new");
+    base::AtomicFile file(tree.root.get(), "HEAD", {.mode = 0644});
+    file.write("new");
     file.commit();
     CHECK(tree.read("HEAD") == "new");
     REQUIRE(unlink(tree.path("HEAD").c_str()) == 0);
@@ -98,7 +99,7 @@ TEST_CASE("a new file replaces its name, and opens nothing under its temporary n
 TEST_CASE("an uncommitted new file leaves nothing") {
   Tree tree;
   const auto before = base::list_directory(tree.root.get());
-  { base::NewFileBeneath file(tree.root.get(), "HEAD", 0644); }
+  { base::AtomicFile file(tree.root.get(), "HEAD", {.mode = 0644}); }
   CHECK(base::list_directory(tree.root.get()) == before);
 }
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os/atomic_file.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "repo_cache/repo_cache.h"
@@ -40,11 +41,10 @@ enum class Sync { later, now };
 
 void put(int directory, const std::string& name, const std::string& bytes, uint32_t owner,
          Sync sync = Sync::later) {
-  base::NewFileBeneath file(directory, name, 0644);
-  base::write_all(file.fd(), bytes);
+  base::AtomicFile file(directory, name, {.mode = 0644});
+  file.write(bytes);
   check(fchown(file.fd(), owner, owner), "chown " + name);
-  check(fchmod(file.fd(), 0644), "chmod " + name);
-  if (sync == Sync::now) base::sync_file(file.fd(), name);
+  if (sync == Sync::now) file.sync();
   file.commit();
 }
 
