@@ -6,7 +6,6 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "state_db/store.h"
-#include "workspace/verbs/requests.h"
 
 namespace moorage::workspace {
 
@@ -34,19 +33,6 @@ JoinedVerb JoinedVerb::parse(const std::string& subject) {
   while (words >> word) joined.ended.push_back(base::ExecId::parse(word).value());
   if (line_end < subject.size()) joined.notice = subject.substr(line_end + 1);
   return joined;
-}
-
-std::string ImportedWork::subject() const {
-  return repo.str() + " " + head_commit + " " + work_commit;
-}
-
-ImportedWork ImportedWork::parse(const std::string& subject) {
-  std::istringstream words(subject);
-  std::string id;
-  ImportedWork work;
-  words >> id >> work.head_commit >> work.work_commit;
-  work.repo = base::RepoId::parse(id).value();
-  return work;
 }
 
 void join_key(state_db::Store& store, const Caller& caller, const std::string& subject) {

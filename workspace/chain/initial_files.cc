@@ -21,7 +21,6 @@
 #include "state_db/tables/layers.h"
 #include "state_db/tables/sandboxes.h"
 #include "workspace/recovery/repairs.h"
-#include "workspace/repositories/repositories.h"
 
 namespace moorage::workspace {
 namespace {
@@ -99,7 +98,7 @@ int64_t last_complete_initial_files(Context& context, int64_t known) {
 }
 
 std::string packed_refs(Context& context, const state_db::WorkspaceRow& row) {
-  const auto refs = context.repos.workspace_refs(Repositories::directory(row.repository));
+  const auto refs = context.repos.workspace_refs(repo_directory(row.repository));
   // git wants the file sorted; refs/heads sorts before refs/remotes and refs/tags.
   std::string packed = "# pack-refs with: peeled fully-peeled sorted \n";
   packed += row.base_commit + " refs/heads/" + row.branch + "\n";

@@ -2,14 +2,14 @@
 
 #include "state_db/store.h"
 #include "state_db/tables/layers.h"
-#include "workspace/repositories/repositories.h"
+#include "workspace/context/ready.h"
 
 namespace moorage::workspace {
 
 ChangeSource change_source(const Context& context, const state_db::WorkspaceRow& row) {
   require_ready(row);
   ChangeSource source;
-  source.repo_dir = Repositories::directory(row.repository);
+  source.repo_dir = repo_directory(row.repository);
   source.base_commit = row.base_commit;
   for (const auto& layer : state_db::LayerTable(context.store).chain(row.layer)) {
     source.uppers.push_back(context.storage.layer_path(layer.id) + "/tree/upper");

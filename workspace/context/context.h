@@ -77,6 +77,9 @@ struct Context {
   Metrics& metrics;
 };
 
+// Directory of a repository below repos/, as repo_cache names it.
+inline std::string repo_directory(base::RepoId id) { return id.str(); }
+
 // Call in the transaction that writes a new workspace's row: then no row is ever visible before its
 // verb holds the lock. So an unfinished row whose lock is free was left by a dead process.
 inline base::KeyedMutex::Guard hold_new(Context& context, base::WorkspaceId id,

@@ -240,7 +240,7 @@ void Doctor::integrity(Findings& found) {
 void Doctor::repositories(Findings& found, bool deep) {
   for (const auto& row : state_db::RepositoryTable(context_.store).list()) {
     using state_db::RepositoryState;
-    const std::string name = Repositories::directory(row.id);
+    const std::string name = repo_directory(row.id);
     if (row.state == RepositoryState::evicted || repositories_.at_work(row.id)) continue;
     const bool has_upstream = row.scope.empty();
     const std::string mend = has_upstream ? "it is cloned again" : "";
@@ -274,7 +274,7 @@ void Doctor::repositories(Findings& found, bool deep) {
 
 void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, bool deep) {
   const auto& trees = context_.base_trees;
-  const std::string repo = Repositories::directory(row.id);
+  const std::string repo = repo_directory(row.id);
   const auto on_disk = trees.list(repo);
   const auto leftovers = trees.leftovers(repo);
   const auto rows = state_db::BaseTreeTable(context_.store).list(row.id);
@@ -333,7 +333,7 @@ void Doctor::mend(const Finding& finding) {
       return workspaces_.accept(
           state_db::WorkspaceTable(context_.store).get(base::WorkspaceId::parse(subject).value()));
     case Repair::clone_again:
-      context_.repos.mark_suspect(Repositories::directory(repository.value()));
+      context_.repos.mark_suspect(repo_directory(repository.value()));
       repositories_.fetch(Caller{}, *repository, {});
       return;
     case Repair::remake_base_tree:

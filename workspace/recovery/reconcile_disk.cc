@@ -32,7 +32,7 @@ void Reconciler::settle_repositories() {
 }
 
 void Reconciler::settle_repository(const state_db::RepositoryRow& row) {
-  const std::string name = Repositories::directory(row.id);
+  const std::string name = repo_directory(row.id);
   const bool stepping =
       row.state == RepositoryState::cloning || row.state == RepositoryState::fetching;
   state_db::RepositorySeen seen = context_.repos.exists(name) ? state_db::RepositorySeen::mirror
@@ -61,7 +61,7 @@ void Reconciler::settle_repository(const state_db::RepositoryRow& row) {
 void Reconciler::settle_base_trees() {
   for (const auto& row : state_db::RepositoryTable(context_.store).list()) {
     if (row.state == RepositoryState::evicted) continue;
-    const std::string repo = Repositories::directory(row.id);
+    const std::string repo = repo_directory(row.id);
     const auto trees = context_.base_trees.list(repo);
     const auto leftovers = context_.base_trees.leftovers(repo);
     for (const auto& commit : trees) {
@@ -93,7 +93,7 @@ void Reconciler::settle_base_tree(base::RepoId repository, const std::string& co
     if (tree.parent == commit) return;  // its next use adds its row
   }
   base::log(LogLevel::warning, "reconcile.base_tree", {{"repo", repository}, {"commit", commit}});
-  context_.base_trees.remove(Repositories::directory(repository), commit);
+  context_.base_trees.remove(repo_directory(repository), commit);
 }
 
 // Base commits of the workspaces with mounts, including mounts of sandboxes of an earlier daemon.
@@ -111,7 +111,7 @@ std::set<std::string> Reconciler::mounted_commits(base::RepoId repository) {
 
 // By a mount, or by a verb about to mount: its row exists first.
 bool Reconciler::has_dependents(base::RepoId repository) {
-  return !context_.base_trees.in_use(Repositories::directory(repository)).empty() ||
+  return !context_.base_trees.in_use(repo_directory(repository)).empty() ||
          !mounted_commits(repository).empty();
 }
 

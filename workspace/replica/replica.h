@@ -17,7 +17,6 @@
 #include "state_db/tables/workspaces.h"
 #include "workspace/context/context.h"
 #include "workspace/context/live_sandboxes.h"
-#include "workspace/verbs/requests.h"
 
 namespace moorage::workspace {
 
@@ -40,6 +39,11 @@ struct ReplicaStatus {
   uint64_t rounds = 0;
   uint64_t failures = 0;
   uint64_t bytes = 0;  // written since the start
+};
+
+struct OffHostView {
+  std::string state{};                 // a name of ReplicaState
+  std::optional<int64_t> behind_ms{};  // age of this workspace in the copy; empty: no copy
 };
 
 class Replica {

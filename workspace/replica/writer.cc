@@ -25,7 +25,6 @@
 #include "workspace/archive/store.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/context/try_step.h"
-#include "workspace/repositories/repositories.h"
 
 namespace moorage::workspace {
 namespace {
@@ -273,7 +272,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_history(const state_db::NeededHisto
 // The next use of a missing mirror clones it again from upstream.
 void ReplicaWriter::bring_mirror(base::RepoId repository) {
   const std::string name = repository.str();
-  const std::string path = context_.repos.mirror_directory(Repositories::directory(repository));
+  const std::string path = context_.repos.mirror_directory(repo_directory(repository));
   if (base::path_exists(path)) {
     const FollowedTree tree{{{"", path}}, is_mirror_path, {}, {}};
     const auto valid = [&] { return base::path_exists(path + "/HEAD"); };

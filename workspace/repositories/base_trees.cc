@@ -55,7 +55,7 @@ repo_cache::BaseTreePlaces Repositories::ensure_base_tree(base::RepoId id,
   note_use(id);
   make_sound(id, commit, progress);
   note_use(id, commit);  // again: a checkout takes long
-  return context_.base_trees.places(directory(id), commit);
+  return context_.base_trees.places(repo_directory(id), commit);
 }
 
 // A tree from another boot that was not synced may be torn: it is made again.
@@ -63,7 +63,7 @@ bool is_torn(const BaseTreeRow& row) { return !row.synced && row.boot_id != base
 
 bool Repositories::is_sound(const std::optional<BaseTreeRow>& row) {
   return row && !is_torn(*row) &&
-         context_.base_trees.whole(directory(row->repository), row->commit);
+         context_.base_trees.whole(repo_directory(row->repository), row->commit);
 }
 
 // Checks the tree and everything below it, top first.
@@ -82,7 +82,7 @@ void Repositories::make_sound(base::RepoId id, const std::string& commit,
     } else if (context_.store.clock().wall_ms() - row->last_used_wall_ms > kTouchInterval_ms) {
       table.touch(id, at);
     }
-    const std::string parent = context_.base_trees.info(directory(id), at).parent;
+    const std::string parent = context_.base_trees.info(repo_directory(id), at).parent;
     // A restored older state.db may list it as a whole tree.
     if (row && !parent.empty() && row->parent != parent) table.set_parent(id, at, parent);
     at = parent;
@@ -99,7 +99,7 @@ std::string Repositories::origin_of(base::RepoId id) {
 // Caller holds its lock. A tree made again is always whole, so stacks on it never get deeper.
 void Repositories::make_tree(base::RepoId id, const std::string& commit, const Progress& progress,
                              bool again) {
-  const std::string repo = directory(id);
+  const std::string repo = repo_directory(id);
   const std::string name = state_db::RepositoryTable(context_.store).get(id).name;
   const std::string refusal = "the files of " + name + " do not fit";
   const std::string old_index = again && context_.base_trees.exists(repo, commit)
@@ -147,7 +147,7 @@ void Repositories::remake_base_tree(base::RepoId id, const std::string& commit) 
 
 // Depth of a tree if it can be the parent of a delta.
 std::optional<size_t> Repositories::depth_if_sound(const BaseTreeRow& row) {
-  const std::string repo = directory(row.repository);
+  const std::string repo = repo_directory(row.repository);
   std::optional<BaseTreeRow> at = row;
   for (size_t depth = 0; depth < repo_cache::kMaxDeltas; ++depth) {
     if (!is_sound(at)) return std::nullopt;
@@ -174,12 +174,12 @@ std::optional<std::string> Repositories::near_tree(base::RepoId id, const std::s
       candidates.push_back({row.commit, std::min(kMostChanged, row.files / kNearShare)});
   }
   if (candidates.empty()) return std::nullopt;
-  return context_.base_trees.nearest(directory(id), commit, candidates);
+  return context_.base_trees.nearest(repo_directory(id), commit, candidates);
 }
 
 // False: nothing near, or it failed; then write a whole tree.
 bool Repositories::make_delta(base::RepoId id, const std::string& commit) {
-  const std::string repo = directory(id);
+  const std::string repo = repo_directory(id);
   try {
     const auto parent = near_tree(id, commit);
     if (!parent) return false;
@@ -198,7 +198,7 @@ bool Repositories::make_delta(base::RepoId id, const std::string& commit) {
 }
 
 bool Repositories::is_deep(base::RepoId id, const std::string& commit) {
-  const std::string repo = directory(id);
+  const std::string repo = repo_directory(id);
   size_t depth = 0;
   uint64_t heavy = 0;
   auto info = context_.base_trees.info(repo, commit);
@@ -222,7 +222,7 @@ void Repositories::rebase(base::RepoId id) {
 }
 
 void Repositories::rebase(const BaseTreeRow& row) {
-  const std::string repo = directory(row.repository);
+  const std::string repo = repo_directory(row.repository);
   const auto guard = lock_if_free(context_, row.repository.str() + "." + row.commit);
   if (!guard || !state_db::BaseTreeTable(context_.store).find(row.repository, row.commit)) return;
   const auto info = context_.base_trees.make_whole(
@@ -238,7 +238,7 @@ void Repositories::rebase(const BaseTreeRow& row) {
 
 // replaced: the delta remains beside its whole tree, because mounts may use it.
 Repositories::OldForm Repositories::old_form(const BaseTreeRow& row) {
-  const std::string repo = directory(row.repository);
+  const std::string repo = repo_directory(row.repository);
   if (!context_.base_trees.exists(repo, row.commit)) return OldForm::none;
   const bool is_delta = !context_.base_trees.info(repo, row.commit).parent.empty();
   const bool is_left = context_.base_trees.has_old_form(repo, row.commit);
@@ -246,7 +246,7 @@ Repositories::OldForm Repositories::old_form(const BaseTreeRow& row) {
   return is_left || !row.parent.empty() ? OldForm::replaced : OldForm::none;
 }
 
-void Repositories::settle_forms(base::RepoId id, const SharedMounts& mounted) {
+void Repositories::settle_forms(base::RepoId id, const MountedCommits& mounted) {
   std::vector<std::pair<BaseTreeRow, OldForm>> left;
   const auto trees = state_db::BaseTreeTable(context_.store).list(id);
   for (const auto& tree : trees) {
@@ -257,7 +257,7 @@ void Repositories::settle_forms(base::RepoId id, const SharedMounts& mounted) {
   if (left.empty()) return;
   // Order matters. Later callers of places() get the whole tree. Read in_use() before mounted(): a
   // caller that is about to mount leaves the first only once it is in the second.
-  std::set<std::string> held = context_.base_trees.in_use(directory(id));
+  std::set<std::string> held = context_.base_trees.in_use(repo_directory(id));
   held.merge(mounted());
   for (bool more = true; more;) {
     more = false;
@@ -276,7 +276,7 @@ void Repositories::settle_forms(base::RepoId id, const SharedMounts& mounted) {
 void Repositories::remove_old_form(const BaseTreeRow& row, OldForm form) {
   const auto guard = lock_if_free(context_, row.repository.str() + "." + row.commit);
   if (!guard || old_form(row) != form) return;
-  context_.base_trees.remove_old_form(directory(row.repository), row.commit);
+  context_.base_trees.remove_old_form(repo_directory(row.repository), row.commit);
   if (form == OldForm::cut) return;
   rebase_after_old_form.pass();
   state_db::BaseTreeTable(context_.store).set_parent(row.repository, row.commit, "");
@@ -288,7 +288,7 @@ void Repositories::drop_base_tree(base::RepoId id, const std::string& commit) {
   // and makes the tree again once this lock is free.
   state_db::BaseTreeTable(context_.store).remove(id, commit);
   drop_after_row.pass();
-  context_.base_trees.remove(directory(id), commit);
+  context_.base_trees.remove(repo_directory(id), commit);
   drop_after_files.pass();
 }
 
@@ -299,7 +299,7 @@ void Repositories::sync_base_trees() {
     for (const auto& tree : table.list(repository.id)) {
       if (tree.synced || tree.boot_id != base::boot_id()) continue;
       try {
-        context_.base_trees.sync(directory(repository.id), tree.commit);
+        context_.base_trees.sync(repo_directory(repository.id), tree.commit);
         table.set_synced(repository.id, tree.commit);
       } catch (const Error& error) {  // sync the others; retry this one at the next call
         failures[{repository.id, tree.commit}] = error.message();

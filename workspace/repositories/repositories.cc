@@ -73,7 +73,7 @@ repo_cache::ProgressFunction Repositories::adapt(const Progress& progress) {
 }
 
 void remove_evicted(Context& context, base::RepoId id) {
-  context.repos.remove(Repositories::directory(id), [&] {
+  context.repos.remove(repo_directory(id), [&] {
     return state_db::RepositoryTable(context.store).get(id).state == RepositoryState::evicted;
   });
 }
@@ -121,10 +121,10 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
   repo_cache::RefreshResult result;
   try {
     const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
-    result = context_.repos.refresh(directory(id), parsed, context_.options.fetch_deadline,
+    result = context_.repos.refresh(repo_directory(id), parsed, context_.options.fetch_deadline,
                                     adapt(progress));
   } catch (Error& error) {
-    settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
+    settle_failed(context_.store, id, context_.repos.exists(repo_directory(id)), error);
     throw;
   }
   after_mirror.pass();
@@ -206,7 +206,7 @@ uint64_t Repositories::workspace_count(base::RepoId id) {
 
 std::string Repositories::tip(const state_db::RepositoryRow& row) {
   try {
-    return context_.repos.resolve(directory(row.id), "").commit;
+    return context_.repos.resolve(repo_directory(row.id), "").commit;
   } catch (const Error&) {
     return {};  // not cloned yet, or imported without a branch
   }
@@ -260,8 +260,8 @@ bool Repositories::used_within(base::RepoId id, const std::string& commit,
 std::vector<std::string> Repositories::import_tips(const Caller& caller, const std::string& label) {
   const auto row = state_db::RepositoryTable(context_.store)
                        .find("local:" + label, "local:" + std::to_string(caller.uid));
-  if (!row || !context_.repos.exists(directory(row->id))) return {};
-  return context_.repos.tips(directory(row->id));
+  if (!row || !context_.repos.exists(repo_directory(row->id))) return {};
+  return context_.repos.tips(repo_directory(row->id));
 }
 
 base::Fd Repositories::begin_import() {
@@ -286,9 +286,9 @@ ImportedWork Repositories::finish_import(const Caller& caller, const std::string
   repo_cache::ImportLimits limits;
   repo_cache::ImportResult result;
   try {
-    result = context_.repos.import_bundle(directory(id), bundle.get(), limits);
+    result = context_.repos.import_bundle(repo_directory(id), bundle.get(), limits);
   } catch (Error& error) {
-    settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
+    settle_failed(context_.store, id, context_.repos.exists(repo_directory(id)), error);
     throw;
   }
   const int64_t now_ms = context_.store.clock().wall_ms();
@@ -300,7 +300,8 @@ ImportedWork Repositories::finish_import(const Caller& caller, const std::string
 
 bool Repositories::has_objects(base::RepoId id, const std::vector<std::string>& objects) {
   const auto row = state_db::RepositoryTable(context_.store).get(id);
-  return row.state == RepositoryState::ready && context_.repos.has_objects(directory(id), objects);
+  return row.state == RepositoryState::ready &&
+         context_.repos.has_objects(repo_directory(id), objects);
 }
 
 void Repositories::take_pack(base::RepoId id, const std::vector<std::string>& objects,
@@ -313,9 +314,9 @@ void Repositories::take_pack(base::RepoId id, const std::vector<std::string>& ob
   limits.max_bytes = context_.repos.options().max_fetch_bytes;
   limits.deadline = context_.options.fetch_deadline;
   try {
-    context_.repos.import_pack(directory(id), pack_fd, objects, limits);
+    context_.repos.import_pack(repo_directory(id), pack_fd, objects, limits);
   } catch (Error& error) {
-    settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
+    settle_failed(context_.store, id, context_.repos.exists(repo_directory(id)), error);
     throw;
   }
   settle_imported(id, {.fetched_wall_ms = context_.store.clock().wall_ms()});
@@ -324,7 +325,7 @@ void Repositories::take_pack(base::RepoId id, const std::vector<std::string>& ob
 void Repositories::settle_imported(base::RepoId id, state_db::RepositoryFacts facts,
                                    const std::function<void()>& also) {
   after_mirror.pass();
-  facts.bytes = base::tree_usage(context_.repos.mirror_directory(directory(id))).bytes;
+  facts.bytes = base::tree_usage(context_.repos.mirror_directory(repo_directory(id))).bytes;
   context_.store.transaction([&] {
     settle_ready(context_.store, id);
     state_db::RepositoryTable(context_.store).set_facts(id, facts);

@@ -17,8 +17,10 @@
 
 #include "base/single_flight.h"
 #include "repo_cache/base_tree.h"
+#include "state_db/tables/repositories.h"
 #include "workspace/context/context.h"
-#include "workspace/verbs/requests.h"
+#include "workspace/context/progress.h"
+#include "workspace/repositories/imported_work.h"
 
 namespace moorage::workspace {
 
@@ -64,8 +66,6 @@ class Repositories {
   bool has_objects(base::RepoId id, const std::vector<std::string>& objects);
   void take_pack(base::RepoId id, const std::vector<std::string>& objects, int pack_fd);
 
-  // Directory below repos/, as repo_cache names it.
-  static std::string directory(base::RepoId id) { return id.str(); }
   // Immutable checkout of a commit, created if missing: as a delta if a tree of another commit is
   // close enough. Single flight per commit.
   repo_cache::BaseTreePlaces ensure_base_tree(base::RepoId id, const std::string& commit,
@@ -74,8 +74,8 @@ class Repositories {
   void remake_base_tree(base::RepoId id, const std::string& commit);
   // Removes leftovers after trees replaced their deltas, even if that was interrupted. Keeps deltas
   // that a mount uses, those of a tree above it, and those about to be mounted.
-  using SharedMounts = std::function<std::set<std::string>()>;  // commits used by mounts
-  void settle_forms(base::RepoId id, const SharedMounts& mounted);
+  using MountedCommits = std::function<std::set<std::string>()>;
+  void settle_forms(base::RepoId id, const MountedCommits& mounted);
   // Syncs trees written since the last call and marks them, so that they survive a power cut.
   void sync_base_trees();
   // Why the last sync of this one failed; empty: it succeeded or has not run yet.

@@ -8,7 +8,6 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
 #include "workspace/access/placement.h"
-#include "workspace/repositories/repositories.h"
 
 namespace moorage::workspace {
 namespace {
@@ -67,7 +66,7 @@ LiveSandbox SandboxStart::begin(const state_db::WorkspaceRow& row,
   running.backend = &context_.backends.get(sandbox.backend);
   const uint32_t first_id = sandbox.first_host_id;
   const base::Fd objects = context_.storage.bind_read_only(
-      context_.repos.objects_directory(Repositories::directory(row.repository)), first_id);
+      context_.repos.objects_directory(repo_directory(row.repository)), first_id);
   backends::SandboxSpec spec;
   spec.name = sandbox.name;
   spec.directory = context_.options.sandbox_directory(sandbox.id.str());

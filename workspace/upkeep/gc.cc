@@ -229,7 +229,7 @@ void Gc::clear_strays() {
   state_db::BaseTreeTable trees(context_.store);
   for (const auto& repository : state_db::RepositoryTable(context_.store).list()) {
     if (repository.state == state_db::RepositoryState::evicted) continue;
-    for (const auto& commit : context_.base_trees.list(Repositories::directory(repository.id))) {
+    for (const auto& commit : context_.base_trees.list(repo_directory(repository.id))) {
       if (trees.find(repository.id, commit)) continue;
       try {
         repositories_.drop_base_tree(repository.id, commit);

@@ -239,7 +239,7 @@ ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row,
     manifest.forked_from = {manifest.store, origin.workspace, origin.id,
                             state_db::WorkspaceTable(context_.store).get(origin.workspace).name};
   }
-  const std::string repo = Repositories::directory(row.repository);
+  const std::string repo = repo_directory(row.repository);
   const auto base = repositories_.ensure_base_tree(row.repository, row.base_commit, {});
   // Upstream's current refs are not enough: an agent may have merged commits that only exist here.
   contents.refs = context_.repos.all_refs(repo);

@@ -108,7 +108,7 @@ state_db::RepositoryRow Workspaces::repository_for(const Caller& caller,
     const auto row = state_db::RepositoryTable(context_.store).find(url.key, "");
     if (row && row->state == state_db::RepositoryState::ready) {
       try {
-        context_.repos.resolve(Repositories::directory(row->id), request.ref);
+        context_.repos.resolve(repo_directory(row->id), request.ref);
         return *row;
       } catch (const Error& error) {
         if (error.code() != Code::not_found) throw;
@@ -138,7 +138,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
 
   const auto repo = repository_for(caller, request, progress);
   if (hooks_.admit) hooks_.admit(caller.uid, repo.id);
-  const std::string repo_dir = Repositories::directory(repo.id);
+  const std::string repo_dir = repo_directory(repo.id);
   if (request.import) {
     workspace.base_commit = context_.repos.resolve(repo_dir, request.import->head_commit).commit;
   } else {

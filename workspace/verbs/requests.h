@@ -20,22 +20,12 @@
 #include "state_db/tables/workspaces.h"
 #include "workspace/access/leases.h"
 #include "workspace/access/policy.h"
+#include "workspace/context/progress.h"
+#include "workspace/context/ready.h"
+#include "workspace/replica/replica.h"
+#include "workspace/repositories/imported_work.h"
 
 namespace moorage::workspace {
-
-// "fetch", "checkout", "start"; percent is -1 if the total is unknown. Called from any thread.
-using Progress =
-    std::function<void(const std::string& phase, int percent, const std::string& text)>;
-
-struct ImportedWork {
-  base::RepoId repo;
-  std::string head_commit;
-  std::string work_commit;  // child of head: uncommitted and untracked files; may equal head_commit
-
-  std::string subject()
-      const;  // joined to the key of its upload (workspace/access/keyed_request.h)
-  static ImportedWork parse(const std::string& subject);
-};
 
 struct CreateRequest {
   std::string name;      // empty: derived from the repository's name
@@ -59,11 +49,6 @@ struct RestView {
   int64_t idle_ms = 0;
   std::optional<int64_t> idle_stop_in_ms;   // unset: busy, or never stopped when idle
   std::optional<int64_t> lifetime_left_ms;  // unset: no limit
-};
-
-struct OffHostView {                   // from the replica (workspace/replica/replica.h)
-  std::string state{};                 // a name of ReplicaState
-  std::optional<int64_t> behind_ms{};  // age of this workspace in the copy; empty: no copy
 };
 
 struct WorkspaceView {
@@ -123,9 +108,6 @@ struct ExecRequest {
   bool sync = false;            // make files durable before reporting the end
   std::string idempotency_key;  // empty: none
 };
-
-// Throws conflict for a workspace in another state, with a hint about the next step.
-void require_ready(const state_db::WorkspaceRow& row);
 
 // 1-63 of [a-z0-9-], not starting with a dash; refuses anything else and never corrects it.
 void check_workspace_name(const std::string& name);

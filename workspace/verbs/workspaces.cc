@@ -52,7 +52,7 @@ std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const Workspa
   if (row.base_ref.empty() || !view.repo.scope.empty()) return std::nullopt;
   try {
     const int behind =
-        repos.behind(Repositories::directory(row.repository), row.base_commit, row.base_ref);
+        repos.behind(repo_directory(row.repository), row.base_commit, row.base_ref);
     if (behind >= 0) return static_cast<uint64_t>(behind);
   } catch (const Error&) {
     // The mirror is being rebuilt, so the number is unknown for now.

@@ -21,7 +21,7 @@ struct FormsFixture : ContextFixture {
   Repositories repositories{context};
   std::string first = commit("first");
   base::RepoId id = repositories.ensure(upstream, {}).id;
-  std::string repo = Repositories::directory(id);
+  std::string repo = repo_directory(id);
   std::string second = [this] {
     repositories.ensure_base_tree(id, first, {});
     const std::string made = commit("second");
