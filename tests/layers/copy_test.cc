@@ -18,11 +18,10 @@
 
 #include "layers/copy_record.h"
 #include "layers/storage_fixture.h"
-#include "packs/tar_fixture.h"
+#include "layers/tree_manifest.h"
 
 using namespace moorage;
 using namespace moorage::layers;
-using namespace moorage::workspace;
 
 namespace fs = std::filesystem;
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "layers/storage_fixture.h"
 
-namespace moorage::workspace {
+namespace moorage::layers {
 namespace {
 
 struct Places {
@@ -18,7 +18,7 @@ struct Places {
     base::make_directories(upper);
     base::make_directories(base);
   }
-  layers::DeclaredCache cache(const std::string& path) const { return {{upper, base}, path}; }
+  DeclaredCache cache(const std::string& path) const { return {{upper, base}, path}; }
   std::string kept(const std::string& path) const {
     try {
       return cache(path).exists() ? "goes" : "nothing";
@@ -30,7 +30,7 @@ struct Places {
 
 bool taken(const std::string& path) {
   try {
-    layers::check_cache_paths({path});
+    check_cache_paths({path});
     return true;
   } catch (const base::Error&) {
     return false;
@@ -44,7 +44,7 @@ TEST_CASE("only plain paths below the workspace or the home can be caches") {
                           "/workspace", "/workspace/", "/workspace/.git", "/home/user/", "."})
     CHECK_FALSE(taken(bad));
   CHECK_FALSE(taken(std::string("a\0b", 3)));
-  CHECK_THROWS_AS(layers::check_cache_paths(std::vector<std::string>(65, "a")), base::Error);
+  CHECK_THROWS_AS(check_cache_paths(std::vector<std::string>(65, "a")), base::Error);
 }
 
 TEST_CASE("a cache in the writable layer is removed completely, and nothing else") {
@@ -52,7 +52,7 @@ TEST_CASE("a cache in the writable layer is removed completely, and nothing else
   base::make_directories(places.upper + "/a/cache/deep/er");
   base::write_file(places.upper + "/a/cache/deep/er/file", "x", 0600);
   base::write_file(places.upper + "/a/kept", "x", 0600);
-  const layers::DeclaredCache cache = places.cache("a/cache");
+  const DeclaredCache cache = places.cache("a/cache");
   REQUIRE(cache.exists());
   CHECK(cache.usage().inodes == 4);
   cache.remove();
@@ -90,4 +90,4 @@ TEST_CASE("a cache stays if overlayfs redirects a directory in or above it") {
 }
 
 }  // namespace
-}  // namespace moorage::workspace
+}  // namespace moorage::layers

@@ -16,7 +16,7 @@
 
 #include "layers/storage_fixture.h"
 
-namespace moorage::workspace {
+namespace moorage::layers {
 
 namespace fs = std::filesystem;
 using View = std::map<std::string, std::string>;  // path -> "f" content, "l" target, "d"
@@ -106,4 +106,4 @@ inline void fill_base(const StorageFixture& fixture) {
   }
 }
 
-}  // namespace moorage::workspace
+}  // namespace moorage::layers

@@ -14,7 +14,6 @@
 
 using namespace moorage;
 using namespace moorage::layers;
-using namespace moorage::workspace;
 
 namespace {
 

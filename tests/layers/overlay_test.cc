@@ -14,7 +14,7 @@
 #include "base/os/process.h"
 #include "layers/storage_fixture.h"
 
-namespace moorage::workspace {
+namespace moorage::layers {
 namespace {
 
 using base::Fd;
@@ -64,7 +64,7 @@ TEST_CASE("a new layer has every directory, with owners in the id map") {
 
 TEST_CASE("a mounted tree shows base files to the sandbox's ids and writes into the layer") {
   StorageFixture fixture;
-  layers::ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
+  ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
   struct stat root = look(through(mounts.tree, "."));
   CHECK(root.st_uid == kFirstHostId + kAgent);
   CHECK(root.st_dev == mounts.tree_device);
@@ -91,7 +91,7 @@ TEST_CASE("a mounted tree shows base files to the sandbox's ids and writes into 
 
 TEST_CASE("programs in a workspace run; devices and setuid bits have no effect") {
   StorageFixture fixture;
-  layers::ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
+  ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
   struct statvfs status {};
   REQUIRE(fstatvfs(mounts.tree.get(), &status) == 0);
   CHECK((status.f_flag & ST_NOSUID));
@@ -108,14 +108,14 @@ TEST_CASE("programs in a workspace run; devices and setuid bits have no effect")
 TEST_CASE("the home is mounted over the image's skeleton, or over an empty directory") {
   StorageFixture fixture;
   {
-    layers::ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
+    ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
     CHECK(base::list_directory(mounts.home.get()).empty());
     CHECK(look(through(mounts.home, ".")).st_uid == kFirstHostId + kAgent);
   }
   fixture.chain.image_home = fixture.directory.path() + "/skeleton";
   base::make_directories(fixture.chain.image_home, 0755);
   base::write_file(fixture.chain.image_home + "/.profile", "umask 022\n", 0644);
-  layers::ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
+  ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
   CHECK(base::list_directory(mounts.home.get()) == std::vector<std::string>{".profile"});
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("frozen layers show through, newest first") {
   for (int64_t layer = 1; layer <= 5; ++layer) {
     fixture.storage->make_layer({layer});
     fixture.chain.writable = {layer};
-    layers::ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
+    ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
     CHECK(as_user(kFirstHostId + kAgent, [&] {
             if (fchdir(mounts.tree.get()) < 0) return 1;
             int fd = open("README.md", O_WRONLY | O_TRUNC);
@@ -150,7 +150,7 @@ TEST_CASE("a chain may have as many layers as there are letters, but not more") 
 
 TEST_CASE("a failed mount names the cause and leaves the mounter usable") {
   StorageFixture fixture;
-  layers::Chain broken = fixture.chain;
+  Chain broken = fixture.chain;
   broken.base_tree += "/README.md";
   CHECK_THROWS_AS(fixture.storage->mount(broken, kFirstHostId), base::Error);
   broken.base_tree = "/nowhere";
@@ -180,7 +180,7 @@ TEST_CASE("mounts from many threads leave the host's mount table unchanged") {
     std::vector<std::thread> threads;
     for (uint32_t i = 0; i < 4; ++i) {
       threads.emplace_back([&fixture, i] {
-        layers::Chain chain = fixture.chain;
+        Chain chain = fixture.chain;
         chain.writable = {i + 2};
         for (int round = 0; round < 50; ++round) {
           fixture.storage->mount(chain, kFirstHostId + 65536 * i);
@@ -211,7 +211,7 @@ TEST_CASE("after a power cut a layer is whole if any later change in it survived
       return;
     }
     {
-      auto storage = layers::make_overlay_storage({.store = store});
+      auto storage = make_overlay_storage({.store = store});
       base::sync_file_system(store);
       base::write_file(store + "/noise", std::string(100'000, 'x'));
       storage->make_layer({7});
@@ -236,8 +236,7 @@ TEST_CASE("mounting a workspace takes about a millisecond", "[measure]") {
     std::vector<double> times;
     for (uint32_t i = 0; i < kRounds; ++i) {
       auto start = std::chrono::steady_clock::now();
-      layers::ActiveMounts mounts =
-          fixture.storage->mount(fixture.chain, kFirstHostId + i * step * 65536);
+      ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId + i * step * 65536);
       times.push_back(
           std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
               .count());
@@ -261,4 +260,4 @@ TEST_CASE("mounting a workspace takes about a millisecond", "[measure]") {
   std::cout << "make_layer: p50 " << times[50] << " ms\n";
 }
 
-}  // namespace moorage::workspace
+}  // namespace moorage::layers

@@ -13,7 +13,6 @@
 
 using namespace moorage;
 using namespace moorage::layers;
-using namespace moorage::workspace;
 
 namespace {
 

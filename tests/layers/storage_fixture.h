@@ -16,7 +16,7 @@
 #include "base/os/mount.h"
 #include "layers/overlay.h"
 
-namespace moorage::workspace {
+namespace moorage::layers {
 
 constexpr uint32_t kDiskFirstId = 1'900'000'000;
 constexpr uint32_t kFirstHostId = 1'000'000'000;
@@ -54,9 +54,8 @@ inline void in_own_namespace(const std::function<void()>& body) {
 // Base tree: README.md, bin/run (executable), deep/er/file.
 struct StorageFixture {
   TemporaryDirectory directory;
-  std::unique_ptr<layers::Storage> storage =
-      layers::make_overlay_storage({.store = directory.path()});
-  layers::Chain chain;
+  std::unique_ptr<Storage> storage = make_overlay_storage({.store = directory.path()});
+  Chain chain;
 
   StorageFixture() {
     chain.writable = {1};
@@ -87,4 +86,4 @@ struct StorageFixture {
   std::string upper() const { return storage->layer_path(chain.writable) + "/tree/upper"; }
 };
 
-}  // namespace moorage::workspace
+}  // namespace moorage::layers

@@ -12,7 +12,7 @@
 #include "base/os/mount.h"
 #include "layers/storage_fixture.h"
 
-namespace moorage::workspace {
+namespace moorage::layers {
 namespace {
 
 using base::Code;
@@ -21,12 +21,11 @@ using base::Fd;
 constexpr uint32_t kOwner = kFirstHostId + kAgent;
 
 struct TreeFixture : StorageFixture {
-  layers::ActiveMounts mounts = storage->mount(chain, kFirstHostId);
-  layers::TreeFiles files{{{"/workspace", mounts.tree.get()}, {"/home/user", mounts.home.get()}},
-                          kOwner};
+  ActiveMounts mounts = storage->mount(chain, kFirstHostId);
+  TreeFiles files{{{"/workspace", mounts.tree.get()}, {"/home/user", mounts.home.get()}}, kOwner};
 
   void put(const std::string& path, std::string_view bytes, uint32_t mode = 0) {
-    layers::TreeFiles::Writer writer = files.begin_write(path, mode);
+    TreeFiles::Writer writer = files.begin_write(path, mode);
     writer.write(bytes);
     writer.commit();
   }
@@ -78,9 +77,9 @@ TEST_CASE("a write keeps the mode of an existing file unless one is given") {
 TEST_CASE("a write without commit has no effect") {
   TreeFixture tree;
   {
-    layers::TreeFiles::Writer writer = tree.files.begin_write("README.md", 0);
+    TreeFiles::Writer writer = tree.files.begin_write("README.md", 0);
     writer.write("half");
-    layers::TreeFiles::Writer moved = std::move(writer);
+    TreeFiles::Writer moved = std::move(writer);
     moved.write("more");
   }
   CHECK(tree.get("README.md") == "read me\n");
@@ -89,12 +88,12 @@ TEST_CASE("a write without commit has no effect") {
 
 TEST_CASE("a write has a note while it has a temporary file") {
   TreeFixture tree;
-  const layers::UploadNotes notes{tree.directory.path() + "/uploads", "ws_3"};
-  const layers::TreeFiles files({{"/workspace", tree.mounts.tree.get()}}, kOwner, notes);
+  const UploadNotes notes{tree.directory.path() + "/uploads", "ws_3"};
+  const TreeFiles files({{"/workspace", tree.mounts.tree.get()}}, kOwner, notes);
   tree.files.make_symlink("../deep/er/file", "bin/link");
   {
-    layers::TreeFiles::Writer writer = files.begin_write("bin/link", 0);
-    layers::TreeFiles::Writer moved = std::move(writer);
+    TreeFiles::Writer writer = files.begin_write("bin/link", 0);
+    TreeFiles::Writer moved = std::move(writer);
     const auto names = base::list_directory(notes.directory);
     REQUIRE(names.size() == 1);
     char text[200] = {};
@@ -103,11 +102,11 @@ TEST_CASE("a write has a note while it has a temporary file") {
     CHECK(tree.files.list("deep/er").entries[0].name == "." + names[0]);
   }
   CHECK(base::list_directory(notes.directory).empty());
-  layers::TreeFiles::Writer writer = files.begin_write("new", 0);
+  TreeFiles::Writer writer = files.begin_write("new", 0);
   writer.commit();
-  CHECK(tree.files.stat("new").type == layers::FileType::file);
+  CHECK(tree.files.stat("new").type == FileType::file);
   CHECK(refusal([&] { files.begin_write("gone/new", 0); }) == Code::not_found);
-  { const layers::TreeFiles::Writer dropped = std::move(writer); }
+  { const TreeFiles::Writer dropped = std::move(writer); }
   CHECK(base::list_directory(notes.directory).empty());
 }
 
@@ -117,7 +116,7 @@ TEST_CASE("a write follows a link inside and leaves the link") {
   tree.files.make_symlink("/workspace/bin/link", "second");
   tree.put("second", "through two links\n");
   CHECK(tree.get("deep/er/file") == "through two links\n");
-  CHECK(tree.files.stat("bin/link").type == layers::FileType::symlink);
+  CHECK(tree.files.stat("bin/link").type == FileType::symlink);
   tree.files.make_symlink("not-yet", "dangling");
   tree.put("dangling", "made\n");
   CHECK(tree.get("not-yet") == "made\n");
@@ -133,35 +132,35 @@ TEST_CASE("entries are listed by name with type, size and target") {
   tree.files.make_symlink("README.md", "a-link");
   const std::string odd = "new\nline \xff\"";
   tree.put(odd, "12345");
-  layers::Listing listing = tree.files.list("/workspace");
+  Listing listing = tree.files.list("/workspace");
   REQUIRE(listing.entries.size() == 5);
   CHECK(listing.entries[0].name == "README.md");
   CHECK(listing.entries[0].size_bytes == 8);
   CHECK(listing.entries[1].link_target == "README.md");
-  CHECK(listing.entries[2].type == layers::FileType::directory);
+  CHECK(listing.entries[2].type == FileType::directory);
   CHECK(listing.entries[4].name == odd);
   CHECK_FALSE(listing.truncated);
-  layers::Listing two = tree.files.list("", 2);
+  Listing two = tree.files.list("", 2);
   CHECK(two.entries.size() == 2);
   CHECK(two.truncated);
   CHECK(refusal([&] { tree.files.list("README.md"); }) == Code::invalid_argument);
   CHECK(refusal([&] { tree.files.list("gone"); }) == Code::not_found);
   CHECK(tree.files.stat("a-link").link_target == "README.md");
-  CHECK(tree.files.stat("").type == layers::FileType::directory);
+  CHECK(tree.files.stat("").type == FileType::directory);
 }
 
 TEST_CASE("a listing limits its bytes of names and link targets") {
   TreeFixture tree;
   tree.files.make_directory("links");
   const std::string target(4000, 't');
-  const size_t count = layers::kMaxListingBytes / target.size() + 200;
+  const size_t count = kMaxListingBytes / target.size() + 200;
   for (size_t n = 0; n < count; ++n) tree.files.make_symlink(target, "links/" + std::to_string(n));
-  const layers::Listing listing = tree.files.list("links");
+  const Listing listing = tree.files.list("links");
   CHECK(listing.truncated);
   size_t bytes = 0;
   for (const auto& entry : listing.entries) bytes += entry.name.size() + entry.link_target.size();
-  CHECK(bytes > layers::kMaxListingBytes - 2 * target.size());
-  CHECK(bytes < layers::kMaxListingBytes + 2 * target.size());
+  CHECK(bytes > kMaxListingBytes - 2 * target.size());
+  CHECK(bytes < kMaxListingBytes + 2 * target.size());
 }
 
 TEST_CASE("directories are created with their parents and belong to the agent's user") {
@@ -223,7 +222,7 @@ TEST_CASE("FIFOs, devices and sockets are refused at once") {
   make("socket", S_IFSOCK, 0);
   for (const char* path : {"fifo", "null", "socket"}) {
     INFO(path);
-    CHECK(tree.files.stat(path).type == layers::FileType::other);
+    CHECK(tree.files.stat(path).type == FileType::other);
     Code code = refusal([&] { tree.get(path); });
     CHECK((code == Code::invalid_argument || code == Code::permission_denied));
     CHECK(refusal([&] { tree.put(path, "x"); }) == Code::invalid_argument);
@@ -267,7 +266,7 @@ TEST_CASE("a link has the same target on the host as inside") {
   CHECK(tree.files.stat("/workspace/bin/tool").mode == 0755);
   CHECK(tree.get("whole/whole/absolute") == "changed\n");
   tree.files.make_directory("whole/made/deep");
-  CHECK(tree.files.stat("made/deep").type == layers::FileType::directory);
+  CHECK(tree.files.stat("made/deep").type == FileType::directory);
   CHECK(refusal([&] { tree.files.move("README.md", "/home/user/readme"); }) == Code::unsupported);
   try {
     tree.files.make_symlink("/etc", "outside");
@@ -370,9 +369,9 @@ TEST_CASE("a tree of 3,000 levels is removed, and 100,000 entries are listed", "
   for (int i = 0; i < 100'001; ++i) {
     REQUIRE(mknodat(many.get(), std::to_string(i).c_str(), S_IFREG | 0644, 0) == 0);
   }
-  layers::Listing listing = tree.files.list("many");
+  Listing listing = tree.files.list("many");
   CHECK(listing.entries.size() == 100'000);
   CHECK(listing.truncated);
 }
 
-}  // namespace moorage::workspace
+}  // namespace moorage::layers

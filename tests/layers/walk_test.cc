@@ -14,7 +14,7 @@
 
 #include "layers/edits_fixture.h"
 
-namespace moorage::workspace {
+namespace moorage::layers {
 namespace {
 
 // The workspace's contents according to a walk over uppers and base.
@@ -33,17 +33,17 @@ class WalkedView {
   View view;
 
  private:
-  void add(const layers::MergedDirectory& directory) {
-    layers::LayerWalk::Open open = walk_.open(directory);
+  void add(const MergedDirectory& directory) {
+    LayerWalk::Open open = walk_.open(directory);
     for (const std::string& name : open.names()) {
       auto entry = open.entry(name);
       REQUIRE(entry);
       const std::string path = join(directory.path, name);
-      if (entry->kind == layers::EntryKind::directory) {
+      if (entry->kind == EntryKind::directory) {
         CHECK(entry->directory.path == path);
         view[path] = "d";
         add(entry->directory);
-      } else if (entry->kind != layers::EntryKind::absent) {
+      } else if (entry->kind != EntryKind::absent) {
         view[path] = describe(uppers_[entry->source.layer] + "/" + entry->source.path);
       }
     }
@@ -62,7 +62,7 @@ class WalkedView {
 
   std::vector<std::string> uppers_;
   std::string base_;
-  layers::LayerWalk walk_;
+  LayerWalk walk_;
 };
 
 void compare_with_kernel(uint32_t seed) {
@@ -74,7 +74,7 @@ void compare_with_kernel(uint32_t seed) {
     fixture.chain.writable = {layer};
     fixture.storage->make_layer({layer});
     uppers.insert(uppers.begin(), fixture.upper());
-    layers::ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
+    ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
     const std::string root = "/proc/self/fd/" + std::to_string(mounts.tree.get());
     Editor(root, seed * 10 + static_cast<uint32_t>(layer)).edit(25);
     View seen = view_of_directory(root);
@@ -111,7 +111,7 @@ TEST_CASE("a directory renamed out of a renamed directory keeps its contents fro
     fixture.chain.writable = {++layer};
     fixture.storage->make_layer({layer});
     uppers.insert(uppers.begin(), fixture.upper());
-    layers::ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
+    ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
     REQUIRE(rename(through(mounts.tree, from).c_str(), through(mounts.tree, to).c_str()) == 0);
     View seen = view_of_directory("/proc/self/fd/" + std::to_string(mounts.tree.get()));
     REQUIRE(WalkedView(uppers, fixture.chain.base_tree).view == seen);
@@ -123,7 +123,7 @@ TEST_CASE("links and swapped directories in an upper are not followed") {
   StorageFixture fixture;
   const std::string upper = fixture.upper();
   REQUIRE(symlink("/etc", (upper + "/link").c_str()) == 0);
-  layers::LayerWalk walk({upper}, [](const std::string&) { return false; });
+  LayerWalk walk({upper}, [](const std::string&) { return false; });
   CHECK_FALSE(walk.open_file({0, "link/passwd"}));
   CHECK_FALSE(walk.open_file({0, "link"}));
   CHECK_FALSE(walk.read_link({0, "link/gone"}));
@@ -141,15 +141,15 @@ TEST_CASE("paths over the kernel's limit and names beyond a million are skipped 
     REQUIRE(mkdirat(level.get(), name.c_str(), 0755) == 0);
     level = base::open_file_at(level.get(), name, O_RDONLY | O_DIRECTORY);
   }
-  layers::LayerWalk walk({fixture.upper()}, [](const std::string&) { return false; });
-  layers::MergedDirectory directory = walk.root();
+  LayerWalk walk({fixture.upper()}, [](const std::string&) { return false; });
+  MergedDirectory directory = walk.root();
   int depth = 0;
   for (;; ++depth) {
-    layers::LayerWalk::Open open = walk.open(directory);
+    LayerWalk::Open open = walk.open(directory);
     REQUIRE(open.names().size() == 1);
     auto entry = open.entry(open.names().front());
     if (!entry) break;
-    layers::MergedDirectory next = entry->directory;
+    MergedDirectory next = entry->directory;
     directory = next;
   }
   CHECK(depth == 4095 / 201);
@@ -161,7 +161,7 @@ TEST_CASE("names are charged while their directory is open, and names over the l
   TemporaryDirectory directory;
   for (int n = 0; n < 200; ++n)
     std::ofstream(directory.path() + "/" + std::string(200, 'n') + std::to_string(n));
-  layers::LayerWalk walk({directory.path()}, [](const std::string&) { return false; });
+  LayerWalk walk({directory.path()}, [](const std::string&) { return false; });
   base::LookMemory memory(10'000);
   walk.charge(&memory);
   {
@@ -175,4 +175,4 @@ TEST_CASE("names are charged while their directory is open, and names over the l
   CHECK(memory.used_bytes() == 0);
 }
 
-}  // namespace moorage::workspace
+}  // namespace moorage::layers

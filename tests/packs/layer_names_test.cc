@@ -10,19 +10,19 @@
 
 #include "packs/tar_fixture.h"
 
-namespace moorage::workspace {
+namespace moorage::packs {
 namespace {
 
-using Verdict = packs::LayerNames::Verdict;
+using Verdict = LayerNames::Verdict;
 
 std::string name(uint32_t number) { return "layers/0/tree/" + std::to_string(number); }
 
 // Several runs in the file, and one in memory.
 constexpr uint32_t kMany = 1'000'000;
 
-Verdict verdict_of(const std::function<void(packs::LayerNames&)>& also_first,
-                   const std::function<void(packs::LayerNames&)>& also_last) {
-  packs::LayerNames names(unnamed_file);
+Verdict verdict_of(const std::function<void(LayerNames&)>& also_first,
+                   const std::function<void(LayerNames&)>& also_last) {
+  LayerNames names(unnamed_file);
   names.add("layers/0/tree", false);
   also_first(names);
   for (uint32_t number = 0; number < kMany; ++number) names.add(name(number), true);
@@ -30,10 +30,10 @@ Verdict verdict_of(const std::function<void(packs::LayerNames&)>& also_first,
   return names.finish();
 }
 
-const auto kNothing = [](packs::LayerNames&) {};
+const auto kNothing = [](LayerNames&) {};
 
 auto link_to(const std::string& target) {
-  return [target](packs::LayerNames& names) {
+  return [target](LayerNames& names) {
     names.add("layers/0/tree/link", true);
     names.add_link(target);
   };
@@ -54,14 +54,14 @@ TEST_CASE("names and links are checked across all runs", "[archive]") {
   CHECK(verdict_of(kNothing, link_to("layers/0/tree/absent")) == Verdict::link_to_nothing);
   CHECK(verdict_of(kNothing, link_to("layers/0/tree")) == Verdict::link_to_nothing);
   const auto again = [](uint32_t number) {
-    return [number](packs::LayerNames& names) { names.add(name(number), true); };
+    return [number](LayerNames& names) { names.add(name(number), true); };
   };
   CHECK(verdict_of(again(kMany - 1), kNothing) == Verdict::name_twice);
   CHECK(verdict_of(kNothing, again(0)) == Verdict::name_twice);
 }
 
 TEST_CASE("few names need no file", "[archive]") {
-  packs::LayerNames names([]() -> base::Fd { throw base::Error(base::Code::internal, "no file"); });
+  LayerNames names([]() -> base::Fd { throw base::Error(base::Code::internal, "no file"); });
   for (uint32_t number = 0; number < 1000; ++number) names.add(name(number), true);
   names.add_link(name(5));
   CHECK(names.finish() == Verdict::good);
@@ -71,7 +71,7 @@ TEST_CASE("few names need no file", "[archive]") {
 TEST_CASE("four million names take some megabytes", "[archive]") {
   const size_t before = bytes_in_use();
   size_t most = 0;
-  packs::LayerNames names(unnamed_file);
+  LayerNames names(unnamed_file);
   for (uint32_t number = 0; number < 4'000'000; ++number) {
     names.add(name(number), true);
     names.add_link(name(number / 2));
@@ -82,4 +82,4 @@ TEST_CASE("four million names take some megabytes", "[archive]") {
   CHECK(bytes_in_use() - before < 1 << 20);
 }
 
-}  // namespace moorage::workspace
+}  // namespace moorage::packs

@@ -4,11 +4,11 @@
 
 #include "packs/tar_fixture.h"
 
-namespace moorage::workspace {
+namespace moorage::packs {
 
 TEST_CASE("a link table returns the first path of each of any number of files", "[archive]") {
   size_t files_made = 0;
-  packs::LinkTable table([&files_made] {
+  LinkTable table([&files_made] {
     ++files_made;
     return unnamed_file();
   });
@@ -30,4 +30,4 @@ TEST_CASE("a link table returns the first path of each of any number of files", 
   CHECK(table.first_path({8, 1}, "again") == "on another");
 }
 
-}  // namespace moorage::workspace
+}  // namespace moorage::packs

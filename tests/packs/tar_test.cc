@@ -11,7 +11,6 @@
 
 using namespace moorage;
 using namespace moorage::packs;
-using namespace moorage::workspace;
 
 namespace {
 

@@ -61,7 +61,7 @@ class ShiftedClock : public base::Clock {
 };
 
 struct PlacementFixture {
-  TemporaryDirectory directory;
+  layers::TemporaryDirectory directory;
   ShiftedClock clock;
   backends::BackendOptions backend_options = [this] {
     backends::BackendOptions options;

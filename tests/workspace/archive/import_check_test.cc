@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "config/load.h"
-#include "packs/tar_fixture.h"
 #include "workspace/archive/read_back.h"
+#include "workspace/archive/whole_archive.h"
 
 using namespace moorage;
 using namespace moorage::packs;

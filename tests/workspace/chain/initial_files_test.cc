@@ -13,7 +13,7 @@ namespace moorage::workspace {
 
 TEST_CASE("simultaneous first starts share one home skeleton") {
   for (int round = 0; round < 20; ++round) {
-    TemporaryDirectory store;
+    layers::TemporaryDirectory store;
     Options options;
     options.store = store.path();
     std::vector<std::future<std::string>> starts;
@@ -30,7 +30,7 @@ TEST_CASE("simultaneous first starts share one home skeleton") {
 }
 
 TEST_CASE("a home skeleton that lost its contents in a power cut is made again") {
-  TemporaryDirectory store;
+  layers::TemporaryDirectory store;
   Options options;
   options.store = store.path();
   const std::string path = ensure_home_skeleton(options);

@@ -23,11 +23,11 @@ using namespace std::chrono_literals;
 namespace {
 
 // Blocks callers of one of these layers.
-struct SlowStorage : ForwardingStorage {
-  using ForwardingStorage::ForwardingStorage;
+struct SlowStorage : layers::ForwardingStorage {
+  using layers::ForwardingStorage::ForwardingStorage;
   std::string layer_path(base::LayerId layer) const override {
     if (slow.contains(layer)) open.wait();
-    return ForwardingStorage::layer_path(layer);
+    return layers::ForwardingStorage::layer_path(layer);
   }
   std::set<base::LayerId> slow;
   std::shared_future<void> open;

@@ -63,7 +63,8 @@ ChangesFixture::ChangesFixture(const std::function<void(const std::string&)>& fi
   chain_.base_tree = directory.path() + "/base";
   git("/", {"clone", "-q", origin, chain_.base_tree});
   output_of({"chown", "-hR",
-             std::to_string(kDiskFirstId + kAgent) + ":" + std::to_string(kDiskFirstId + kAgent),
+             std::to_string(layers::kDiskFirstId + layers::kAgent) + ":" +
+                 std::to_string(layers::kDiskFirstId + layers::kAgent),
              chain_.base_tree},
             "/");
   REQUIRE(chmod(directory.path().c_str(), 0755) == 0);
@@ -80,7 +81,7 @@ void ChangesFixture::freeze() {
   storage_->make_layer(chain_.writable);
   source.uppers.insert(source.uppers.begin(),
                        storage_->layer_path(chain_.writable) + "/tree/upper");
-  layers::ActiveMounts mounts = storage_->mount(chain_, kFirstHostId);
+  layers::ActiveMounts mounts = storage_->mount(chain_, layers::kFirstHostId);
   base::attach_mount(mounts.tree.get(), tree);
 }
 
@@ -90,7 +91,7 @@ std::string ChangesFixture::git(const std::string& where, std::vector<std::strin
 }
 
 std::string ChangesFixture::run(const std::string& where, const std::vector<std::string>& argv) {
-  const std::string id = std::to_string(kFirstHostId + kAgent);
+  const std::string id = std::to_string(layers::kFirstHostId + layers::kAgent);
   std::vector<std::string> as_agent{"setpriv", "--reuid", id, "--regid", id, "--clear-groups"};
   as_agent.insert(as_agent.end(), argv.begin(), argv.end());
   return output_of(as_agent, where);

@@ -1,6 +1,6 @@
 // A git repository, its mirror, a checkout of its first commit made by git itself as base tree, and
-// a workspace over it. Only inside in_own_namespace(): the workspace needs a path, as git cannot
-// work in a detached mount.
+// a workspace over it. Only inside layers::in_own_namespace(): the workspace needs a path, as git
+// cannot work in a detached mount.
 #pragma once
 
 #include <map>
@@ -34,7 +34,7 @@ class ChangesFixture {
   std::set<std::string> tree_of_workspace();
   std::set<std::string> tree_after_patch(const std::string& patch);
 
-  TemporaryDirectory directory;
+  layers::TemporaryDirectory directory;
   std::string tree = directory.path() + "/workspace";  // the mounted workspace
   std::unique_ptr<repo_cache::RepoCache> repos;
   std::unique_ptr<Changes> changes;

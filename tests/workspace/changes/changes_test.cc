@@ -64,7 +64,7 @@ void check_against_git(ChangesFixture& fixture) {
 }  // namespace
 
 TEST_CASE("a new workspace has no changes, even after files were only touched") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     CHECK(fixture.our_status().empty());
     CHECK(fixture.changes->patch(fixture.source).empty());
@@ -77,7 +77,7 @@ TEST_CASE("a new workspace has no changes, even after files were only touched") 
 }
 
 TEST_CASE("every kind of change is reported as in git, and the patch reproduces it") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture,
          "echo more >> README.md; chmod +x src/a.c; rm src/b.c; echo new > src/new.c;"
@@ -96,7 +96,7 @@ TEST_CASE("every kind of change is reported as in git, and the patch reproduces 
 }
 
 TEST_CASE("removed, renamed and replaced directories are listed file by file") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "mv src source; echo x >> source/a.c; rm -r bin; mkdir -p data2; mv data data2/");
     check_against_git(fixture);
@@ -109,7 +109,7 @@ TEST_CASE("removed, renamed and replaced directories are listed file by file") {
 }
 
 TEST_CASE("ignored files are left out unless the commit contains them") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture,
          "echo x > a.o; mkdir build; echo x > build/out; echo changed > kept.o;"
@@ -124,7 +124,7 @@ TEST_CASE("ignored files are left out unless the commit contains them") {
 }
 
 TEST_CASE("odd names survive in status and patch") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     for (const std::string name :
          {"new\nline", "quo\"te", "tab\t", "-dash", "\xff\xfe", " space ", "back\\slash",
@@ -139,7 +139,7 @@ TEST_CASE("odd names survive in status and patch") {
 }
 
 TEST_CASE("a repository inside the workspace is one untracked entry, special files do not count") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "git init -q vendor; echo x > vendor/file; mkfifo fifo; rm data; mkfifo data");
     CHECK(fixture.our_status() == Lines{"? vendor/", "D data"});
@@ -148,7 +148,7 @@ TEST_CASE("a repository inside the workspace is one untracked entry, special fil
 }
 
 TEST_CASE("a chain of frozen layers gives the sum of its changes") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "mv src one; echo 1 >> README.md; echo x > new");
     fixture.freeze();
@@ -167,7 +167,7 @@ TEST_CASE("patch and status agree with git after random edits") {
   auto pick = [&random](size_t below) {
     return std::uniform_int_distribution<size_t>(0, below - 1)(random);
   };
-  in_own_namespace([&] {
+  layers::in_own_namespace([&] {
     ChangesFixture fixture(fill_small);
     auto any_path = [&] {
       std::vector<std::string> paths;
@@ -208,7 +208,7 @@ TEST_CASE("patch and status agree with git after random edits") {
 }
 
 TEST_CASE("a tree can be read while it changes, and nothing outside it is read") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "mkdir churn; for i in 1 2 3 4 5 6 7 8 9; do echo $i > churn/$i; done");
     std::atomic<bool> stop{false};
@@ -240,7 +240,7 @@ TEST_CASE("a tree can be read while it changes, and nothing outside it is read")
 }
 
 TEST_CASE("limits are enforced and reported") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "for i in 1 2 3 4 5; do echo $i > new$i; done; head -c 100000 /dev/zero > zero");
     ChangeList list = fixture.changes->status(fixture.source, 3);
@@ -252,7 +252,7 @@ TEST_CASE("limits are enforced and reported") {
 }
 
 TEST_CASE("paths beyond the budget are left out and reported; a count needs no budget") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture,
          "n=$(printf %0200d 7); for i in 1 2 3 4 5 6 7 8 9; do mkdir $n; cd $n; done\n"
@@ -276,7 +276,7 @@ TEST_CASE("paths beyond the budget are left out and reported; a count needs no b
 }
 
 TEST_CASE("large ignore files and a renamed base directory count against the budget") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "mkdir ig; yes a | head -c 400000 > ig/.gitignore; : > ig/file");
     const auto truncated = [&fixture](uint64_t bytes) {
@@ -291,7 +291,7 @@ TEST_CASE("large ignore files and a renamed base directory count against the bud
 }
 
 TEST_CASE("rules of .gitattributes and file contents count against the budget") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "echo more >> README.md; touch windows.txt; yes 'a text' | head -c 900000 > at");
     CHECK(fixture.our_status() == fixture.status_of_git());
@@ -320,7 +320,7 @@ TEST_CASE("rules of .gitattributes and file contents count against the budget") 
 }
 
 TEST_CASE("status reports rules of the commit that exceed the budget, and does not retry") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture([](const std::string& root) {
       fill_small(root);
       std::string rules;
@@ -339,7 +339,7 @@ TEST_CASE("status reports rules of the commit that exceed the budget, and does n
 }
 
 TEST_CASE("ten changed files in a tree of 78,000 take milliseconds", "[.measure]") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     ChangesFixture fixture([](const std::string& root) {
       for (int i = 0; i < 78'000; ++i) {
         put(root + "/d" + std::to_string(i / 2000) + "/e" + std::to_string(i / 50 % 40) + "/f" +

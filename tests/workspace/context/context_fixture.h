@@ -15,7 +15,7 @@
 namespace moorage::workspace {
 
 struct ContextFixture {
-  TemporaryDirectory directory;
+  layers::TemporaryDirectory directory;
   state_db::Store store{[this] {
     state_db::StoreOptions options;
     options.directory = directory.path();

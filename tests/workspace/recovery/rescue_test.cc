@@ -32,10 +32,10 @@ About about(int64_t id, const std::string& name, std::vector<base::LayerId> laye
   return about;
 }
 
-struct RescueStore : TemporaryDirectory {
+struct RescueStore : layers::TemporaryDirectory {
   RescueStore() { std::signal(SIGPIPE, SIG_IGN); }  // as in the daemon
 
-  Rescue rescue{{path(), path() + "/archive", kDiskFirstId}};
+  Rescue rescue{{path(), path() + "/archive", layers::kDiskFirstId}};
 
   void note(const About& one) const {
     base::make_directories(path() + "/workspaces/" + one.id.str());
@@ -46,7 +46,8 @@ struct RescueStore : TemporaryDirectory {
     base::make_directories(upper);
     base::write_file(upper + "/" + file, bytes);
     for (const auto& place : {upper, upper + "/" + file})
-      REQUIRE(chown(place.c_str(), kDiskFirstId + kAgent, kDiskFirstId + kAgent) == 0);
+      REQUIRE(chown(place.c_str(), layers::kDiskFirstId + layers::kAgent,
+                    layers::kDiskFirstId + layers::kAgent) == 0);
   }
   std::map<std::string, std::string> exported(const std::string& name) {
     const auto pipe = rescue.begin_export(name);
@@ -57,7 +58,7 @@ struct RescueStore : TemporaryDirectory {
       bytes += piece;
     }
     std::map<std::string, std::string> files;
-    packs::ArchiveReader reader(from_memory(bytes), {});
+    packs::ArchiveReader reader(packs::from_memory(bytes), {});
     while (const packs::ArchiveEntry* entry = reader.next()) {
       const std::string path = entry->path;
       std::string& content = files[path];
@@ -169,7 +170,7 @@ TEST_CASE("an export leaves out and names entries that an archive cannot hold") 
   std::string deep = upper + "/deep";
   for (unsigned i = 0; i <= packs::kMaxArchiveDepth; ++i) {
     REQUIRE(mkdir(deep.c_str(), 0755) == 0);
-    REQUIRE(chown(deep.c_str(), kDiskFirstId, kDiskFirstId) == 0);
+    REQUIRE(chown(deep.c_str(), layers::kDiskFirstId, layers::kDiskFirstId) == 0);
     deep += "/d";
   }
   store.layer("ly_7", "later", "work, too\n");
@@ -196,7 +197,7 @@ TEST_CASE("an export names exactly the renamed directories that it could not mer
   const std::string old_upper = store.path() + "/layers/ly_5/tree/upper/";
   const auto make = [](const std::string& path) {
     base::make_directories(path);
-    REQUIRE(chown(path.c_str(), kDiskFirstId, kDiskFirstId) == 0);
+    REQUIRE(chown(path.c_str(), layers::kDiskFirstId, layers::kDiskFirstId) == 0);
   };
   const auto renamed = [&](const std::string& name) {
     make(new_upper + name);
@@ -216,7 +217,7 @@ TEST_CASE("an export names exactly the renamed directories that it could not mer
   for (int depth = 0; depth < 17; ++depth) {
     const std::string name(250, 'd');
     REQUIRE(mkdirat(at.get(), name.c_str(), 0755) == 0);
-    REQUIRE(fchownat(at.get(), name.c_str(), kDiskFirstId, kDiskFirstId, 0) == 0);
+    REQUIRE(fchownat(at.get(), name.c_str(), layers::kDiskFirstId, layers::kDiskFirstId, 0) == 0);
     at = base::Fd(openat(at.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   }
 
@@ -280,7 +281,8 @@ TEST_CASE("an entry that cannot be exported from a renamed directory keeps no ot
   store.note(about(1, "auth", {{7}}));
   const std::string moved = store.path() + "/layers/ly_7/tree/upper/moved";
   base::make_directories(moved);
-  REQUIRE(chown(moved.c_str(), kDiskFirstId + kAgent, kDiskFirstId + kAgent) == 0);
+  REQUIRE(chown(moved.c_str(), layers::kDiskFirstId + layers::kAgent,
+                layers::kDiskFirstId + layers::kAgent) == 0);
   REQUIRE(setxattr(moved.c_str(), "trusted.overlay.redirect", "old", 3, 0) == 0);
   store.layer("ly_7", "moved/after", "work\n");
   store.layer("ly_7", "moved/zero", "too\n");

@@ -71,7 +71,7 @@ struct TwoStates : ChangesFixture {
 }  // namespace
 
 TEST_CASE("a state does not differ from itself") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     TwoStates two;
     two.edit("echo more >> README.md; echo new > new; rm src/b.c");
     two.go_on();
@@ -83,7 +83,7 @@ TEST_CASE("a state does not differ from itself") {
 }
 
 TEST_CASE("only differences between the two are listed, whatever both changed since the base") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     TwoStates two;
     two.edit("echo more >> README.md; echo both > both; rm src/b.c; git mv src/deep deep 2>&1");
     two.go_on();
@@ -113,7 +113,7 @@ TEST_CASE("only differences between the two are listed, whatever both changed si
 }
 
 TEST_CASE("a file and a directory of the same name trade places") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     TwoStates two;
     two.edit("rm README.md; mkdir README.md; echo f > README.md/f; rm -r src; echo s > src");
     two.go_on();
@@ -125,7 +125,7 @@ TEST_CASE("a file and a directory of the same name trade places") {
 }
 
 TEST_CASE("swapping the two states reverses the differences") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     TwoStates two;
     two.edit("echo one > one");
     two.go_on();
@@ -139,7 +139,7 @@ TEST_CASE("swapping the two states reverses the differences") {
 }
 
 TEST_CASE("a file too large for a patch is reported and counts as binary") {
-  in_own_namespace([] {
+  layers::in_own_namespace([] {
     TwoStates two;
     two.edit("head -c 100000 /dev/zero | tr '\\0' x > large");
     two.go_on();

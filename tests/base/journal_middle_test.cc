@@ -9,7 +9,7 @@
 
 #include "base/os/fd.h"
 #include "base/os/files.h"
-#include "layers/storage_fixture.h"
+#include "base/temporary_directory.h"
 
 using namespace moorage;
 using base::FrameKind;
@@ -23,6 +23,7 @@ constexpr uint64_t kLimit = 1 << 20;
 class Running {
  public:
   Running() : file_(base::open_file(path(), O_RDWR | O_CREAT | O_APPEND, 0600)) {}
+  ~Running() { base::remove_tree(directory_.path()); }  // also what is append-only
   std::string path() const { return directory_.path() + "/output"; }
 
   void write(FrameKind kind, const std::string& payload) {
@@ -95,7 +96,7 @@ class Running {
   int fd() const { return file_.get(); }
 
  private:
-  workspace::TemporaryDirectory directory_;
+  test::TemporaryDirectory directory_;
   base::Fd file_;
   std::string output_;
   uint64_t offset_ = 0;
@@ -191,7 +192,7 @@ TEST_CASE("a copy of a journal that is cut meanwhile is whole") {
     const size_t before = journal.output().size();
     const size_t cut_at = chance() % (kLimit / 2);
     size_t bytes = 0;
-    workspace::TemporaryDirectory directory;
+    test::TemporaryDirectory directory;
     const base::Fd copy = base::open_file(directory.path() + "/copy", O_RDWR | O_CREAT, 0600);
     const auto made = base::copy_journal(journal.fd(), [&](std::string_view piece) {
       base::write_all(copy.get(), piece);
@@ -254,7 +255,7 @@ TEST_CASE("a compact journal has the same contents without its hole") {
     journal.look();
   }
   journal.write(FrameKind::end, "{}");
-  workspace::TemporaryDirectory directory;
+  test::TemporaryDirectory directory;
   const base::Fd copy = base::open_file(directory.path() + "/copy", O_RDWR | O_CREAT, 0600);
   uint64_t size = 0;
   for (const auto& part : base::compact_journal(journal.fd())) {
