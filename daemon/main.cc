@@ -331,8 +331,9 @@ int serve(const config::Loaded& loaded) {
   const workspace::BestOfDriver::Work best_of_work(best_of_driver);
   const workspace::QuotaWatch::Work quota_work(quotas);
   workspace::IdleKeeper idle_keeper(context, workspaces, active, *watcher);
+  workspace::RepositoryVerbs repository_verbs(context, repositories);
   daemon::Api api{context,
-                  repositories,
+                  repository_verbs,
                   workspaces,
                   execs,
                   archives,

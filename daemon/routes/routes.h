@@ -10,13 +10,13 @@
 #include "daemon/routes/event_stream.h"
 #include "workspace/best_of/best_of.h"
 #include "workspace/recovery/doctor.h"
-#include "workspace/repositories/repositories.h"
 #include "workspace/upkeep/gc.h"
 #include "workspace/upkeep/quota_watch.h"
 #include "workspace/upkeep/store_usage.h"
 #include "workspace/verbs/archives.h"
 #include "workspace/verbs/execs.h"
 #include "workspace/verbs/moves.h"
+#include "workspace/verbs/repositories.h"
 #include "workspace/verbs/snapshots.h"
 #include "workspace/verbs/workspaces.h"
 
@@ -27,7 +27,7 @@ class MetricsPage;
 // What the handlers use; it outlives the router.
 struct Api {
   workspace::Context& context;
-  workspace::Repositories& repositories;
+  workspace::RepositoryVerbs& repositories;
   workspace::Workspaces& workspaces;
   workspace::Execs& execs;
   workspace::Archives& archives;

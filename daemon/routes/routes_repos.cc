@@ -14,8 +14,8 @@ using workspace::Progress;
 
 RepositoryView complete(Api& api, state_db::RepositoryRow row) {
   RepositoryView view;
-  view.tip = api.repositories.tip(row);
-  view.workspaces = api.repositories.workspace_count(row.id);
+  view.tip = api.repositories.tip(row.id);
+  view.workspaces = state_db::WorkspaceTable(api.context.store).count(row.id);
   view.row = std::move(row);
   return view;
 }
@@ -60,7 +60,7 @@ Reply add(Api& api, const Request& request, const Progress& progress) {
   JsonFields fields = JsonFields::parse(request.body);
   const std::string url = fields.required_text("url");
   fields.finish();
-  return answer(api, api.repositories.ensure(url, progress, request.caller), 201);
+  return answer(api, api.repositories.add(request.caller, url, progress), 201);
 }
 
 Reply fetch(Api& api, const Request& request, const Progress& progress) {

@@ -32,6 +32,7 @@ Wired::Wired() {
       *store_, *repos_, *base_trees_, *registry_, *storage_, locks_, verbs, metrics_});
   watcher_ = std::make_unique<workspace::ExecWatcher>(*context_, active_);
   repositories_ = std::make_unique<workspace::Repositories>(*context_);
+  repository_verbs_ = std::make_unique<workspace::RepositoryVerbs>(*context_, *repositories_);
   workspaces_ =
       std::make_unique<workspace::Workspaces>(*context_, *repositories_, active_, *watcher_);
   execs_ = std::make_unique<workspace::Execs>(*context_, *workspaces_, active_, *watcher_);
@@ -57,7 +58,7 @@ Wired::Wired() {
   quotas_ = std::make_unique<workspace::QuotaWatch>(*context_, active_, *watcher_,
                                                     workspace::QuotaWatch::Stop{});
   api_ = std::make_unique<Api>(Api{*context_,
-                                   *repositories_,
+                                   *repository_verbs_,
                                    *workspaces_,
                                    *execs_,
                                    *archives_,

@@ -48,6 +48,7 @@ class Wired {
   std::unique_ptr<workspace::Context> context_;
   workspace::LiveSandboxes active_;
   std::unique_ptr<workspace::Repositories> repositories_;
+  std::unique_ptr<workspace::RepositoryVerbs> repository_verbs_;
   std::unique_ptr<workspace::Workspaces> workspaces_;
   std::unique_ptr<workspace::Execs> execs_;
   std::unique_ptr<workspace::Archives> archives_;

@@ -30,7 +30,6 @@ STILL_WRONG = {
     "workspace/context -> upkeep",
     "workspace/exec -> verbs",
     "workspace/replica -> chain",
-    "workspace/repositories -> access",
     "workspace/snapshot -> verbs",
     "workspace/upkeep -> archive",
     "workspace/verbs -> upkeep",

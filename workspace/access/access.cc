@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "state_db/store.h"
+#include "workspace/context/context.h"
 
 namespace moorage::workspace {
 namespace {
@@ -161,6 +162,20 @@ WorkspaceRow find_with_deleted(state_db::Store& store, const Caller& caller,
     if (unknown.code() != Code::not_found) throw;
     throw_unknown(name);
   }
+}
+
+bool sees(const Caller& caller, const state_db::RepositoryRow& row) {
+  return row.scope.empty() || caller.root() || row.scope == local_scope(caller.uid);
+}
+
+state_db::RepositoryRow find_repository(state_db::Store& store, const Caller& caller,
+                                        base::RepoId id) {
+  auto row = state_db::RepositoryTable(store).find(id);
+  if (!row || !sees(caller, *row) || row->state == state_db::RepositoryState::evicted) {
+    throw Error(Code::not_found, "there is no repository " + id.str(),
+                "moorage repo ls lists them");
+  }
+  return *std::move(row);
 }
 
 state_db::ExecRow find_exec(state_db::Store& store, const Caller& caller, base::ExecId id,

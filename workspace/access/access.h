@@ -14,6 +14,7 @@
 
 #include "base/ids.h"
 #include "state_db/tables/execs.h"
+#include "state_db/tables/repositories.h"
 #include "state_db/tables/viewer.h"
 #include "state_db/tables/workspaces.h"
 
@@ -81,6 +82,10 @@ state_db::WorkspaceRow find_deleted(state_db::Store& store, const Caller& caller
                                     const std::string& name, Right right);
 state_db::WorkspaceRow find_with_deleted(state_db::Store& store, const Caller& caller,
                                          const std::string& name, Right right);
+// Shared repositories are seen by all, those of one user by that user and root.
+bool sees(const Caller& caller, const state_db::RepositoryRow& row);
+state_db::RepositoryRow find_repository(state_db::Store& store, const Caller& caller,
+                                        base::RepoId id);
 // Checks the right on the command's workspace.
 state_db::ExecRow find_exec(state_db::Store& store, const Caller& caller, base::ExecId id,
                             Right right);

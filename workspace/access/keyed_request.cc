@@ -39,6 +39,10 @@ void join_key(state_db::Store& store, const Caller& caller, const std::string& s
   if (caller.keyed) state_db::IdempotencyKeys(store).begin(caller.keyed->identity(), subject);
 }
 
+JoinKey key_joiner(state_db::Store& store, const Caller& caller) {
+  return [&](const std::string& subject) { join_key(store, caller, subject); };
+}
+
 bool has_begun(const Caller& caller) { return caller.keyed && !caller.keyed->begun.empty(); }
 
 std::pair<std::optional<std::string>, std::string> key_of(const Caller& caller) {

@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "state_db/tables/idempotency.h"
 #include "workspace/access/access.h"
+#include "workspace/context/context.h"
 
 namespace moorage::state_db {
 class Store;
@@ -62,8 +63,9 @@ struct JoinedVerb {
   static JoinedVerb parse(const std::string& subject);
 };
 
-// The first two do nothing, and key_of() is empty, for a request without a key.
+// The first three do nothing, and key_of() is empty, for a request without a key.
 void join_key(state_db::Store& store, const Caller& caller, const std::string& subject);
+JoinKey key_joiner(state_db::Store& store, const Caller& caller);  // refers to both
 bool has_begun(const Caller& caller);
 // The key and the hash for a row that stores them. The hash includes the owner, because another
 // member of a shared workspace may use the same key.

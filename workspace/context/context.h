@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,12 @@ struct Context {
 
 // Directory of a repository below repos/, as repo_cache names it.
 inline std::string repo_directory(base::RepoId id) { return id.str(); }
+// Of repositories that belong to one user; the scope of a shared one is empty.
+inline std::string local_scope(uint32_t uid) { return "local:" + std::to_string(uid); }
+
+// Joins the key of a request to its subject (workspace/access/keyed_request.h); may be empty. Called
+// in the transaction that writes the effect.
+using JoinKey = std::function<void(const std::string& subject)>;
 
 // Call in the transaction that writes a new workspace's row: then no row is ever visible before its
 // verb holds the lock. So an unfinished row whose lock is free was left by a dead process.

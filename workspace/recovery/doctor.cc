@@ -334,7 +334,7 @@ void Doctor::mend(const Finding& finding) {
           state_db::WorkspaceTable(context_.store).get(base::WorkspaceId::parse(subject).value()));
     case Repair::clone_again:
       context_.repos.mark_suspect(repo_directory(repository.value()));
-      repositories_.fetch(Caller{}, *repository, {});
+      repositories_.fetch(*repository, {});
       return;
     case Repair::remake_base_tree:
       return repositories_.remake_base_tree(repository.value(), subject.substr(slash + 1));

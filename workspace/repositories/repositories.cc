@@ -1,8 +1,5 @@
 #include "workspace/repositories/repositories.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "base/crash_point.h"
@@ -13,7 +10,6 @@
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
-#include "workspace/access/keyed_request.h"
 #include "workspace/context/free_space.h"
 
 namespace moorage::workspace {
@@ -103,20 +99,20 @@ Repositories::Begun Repositories::begin(const state_db::NewRepository& wanted) {
 }
 
 state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress,
-                                             const Caller& by) {
+                                             const JoinKey& join) {
   const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
   require_room(context_.options, "cannot fetch");
   const auto [id, made, work] = begin({parsed.key, "", parsed.display, parsed.fetch});
   note_use(id);
   if (!made) settle_wanted(context_.store, id);
   before_mirror.pass();
-  return refresh(id, parsed.fetch, progress, by);
+  return refresh(id, parsed.fetch, progress, join);
 }
 
 // A fetch into an existing mirror needs no state of its own, because it is atomic on disk: after a
 // crash the next use simply asks upstream again.
 state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string& url,
-                                              const Progress& progress, const Caller& by) {
+                                              const Progress& progress, const JoinKey& join) {
   state_db::RepositoryTable table(context_.store);
   repo_cache::RefreshResult result;
   try {
@@ -147,10 +143,10 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
       facts.stale_reason = result.stale_reason;
       facts.bytes = result.bytes;
       table.set_facts(id, facts);
-      join_key(context_.store, by, id.str());
+      if (join) join(id.str());
     });
-  } else {
-    join_key(context_.store, by, id.str());
+  } else if (join) {
+    join(id.str());
   }
   {
     const std::lock_guard lock(checked_mutex_);
@@ -161,24 +157,15 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
   return row;
 }
 
-state_db::RepositoryRow Repositories::get(const Caller& caller, base::RepoId id) {
-  auto row = state_db::RepositoryTable(context_.store).find(id);
-  const bool visible = row && (row->scope.empty() || caller.root() ||
-                               row->scope == "local:" + std::to_string(caller.uid));
-  if (!visible || row->state == RepositoryState::evicted) {
-    throw Error(Code::not_found, "there is no repository " + id.str(),
-                "moorage repo ls lists them");
-  }
+int64_t Repositories::checked_wall_ms(base::RepoId id) {
   const std::lock_guard lock(checked_mutex_);
-  if (const auto found = checked_.find(id); found != checked_.end()) {
-    row->checked_wall_ms = std::max(row->checked_wall_ms, found->second);
-  }
-  return *row;
+  const auto found = checked_.find(id);
+  return found == checked_.end() ? 0 : found->second;
 }
 
-state_db::RepositoryRow Repositories::fetch(const Caller& caller, base::RepoId id,
-                                            const Progress& progress) {
-  const auto row = get(caller, id);
+state_db::RepositoryRow Repositories::fetch(base::RepoId id, const Progress& progress,
+                                            const JoinKey& join) {
+  const auto row = state_db::RepositoryTable(context_.store).get(id);
   if (!row.scope.empty()) {
     throw Error(Code::unsupported, row.id.str() + " was imported from a local checkout",
                 "moorage create --from DIR imports its current state");
@@ -186,51 +173,24 @@ state_db::RepositoryRow Repositories::fetch(const Caller& caller, base::RepoId i
   require_room(context_.options, "cannot fetch");
   const auto parsed = repo_cache::parse_url(row.fetch_url, context_.repos.options().url_policy);
   const Work work(*this, id);
-  return refresh(id, parsed.fetch, progress, caller);
+  return refresh(id, parsed.fetch, progress, join);
 }
 
-std::vector<state_db::RepositoryRow> Repositories::list(const Caller& caller) {
-  std::vector<state_db::RepositoryRow> visible;
-  for (auto& row : state_db::RepositoryTable(context_.store).list()) {
-    if (row.state == RepositoryState::evicted) continue;
-    if (row.scope.empty() || caller.root() || row.scope == "local:" + std::to_string(caller.uid)) {
-      visible.push_back(std::move(row));
-    }
-  }
-  return visible;
-}
-
-uint64_t Repositories::workspace_count(base::RepoId id) {
-  return state_db::WorkspaceTable(context_.store).count(id);
-}
-
-std::string Repositories::tip(const state_db::RepositoryRow& row) {
-  try {
-    return context_.repos.resolve(repo_directory(row.id), "").commit;
-  } catch (const Error&) {
-    return {};  // not cloned yet, or imported without a branch
-  }
-}
-
-void Repositories::remove(const Caller& caller, base::RepoId id) {
-  evict(get(caller, id).id, "removed by uid " + std::to_string(caller.uid), caller);
-}
-
-void Repositories::evict(base::RepoId id, const std::string& reason, const Caller& by) {
+void Repositories::evict(base::RepoId id, const std::string& reason, const JoinKey& join) {
   const auto row = state_db::RepositoryTable(context_.store).get(id);
   const auto guard = context_.locks.lock(id.str(), "remove");
   if (row.state == RepositoryState::cloning || row.state == RepositoryState::fetching) {
     throw Error(Code::conflict, row.name + " is being fetched", "try again when it has ended");
   }
   context_.store.transaction([&] {
-    if (const auto count = workspace_count(id); count > 0) {
+    if (const auto count = state_db::WorkspaceTable(context_.store).count(id); count > 0) {
       throw Error(
           Code::conflict, row.name + " is the base of " + base::count_text(count, "workspace"),
           "remove them first: moorage rm --purge NAME (deleted ones count until they are purged)");
     }
     context_.store.move(id, row.state, RepositoryState::evicted, reason);
     state_db::BaseTreeTable(context_.store).remove_all(id);
-    join_key(context_.store, by, id.str());
+    if (join) join(id.str());
   });
   evict_after_intent.pass();
   remove_evicted(context_, id);
@@ -257,44 +217,24 @@ bool Repositories::used_within(base::RepoId id, const std::string& commit,
   return found != used_.end() && std::chrono::steady_clock::now() - found->second < age;
 }
 
-std::vector<std::string> Repositories::import_tips(const Caller& caller, const std::string& label) {
-  const auto row = state_db::RepositoryTable(context_.store)
-                       .find("local:" + label, "local:" + std::to_string(caller.uid));
-  if (!row || !context_.repos.exists(repo_directory(row->id))) return {};
-  return context_.repos.tips(repo_directory(row->id));
-}
-
-base::Fd Repositories::begin_import() {
-  require_room(context_.options, "cannot accept an upload");
-  const std::string quarantine = context_.options.store + "/quarantine";
-  base::make_directories(quarantine);
-  return base::open_file(quarantine, O_TMPFILE | O_RDWR, 0600);
-}
-
-ImportedWork Repositories::finish_import(const Caller& caller, const std::string& label,
-                                         base::Fd bundle) {
-  if (label.empty() || label.size() > 4096 || label.find('\0') != std::string::npos) {
-    throw Error(Code::invalid_argument, "label must be the path of the checkout");
-  }
-  const std::string scope = "local:" + std::to_string(caller.uid);
-  const size_t slash = label.find_last_of('/');
-  const std::string name = slash == std::string::npos ? label : label.substr(slash + 1);
-  const auto [id, made, work] = begin({"local:" + label, scope, name.empty() ? "local" : name});
+ImportedWork Repositories::take_bundle(const state_db::NewRepository& wanted, int bundle_fd,
+                                       const JoinKey& join) {
+  const auto [id, made, work] = begin(wanted);
   const auto guard = context_.locks.lock(id.str() + ".row", "import");
   note_use(id);
   if (!made) settle_wanted(context_.store, id);
   repo_cache::ImportLimits limits;
   repo_cache::ImportResult result;
   try {
-    result = context_.repos.import_bundle(repo_directory(id), bundle.get(), limits);
+    result = context_.repos.import_bundle(repo_directory(id), bundle_fd, limits);
   } catch (Error& error) {
     settle_failed(context_.store, id, context_.repos.exists(repo_directory(id)), error);
     throw;
   }
   const int64_t now_ms = context_.store.clock().wall_ms();
-  const ImportedWork imported{id, result.head_commit, result.work_commit};
-  settle_imported(id, {.fetched_wall_ms = now_ms, .checked_wall_ms = now_ms},
-                  [&] { join_key(context_.store, caller, imported.subject()); });
+  ImportedWork imported{id, result.head_commit, result.work_commit};
+  settle_imported(id, {.fetched_wall_ms = now_ms, .checked_wall_ms = now_ms}, join,
+                  imported.subject());
   return imported;
 }
 
@@ -323,28 +263,27 @@ void Repositories::take_pack(base::RepoId id, const std::vector<std::string>& ob
 }
 
 void Repositories::settle_imported(base::RepoId id, state_db::RepositoryFacts facts,
-                                   const std::function<void()>& also) {
+                                   const JoinKey& join, const std::string& subject) {
   after_mirror.pass();
   facts.bytes = base::tree_usage(context_.repos.mirror_directory(repo_directory(id))).bytes;
   context_.store.transaction([&] {
     settle_ready(context_.store, id);
     state_db::RepositoryTable(context_.store).set_facts(id, facts);
-    if (also) also();
+    if (join) join(subject);
   });
 }
 
 // Never trust an archive's claim about its upstream: the refs of a shared mirror come from upstream
 // alone, and each user's imports have their own repository.
-base::RepoId Repositories::adopt(const Caller& caller, const state_db::RepositoryRow& from,
+base::RepoId Repositories::adopt(uint32_t uid, const state_db::RepositoryRow& from,
                                  const std::vector<std::string>& objects, int pack_fd) {
   state_db::RepositoryTable table(context_.store);
   if (from.scope.empty()) {
     const auto here = table.find(from.url, "");
     if (here && has_objects(here->id, objects)) return here->id;
   }
-  const auto begun =
-      begin({std::string(kImported) + from.url, "local:" + std::to_string(caller.uid), from.name,
-             from.scope.empty() ? from.fetch_url : ""});
+  const auto begun = begin({std::string(kImported) + from.url, local_scope(uid), from.name,
+                            from.scope.empty() ? from.fetch_url : ""});
   if (!has_objects(begun.id, objects)) take_pack(begun.id, objects, pack_fd);
   return begun.id;
 }

@@ -1,6 +1,6 @@
-// Verbs on repositories: they connect the mirror on disk (repo_cache) with its row. A repository's
+// Mirrors and base trees: connects what repo_cache keeps on disk with its rows. A repository's
 // identity is its normalized URL and credential scope; its directory is named after the row's id,
-// so names cannot collide.
+// so names cannot collide. Who may see one is decided in workspace/verbs/repositories.h.
 #pragma once
 
 #include <atomic>
@@ -33,34 +33,29 @@ class Repositories {
 
   // Finds or adds the repository and updates its mirror from upstream. Concurrent calls share one
   // clone. If upstream is unreachable, it serves the cached mirror and `stale_reason` says why;
-  // without a mirror it throws. Joins the key of `by` to the repository.
+  // without a mirror it throws. Joins the key to the repository.
   state_db::RepositoryRow ensure(const std::string& url, const Progress& progress,
-                                 const Caller& by = {});
-  state_db::RepositoryRow fetch(const Caller& caller, base::RepoId id, const Progress& progress);
-  std::vector<state_db::RepositoryRow> list(const Caller& caller);
-  state_db::RepositoryRow get(const Caller& caller, base::RepoId id);
-  uint64_t workspace_count(base::RepoId id);
-  std::string tip(const state_db::RepositoryRow& row);  // commit of the default branch, or empty
-  // conflict while a workspace is based on it, including deleted ones that can be restored.
-  void remove(const Caller& caller, base::RepoId id);
-  // The same for collection. Conflict also while it is being fetched or its row is locked.
-  void evict(base::RepoId id, const std::string& reason, const Caller& by = {});
+                                 const JoinKey& join = {});
+  // The same for a known one. unsupported: it came from a local checkout.
+  state_db::RepositoryRow fetch(base::RepoId id, const Progress& progress,
+                                const JoinKey& join = {});
+  // When upstream last answered this process; 0: not yet.
+  int64_t checked_wall_ms(base::RepoId id);
+  // conflict while a workspace is based on it, including deleted ones that can be restored, and
+  // while it is being fetched or its row is locked.
+  void evict(base::RepoId id, const std::string& reason, const JoinKey& join = {});
   // Removes a base tree, its row first. Conflict: a layer is based on it, or it is being created.
   void drop_base_tree(base::RepoId id, const std::string& commit);
   // Somebody used it in this process within that time.
   bool used_within(base::RepoId id, std::chrono::milliseconds age);
   bool used_within(base::RepoId id, const std::string& commit, std::chrono::milliseconds age);
 
-  // A local checkout, streamed by the CLI as a git bundle. `label` is its path on the client,
-  // opaque here; scope "local:<uid>": never shared between users.
-  std::vector<std::string> import_tips(const Caller& caller, const std::string& label);
-  // An unnamed file in the store's quarantine, to be filled with the bundle.
-  base::Fd begin_import();
-  ImportedWork finish_import(const Caller& caller, const std::string& label, base::Fd bundle);
-
+  // Finds or adds `wanted` and takes the commits of a git bundle into it.
+  ImportedWork take_bundle(const state_db::NewRepository& wanted, int bundle_fd,
+                           const JoinKey& join);
   // The repository for a workspace from an archive: the mirror of its URL if it exists and has all
-  // `objects`, else one of the caller's own, which takes the pack. `from` is untrusted.
-  base::RepoId adopt(const Caller& caller, const state_db::RepositoryRow& from,
+  // `objects`, else one of this user's own, which takes the pack. `from` is untrusted.
+  base::RepoId adopt(uint32_t uid, const state_db::RepositoryRow& from,
                      const std::vector<std::string>& objects, int pack_fd);
   // The same for a workspace of this store whose mirror may have been evicted or lost.
   bool has_objects(base::RepoId id, const std::vector<std::string>& objects);
@@ -101,10 +96,9 @@ class Repositories {
   };
   Begun begin(const state_db::NewRepository& wanted);
   state_db::RepositoryRow refresh(base::RepoId id, const std::string& url, const Progress& progress,
-                                  const Caller& by);
-  // `also` runs in the same transaction.
-  void settle_imported(base::RepoId id, state_db::RepositoryFacts facts,
-                       const std::function<void()>& also = {});
+                                  const JoinKey& join);
+  void settle_imported(base::RepoId id, state_db::RepositoryFacts facts, const JoinKey& join = {},
+                       const std::string& subject = {});
   static repo_cache::ProgressFunction adapt(const Progress& progress);
 
   // base_trees.cc

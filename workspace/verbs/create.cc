@@ -102,7 +102,7 @@ bool is_commit_id(const std::string& text) {
 state_db::RepositoryRow Workspaces::repository_for(const Caller& caller,
                                                    const CreateRequest& request,
                                                    const Progress& progress) {
-  if (request.import) return repositories_.get(caller, request.import->repo);
+  if (request.import) return find_repository(context_.store, caller, request.import->repo);
   if (is_commit_id(request.ref)) {
     const auto url = repo_cache::parse_url(request.repo_url, context_.repos.options().url_policy);
     const auto row = state_db::RepositoryTable(context_.store).find(url.key, "");

@@ -90,7 +90,7 @@ class ImportVisitor : public ImportCheck {
     const base::Fd file = ArchiveStore::spool(context_.options.store);
     for (packs::ArchiveReader::Piece piece; reader.read(piece);)
       base::write_all(file.get(), piece.bytes);
-    repository_ = repositories_.adopt(caller_, manifest_.repository, objects_, file.get());
+    repository_ = repositories_.adopt(caller_.uid, manifest_.repository, objects_, file.get());
     if (admit_) admit_(caller_.uid, repository_);
     repositories_.ensure_base_tree(repository_, manifest_.workspace.base_commit, {});
     create();

@@ -428,7 +428,7 @@ repo_cache::BaseTreePlaces Workspaces::base_tree_of(const state_db::WorkspaceRow
     if (!is_loss(error)) throw;
   }
   try {
-    repositories_.fetch(Caller{}, row.repository, {});
+    repositories_.fetch(row.repository, {});
     return repositories_.ensure_base_tree(row.repository, row.base_commit, {});
   } catch (const Error& error) {
     if (!is_loss(error) && error.code() != Code::unsupported && error.code() != Code::unavailable)

@@ -1,0 +1,84 @@
+#include "workspace/verbs/repositories.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/os/files.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/store.h"
+#include "workspace/access/keyed_request.h"
+#include "workspace/context/free_space.h"
+
+namespace moorage::workspace {
+
+using base::Code;
+using base::Error;
+
+state_db::RepositoryRow RepositoryVerbs::add(const Caller& caller, const std::string& url,
+                                             const Progress& progress) {
+  return repositories_.ensure(url, progress, key_joiner(context_.store, caller));
+}
+
+state_db::RepositoryRow RepositoryVerbs::fetch(const Caller& caller, base::RepoId id,
+                                               const Progress& progress) {
+  find_repository(context_.store, caller, id);
+  return repositories_.fetch(id, progress, key_joiner(context_.store, caller));
+}
+
+std::vector<state_db::RepositoryRow> RepositoryVerbs::list(const Caller& caller) {
+  auto rows = state_db::RepositoryTable(context_.store).list();
+  std::erase_if(rows, [&](const auto& row) {
+    return row.state == state_db::RepositoryState::evicted || !sees(caller, row);
+  });
+  return rows;
+}
+
+state_db::RepositoryRow RepositoryVerbs::get(const Caller& caller, base::RepoId id) {
+  auto row = find_repository(context_.store, caller, id);
+  row.checked_wall_ms = std::max(row.checked_wall_ms, repositories_.checked_wall_ms(id));
+  return row;
+}
+
+void RepositoryVerbs::remove(const Caller& caller, base::RepoId id) {
+  find_repository(context_.store, caller, id);
+  repositories_.evict(id, "removed by uid " + std::to_string(caller.uid),
+                      key_joiner(context_.store, caller));
+}
+
+std::string RepositoryVerbs::tip(base::RepoId id) {
+  try {
+    return context_.repos.resolve(repo_directory(id), "").commit;
+  } catch (const Error&) {
+    return {};  // not cloned yet, or imported without a branch
+  }
+}
+
+std::vector<std::string> RepositoryVerbs::import_tips(const Caller& caller,
+                                                      const std::string& label) {
+  const auto row =
+      state_db::RepositoryTable(context_.store).find("local:" + label, local_scope(caller.uid));
+  if (!row || !context_.repos.exists(repo_directory(row->id))) return {};
+  return context_.repos.tips(repo_directory(row->id));
+}
+
+base::Fd RepositoryVerbs::begin_import() {
+  require_room(context_.options, "cannot accept an upload");
+  const std::string quarantine = context_.options.store + "/quarantine";
+  base::make_directories(quarantine);
+  return base::open_file(quarantine, O_TMPFILE | O_RDWR, 0600);
+}
+
+ImportedWork RepositoryVerbs::finish_import(const Caller& caller, const std::string& label,
+                                            base::Fd bundle) {
+  if (label.empty() || label.size() > 4096 || label.find('\0') != std::string::npos) {
+    throw Error(Code::invalid_argument, "label must be the path of the checkout");
+  }
+  const std::string name = label.substr(label.find_last_of('/') + 1);  // npos + 1 is 0
+  return repositories_.take_bundle(
+      {"local:" + label, local_scope(caller.uid), name.empty() ? "local" : name}, bundle.get(),
+      key_joiner(context_.store, caller));
+}
+
+}  // namespace moorage::workspace
