@@ -24,14 +24,12 @@ STILL_WRONG = {
     "daemon/http -> json",
     "daemon/routes -> top",
     "repo_cache: two types Deadline",
-    "workspace/archive -> verbs",
     "workspace/chain -> recovery",
     "workspace/context -> access",
     "workspace/context -> upkeep",
     "workspace/exec -> verbs",
     "workspace/replica -> chain",
     "workspace/snapshot -> verbs",
-    "workspace/upkeep -> archive",
     "workspace/verbs -> upkeep",
 }
 

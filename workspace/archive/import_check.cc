@@ -1,10 +1,9 @@
 #include "workspace/archive/import_check.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/size_text.h"
-#include "workspace/verbs/requests.h"
+#include "workspace/access/policy.h"
+#include "workspace/context/names.h"
 
 namespace moorage::workspace {
 namespace {
@@ -19,9 +18,7 @@ constexpr size_t kMaxRepositoryBytes = 4096;  // limits its address, and its nam
 
 void check_repository(const state_db::RepositoryRow& row) {
   for (const std::string* text : {&row.url, &row.fetch_url, &row.name}) {
-    const bool odd = std::any_of(text->begin(), text->end(),
-                                 [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-    if (text->size() > kMaxRepositoryBytes || odd)
+    if (text->size() > kMaxRepositoryBytes || has_control(*text))
       throw Error(Code::invalid_argument, "the archive has an invalid repository address or name");
   }
 }

@@ -20,6 +20,7 @@
 #include "state_db/tables/workspaces.h"
 #include "workspace/access/leases.h"
 #include "workspace/access/policy.h"
+#include "workspace/context/names.h"
 #include "workspace/context/progress.h"
 #include "workspace/context/ready.h"
 #include "workspace/replica/replica.h"
@@ -109,13 +110,6 @@ struct ExecRequest {
   std::string idempotency_key;  // empty: none
 };
 
-// 1-63 of [a-z0-9-], not starting with a dash; refuses anything else and never corrects it.
-void check_workspace_name(const std::string& name);
-void check_snapshot_name(const std::string& name);  // may be empty
-void check_external_id(const std::string& external_id);
-// Like git check-ref-format --branch.
-void check_branch_name(const std::string& branch);
-void check_labels(const std::map<std::string, std::string>& labels);
 void check_request(const CreateRequest& request);
 void check_request(const ExecRequest& request);
 void check_request(const Leases::Wanted& wanted);

@@ -1,0 +1,19 @@
+// Checks of the names that a request or an imported archive gives. Each throws invalid_argument.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace moorage::workspace {
+
+bool has_control(const std::string& text);  // a control character
+
+// 1-63 of [a-z0-9-], not starting with a dash; refuses anything else and never corrects it.
+void check_workspace_name(const std::string& name);
+void check_snapshot_name(const std::string& name);  // may be empty
+void check_external_id(const std::string& external_id);
+// Like git check-ref-format --branch.
+void check_branch_name(const std::string& branch);
+void check_labels(const std::map<std::string, std::string>& labels);
+
+}  // namespace moorage::workspace
