@@ -254,8 +254,8 @@ class Archive(harness.TestCase):
             self.client.delete(name, purge=True)
 
     def test_an_export_of_an_earlier_release_imports(self):
-        golden = harness.ROOT / "tests/e2e/golden"
-        for file in sorted(golden.glob("*.tar.zst")):
+        golden = harness.ROOT / "tests/packs/data"
+        for file in sorted(golden.glob("archive-*.tar.zst")):
             want = json.loads(file.with_name(file.name.replace(".tar.zst", ".json")).read_text())
             with self.subTest(file=file.name), open(file, "rb") as archive:
                 shown = self.client.import_(archive, name="golden")

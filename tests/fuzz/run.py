@@ -59,7 +59,9 @@ class Target:
     def fuzz(self):
         """The line for the target, and the output of a failure."""
         inputs = [str(self.found)] + ([str(self.kept)] if self.kept.is_dir() else [])
-        options = [f"-max_total_time={self.seconds}", "-print_final_stats=1", "-max_len=4096", "-detect_leaks=1",
+        # A longer input of the kept corpus would be cut.
+        longest = max([4096, *(file.stat().st_size for file in self.kept.glob("*"))])
+        options = [f"-max_total_time={self.seconds}", "-print_final_stats=1", f"-max_len={longest}", "-detect_leaks=1",
                    f"-seed={self.seed}"]
         if (HERE / f"{self.name}.dict").exists():
             options.append(f"-dict={HERE}/{self.name}.dict")

@@ -21,6 +21,7 @@ struct TreeManifest {
   struct Options {
     bool overlay_marks = true;
     bool link_counts = true;
+    bool data_ranges = true;  // they depend on the file system
   };
   std::map<std::string, std::string> lines;
   std::map<std::pair<dev_t, ino_t>, std::string> first;
@@ -50,7 +51,8 @@ struct TreeManifest {
       line += " -> " + target;
     }
     if (S_ISREG(status.st_mode)) {
-      line += " size " + std::to_string(status.st_size) + " data" + data_of(full);
+      line += " size " + std::to_string(status.st_size);
+      if (options.data_ranges) line += " data" + data_of(full);
       if (status.st_size < 64 << 20) line += " " + base::sha256_hex(base::read_file(full));
     }
     line += attributes(full);
