@@ -118,7 +118,7 @@ class SlowWork(harness.TestCase):
 
 
 class Answers(harness.TestCase):
-    """Answers to repeats without crashes. With crashes: tests/faults/test_retries.py."""
+    """Answers to repeats without crashes. With crashes: tests/crash/test_retries.py."""
 
     def refusal(self, call, key):
         with self.assertRaises(moorage.MoorageError) as refused:

@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "faults"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "crash"))
 
 from test_access import User  # noqa: E402
 from test_syscalls import traced  # noqa: E402

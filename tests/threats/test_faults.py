@@ -1,4 +1,4 @@
-"""Clocks, failing disks, crashes between two steps, secrets in memory: rows 62, 63, 64, 66, 69, 70. For full sweeps see tests/faults."""
+"""Clocks, failing disks, crashes between two steps, secrets in memory: rows 62, 63, 64, 66, 69, 70. For full sweeps see tests/crash."""
 
 import concurrent.futures
 import contextlib
@@ -9,7 +9,7 @@ import sqlite3
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "faults"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "crash"))
 
 import rig  # noqa: E402
 from test_syscalls import traced  # noqa: E402

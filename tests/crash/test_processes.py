@@ -10,9 +10,9 @@ import subprocess
 import threading
 import unittest
 
-import harness
-import moorage
-import trees
+import rig
+from rig import harness, moorage
+import trees  # in tests/e2e
 
 # Writes numbered lines to a file and to standard output at the same time, until the test says stop.
 WRITER = "i=0; until [ -e over ]; do i=$((i+1)); echo line $i >> log.txt; echo line $i; done; echo finished >&2"

@@ -269,7 +269,7 @@ NOT_KEPT = {
 }
 
 
-# Points after the answer, in other threads, or in states of the store that no request here meets: faults_points covers
+# Points after the answer, in other threads, or in states of the store that no request here meets: crash_points covers
 # them.
 DONE_LATER = {"archive.after_cold_row", "flatten.after_intent", "flatten.after_files", "flatten.after_outcome", "collect.after_files",
               "snapshot.copied", "snapshot.frozen", "exec.before_outcome", "exec.after_outcome", "best_of.after_each",

@@ -1,6 +1,6 @@
 """Crashes at every crash point, and repeatedly during the recovery.
 
-tests/e2e/test_crash.py dies once at each. Here the following starts die too: at each crash point of a recovery, then
+tests/crash/test_processes.py dies once at each. Here the following starts die too: at each crash point of a recovery, then
 at random moments. After that a start succeeds, and everything must be as if nothing had happened.
 """
 
@@ -23,7 +23,7 @@ LIFE = {"export": "archived", "repo.import": "imported", "repo.clone": "repaired
 # The point reached by the recovery from a crash there.
 IN_THE_WAY = {"delete.after_intent": "stop.after_intent", "purge.after_intent": "purge.after_files", "exec.after_intent": "exec.before_outcome",
               "exec.after_journal": "exec.before_outcome", "exec.after_start": "exec.after_outcome", "exec.before_outcome": "exec.after_outcome"}
-# Points of every start. Other recovery points need objects that died with the daemon; e2e_crash dies twice at each.
+# Points of every start. Other recovery points need objects that died with the daemon; crash_processes dies twice at each.
 EVERY_START = ["recovery.after_repositories", "recovery.after_sandboxes", "recovery.after_execs", "recovery.after_snapshots", "recovery.after_strangers",
                "recovery.after_workspaces"]
 # Points of no verb: e2e_replica and e2e_store_image die at each.
@@ -52,7 +52,7 @@ class Points(rig.TestCase):
         self.assertEqual(changing, set(OPERATIONS), "calls of the API that this test knows, and those there are")
         claimed = {verb for verbs in OPERATIONS.values() if isinstance(verbs, tuple) for verb in verbs}
         self.assertEqual(claimed | OF_NO_VERB | OF_READERS | OF_EVERY_VERB, {verb_of(point) for point in self.points}, "verbs with crash points")
-        sources = [path for path in harness.ROOT.glob("[a-z]*/*.cc")]
+        sources = [path for path in harness.ROOT.glob("[a-z]*/**/*.cc") if path.relative_to(harness.ROOT).parts[0] not in ("build", "tests")]
         declared = [name for path in sources for name in re.findall(r'MOORAGE_CRASH_POINT\(\w+, "([^"]+)"\)', path.read_text())]
         self.assertEqual(sorted(declared), sorted(self.points), "all that are written are compiled in, once each")
         print(f"{len(changing)} calls, {len(claimed)} verbs with {len(self.points)} crash points")

@@ -20,7 +20,7 @@ import moorage  # noqa: E402
 
 SEED = int(os.environ.get("MOORAGE_TEST_SEED", random.randrange(1 << 32)))
 SOAK_S = float(os.environ.get("MOORAGE_SOAK_S", "0"))
-BROKEN = os.environ.get("MOORAGE_BROKEN", str(harness.BIN.parent / "tests/faults/libbroken.so"))
+BROKEN = os.environ.get("MOORAGE_BROKEN", str(harness.BIN.parent / "tests/crash/libbroken.so"))
 
 # Errors that a client may get during faults. Any other is a bug.
 HONEST = {"unavailable", "conflict", "deadline_exceeded", "unknown_outcome", "io"}
