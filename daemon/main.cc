@@ -294,8 +294,9 @@ int serve(const config::Loaded& loaded) {
   workspace::Comparison comparison(context, workspaces);
   workspace::OutputRetention retention(
       context, {settings.workspace.output_limit_bytes, settings.workspace.output_keep_s * 1000});
-  hooks.output_grew = [&](const auto& exec) { retention.ended(exec); };
   workspace::BestOfDriver best_of_driver(context, workspaces, execs, snapshots, comparison);
+  const auto best_of_listens = watching->listen(best_of_driver);
+  const auto retention_listens = watching->listen(retention);
   workspace::BestOf best_of(context, workspaces, snapshots, best_of_driver);
   workspace::SnapshotKeeper snapshot_keeper(context, active, snapshots);
   workspace::Reconciler reconciler(context, repositories, workspaces, active, *watching);

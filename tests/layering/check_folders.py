@@ -27,7 +27,6 @@ STILL_WRONG = {
     "workspace/chain -> recovery",
     "workspace/context -> access",
     "workspace/context -> upkeep",
-    "workspace/exec -> verbs",
     "workspace/replica -> chain",
     "workspace/snapshot -> verbs",
     "workspace/verbs -> upkeep",

@@ -74,16 +74,6 @@ void carry_lease(const BestOfRow& row, Caller& caller) {
   caller.leases = {{row.wanted.workspace, *row.wanted.lease, row.wanted.lease_secret_hash}};
 }
 
-BestOfDriver::BestOfDriver(Context& context, Workspaces& workspaces, Execs& execs,
-                           Snapshots& snapshots, Comparison& comparison)
-    : context_(context),
-      workspaces_(workspaces),
-      execs_(execs),
-      snapshots_(snapshots),
-      comparison_(comparison) {
-  workspaces_.hooks().exec_ended = [this](const state_db::ExecRow& exec) { exec_ended(exec); };
-}
-
 BestOfDriver::Work::Work(BestOfDriver& driver) : driver_(driver) {
   const std::lock_guard lock(driver_.flights_mutex_);
   driver_.flights_ = std::make_unique<base::SingleFlight>(
@@ -143,14 +133,13 @@ void BestOfDriver::look() {
   });
 }
 
-// Keys of our own commands start with the best-of's id; a user's key like that only costs a
-// needless check.
 void BestOfDriver::exec_ended(const state_db::ExecRow& exec) {
-  if (!exec.request.idempotency_key) return;
-  const std::string& key = *exec.request.idempotency_key;
-  const size_t slash = key.find('/');
-  if (slash == std::string::npos) return;
-  if (const auto id = base::BestOfId::parse(key.substr(0, slash))) request(*id);
+  decltype(awaited_)::node_type attempt;
+  {
+    const std::lock_guard lock(mutex_);
+    attempt = awaited_.extract(exec.id);
+  }
+  if (attempt) request(attempt.mapped());
 }
 
 void BestOfDriver::make_forks(const BestOfRow& row, const Caller& caller) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -29,10 +30,15 @@ std::string beginning_lock(base::WorkspaceId workspace);
 Caller owner_of(const state_db::BestOfRow& row);
 void carry_lease(const state_db::BestOfRow& row, Caller& caller);  // adds the request's lease
 
-class BestOfDriver {
+class BestOfDriver : public ExecListener {
  public:
   BestOfDriver(Context& context, Workspaces& workspaces, Execs& execs, Snapshots& snapshots,
-               Comparison& comparison);
+               Comparison& comparison)
+      : context_(context),
+        workspaces_(workspaces),
+        execs_(execs),
+        snapshots_(snapshots),
+        comparison_(comparison) {}
 
   // Its threads, which use the verbs and the watcher: create it after those, destroy it before
   // them. Nothing is driven without it.
@@ -51,7 +57,7 @@ class BestOfDriver {
   void look();      // every second: drives all that nothing else woke
   void request(base::BestOfId id);
   void request(base::AttemptId id);
-  void exec_ended(const state_db::ExecRow& exec);
+  void exec_ended(const state_db::ExecRow& exec) override;
 
   // Makes the forks during `preparing`; the owner owns all of them.
   void make_forks(const state_db::BestOfRow& row, const Caller& caller);
@@ -75,6 +81,7 @@ class BestOfDriver {
   bool test(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
   state_db::ExecRow run(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt,
                         ExecRequest request, base::ExecId known);
+  state_db::ExecRow await(state_db::ExecRow exec, base::AttemptId attempt);
   state_db::ExecRow start_once(const Caller& caller, base::WorkspaceId fork, ExecRequest request);
   void feed(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt, base::ExecId exec);
   void end(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt,
@@ -89,8 +96,9 @@ class BestOfDriver {
   std::atomic<bool> stopping_{false};
   std::mutex flights_mutex_;
   std::unique_ptr<base::SingleFlight> flights_;  // while there is Work
-  std::mutex mutex_;               // guards fed_, and is held while attempts are picked
-  std::set<base::AttemptId> fed_;  // their patches were fed completely
+  std::mutex mutex_;  // guards the members below, and is held while attempts are picked
+  std::set<base::AttemptId> fed_;                    // their patches were fed completely
+  std::map<base::ExecId, base::AttemptId> awaited_;  // who waits for the end of which command
 };
 
 }  // namespace moorage::workspace

@@ -37,10 +37,6 @@ std::string replaced(std::string word, uint32_t number) {
   return word;
 }
 
-bool succeeded(const ExecRow& exec) {
-  return exec.state == ExecState::exited && exec.outcome.exit_code == 0;
-}
-
 // "the test exited with 1"
 std::string told(const std::string& what, const ExecRow& exec) {
   switch (exec.state) {
@@ -145,6 +141,21 @@ ExecRow BestOfDriver::run(const BestOfRow& row, const AttemptRow& attempt, ExecR
                 {{"ex", exec.id}, {"error", error.message()}});
     }
   }
+  return await(std::move(exec), attempt.id);
+}
+
+// Its end requests the attempt's next step. List first, then read: an end between the two is seen
+// twice, never missed.
+ExecRow BestOfDriver::await(ExecRow exec, base::AttemptId attempt) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!awaited_.emplace(exec.id, attempt).second) return exec;
+  }
+  exec = state_db::ExecTable(context_.store).get(exec.id);
+  if (exec.state != ExecState::running) {
+    const std::lock_guard lock(mutex_);
+    awaited_.erase(exec.id);
+  }
   return exec;
 }
 
@@ -167,7 +178,7 @@ bool BestOfDriver::apply(const BestOfRow& row, const AttemptRow& attempt) {
     if (request.input) feed(row, attempt, exec.id);
     return false;
   }
-  if (!succeeded(exec)) {
+  if (!succeeded(exec.outcome)) {
     end(row, attempt, {end_state(exec), told(name_of_each(row), exec), ""}, exec.id);
     return false;
   }
@@ -187,7 +198,7 @@ bool BestOfDriver::test(const BestOfRow& row, const AttemptRow& attempt) {
   request.argv = row.wanted.test;
   const ExecRow exec = run(row, attempt, request, attempt.test_exec);
   if (exec.state == ExecState::running) return false;
-  if (succeeded(exec)) {
+  if (succeeded(exec.outcome)) {
     end(row, attempt, {AttemptState::passed, "", ""}, exec.id);
   } else {
     end(row, attempt, {end_state(exec), told("the test", exec), ""}, exec.id);

@@ -67,6 +67,11 @@ struct Options {
   uint64_t disk_limit_files = 0;
 };
 
+inline std::string journal_directory(const Options& options, base::WorkspaceId workspace,
+                                     base::ExecId exec) {
+  return options.store + "/workspaces/" + workspace.str() + "/journal/" + exec.str();
+}
+
 struct Context {
   state_db::Store& store;
   repo_cache::RepoCache& repos;

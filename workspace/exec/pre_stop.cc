@@ -1,12 +1,10 @@
-// pre_stop: the workspace's own command that runs before its sandbox stops. It is an ordinary
-// command with a record and a journal, so a crash is settled as for any other: the sandbox keeps
-// running, and the warden ends the command at its deadline. No thread waits for it: the verb throws
-// Waiting, and is called again when the command has ended (workspace/context/waiters.h).
+#include "workspace/exec/pre_stop.h"
+
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "state_db/store.h"
-#include "workspace/verbs/execs.h"
+#include "workspace/context/waiters.h"
 
 namespace moorage::workspace {
 namespace {
@@ -43,8 +41,7 @@ std::string trouble_of(const state_db::ExecRow& exec, int64_t deadline_s) {
 
 }  // namespace
 
-state_db::ExecRow Execs::begin_pre_stop(const state_db::WorkspaceRow& row,
-                                        const LiveSandbox& running) {
+state_db::ExecRow PreStop::begin(const state_db::WorkspaceRow& row, const LiveSandbox& running) {
   ExecRequest request;
   request.argv = row.policy.pre_stop;
   state_db::ExecRequest record;
@@ -60,33 +57,43 @@ state_db::ExecRow Execs::begin_pre_stop(const state_db::WorkspaceRow& row,
   const auto exec = table.get(table.create(record).id);
   after_intent.pass();
   try {
-    launch(exec, request, row, running);
+    launcher_.launch(exec, request, row, running);
   } catch (const Error& error) {
-    settle_failed_launch(exec, running, error);
+    launcher_.settle_failed_launch(exec, running, error);
   }
   after_start.pass();
   return table.get(exec.id);
 }
 
-// Reuses a hook that an earlier stop or an earlier daemon started, unless another command began
-// after that hook ended.
-std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
-  const auto running = active_.running(row.id);
-  if (row.policy.pre_stop.empty() || !running || !base::process_alive(running->init)) return {};
+std::optional<state_db::ExecRow> PreStop::begun(const state_db::WorkspaceRow& row,
+                                                const LiveSandbox& running) {
   state_db::ExecTable table(context_.store);
   std::optional<state_db::ExecRow> hook;
-  if (const auto begun = pre_stops_.begun(running->sandbox)) hook = table.get(*begun);
-  for (auto& exec : table.running(running->sandbox)) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = begun_.find(running.sandbox); found != begun_.end())
+      hook = table.get(found->second);
+  }
+  for (auto& exec : table.running(running.sandbox)) {
     if (!hook && !exec.request.hook.empty()) hook = std::move(exec);
   }
-  if (hook && hook->state != ExecState::running) {
-    state_db::ExecQuery newest;
-    newest.workspace = row.id;
-    newest.limit = 1;
-    if (table.list(newest).front().started_wall_ms > hook->outcome.ended_wall_ms) hook.reset();
+  if (!hook || hook->state == ExecState::running) return hook;
+  state_db::ExecQuery newest;
+  newest.workspace = row.id;
+  newest.limit = 1;
+  if (table.list(newest).front().started_wall_ms > hook->outcome.ended_wall_ms) hook.reset();
+  return hook;
+}
+
+std::string PreStop::run(const state_db::WorkspaceRow& row) {
+  const auto running = active_.running(row.id);
+  if (row.policy.pre_stop.empty() || !running || !base::process_alive(running->init)) return {};
+  auto hook = begun(row, *running);
+  if (!hook) hook = begin(row, *running);
+  {
+    const std::lock_guard lock(mutex_);
+    begun_[running->sandbox] = hook->id;
   }
-  if (!hook) hook = hooks_.pre_stop(row, *running);
-  pre_stops_.begin(running->sandbox, hook->id);
   if (hook->state == ExecState::running)
     throw Waiting({hook->id}, "pre_stop " + hook->id.str() + " of " + row.name + " is running");
   stop_after_hook.pass();
@@ -98,6 +105,11 @@ std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
               {{"ws", row.id}, {"sb", running->sandbox}, {"error", trouble}});
   }
   return trouble;
+}
+
+void PreStop::forget(base::SandboxId sandbox) {
+  const std::lock_guard lock(mutex_);
+  begun_.erase(sandbox);
 }
 
 }  // namespace moorage::workspace

@@ -7,10 +7,15 @@
 
 #include "base/clock.h"
 #include "base/wire/journal_middle.h"
-#include "workspace/exec/failure_cause.h"
 #include "workspace/exec/watcher.h"
 
 namespace moorage::workspace {
+
+// All that is known of an end, kept until it is written.
+struct ExecWatcher::End {
+  state_db::ExecOutcome record;
+  ExecEvidence evidence;
+};
 
 inline int whole_ms(std::chrono::steady_clock::duration duration) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
@@ -64,7 +69,7 @@ struct ExecWatcher::Watched {
   std::atomic<int64_t> last_output_ms{0};
   std::optional<std::chrono::steady_clock::time_point> kill_at;  // guarded by ExecWatcher::mutex_
   std::optional<std::chrono::steady_clock::time_point> give_up_at;  // same lock; for a hook
-  std::optional<Verdict> verdict;  // guarded by ExecWatcher::mutex_
+  std::optional<ExecVerdict> verdict;  // guarded by ExecWatcher::mutex_
   base::Share share() const {
     return {.user = row.request.owner_uid, .subject = row.request.workspace.str()};
   }

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "state_db/store.h"
+#include "workspace/exec/evidence.h"
 #include "workspace/exec/watched_exec.h"
 
 namespace moorage::workspace {
@@ -60,11 +61,6 @@ void warn_of_polling(const char* setting) {
 
 }  // namespace
 
-std::string journal_directory(const Options& options, base::WorkspaceId workspace,
-                              base::ExecId exec) {
-  return options.store + "/workspaces/" + workspace.str() + "/journal/" + exec.str();
-}
-
 ExecWatcher::ExecWatcher(Context& context, LiveSandboxes& active)
     : context_(context),
       active_(active),
@@ -83,14 +79,6 @@ ExecWatcher::~ExecWatcher() {
   }
   wake();
   thread_.join();
-}
-
-void ExecWatcher::on_end(std::function<void(const state_db::ExecRow&)> callback) {
-  on_end_ = std::move(callback);
-}
-
-void ExecWatcher::on_death(std::function<bool(base::WorkspaceId, base::SandboxId)> callback) {
-  on_death_ = std::move(callback);
 }
 
 void ExecWatcher::wake() {
@@ -165,7 +153,7 @@ void ExecWatcher::settle(base::SandboxId sandbox, const std::string& why_interru
   for (const auto& watched : affected) {
     while (read_journal(watched, Ends::here)) {
     }
-    interrupt(watched, is_stopping(sandbox) ? ExecCategory::stopped : ExecCategory::lost,
+    interrupt(watched, is_stopping(context_, sandbox) ? ExecCategory::stopped : ExecCategory::lost,
               why_interrupted);
     watched->wait_handled();
   }
@@ -195,7 +183,7 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory catego
   watched->wait_handled();
 }
 
-bool ExecWatcher::end_because(base::ExecId exec, const Verdict& verdict) {
+bool ExecWatcher::end_because(base::ExecId exec, const ExecVerdict& verdict) {
   WatchedPtr watched;
   {
     const std::lock_guard lock(mutex_);
@@ -208,7 +196,7 @@ bool ExecWatcher::end_because(base::ExecId exec, const Verdict& verdict) {
   return true;
 }
 
-void ExecWatcher::end_all(base::SandboxId sandbox, const Verdict& verdict,
+void ExecWatcher::end_all(base::SandboxId sandbox, const ExecVerdict& verdict,
                           std::optional<std::chrono::milliseconds> grace) {
   const std::lock_guard lock(mutex_);
   for (const auto& [id, watched] : execs_) {
@@ -231,6 +219,16 @@ ExecWatcher::RunningTime ExecWatcher::running_time(base::WorkspaceId workspace) 
     time.ms += std::max<int64_t>(0, now - watched->began_boot_ms);
   }
   return time;
+}
+
+void ExecWatcher::add_unconfirmed(const state_db::ExecRow& exec, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  unconfirmed_.push_back({exec, why});
+}
+
+std::vector<ExecWatcher::Unconfirmed> ExecWatcher::take_unconfirmed() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(unconfirmed_, {});
 }
 
 void ExecWatcher::kill_after(base::ExecId exec, std::chrono::milliseconds grace) {
@@ -326,7 +324,11 @@ void ExecWatcher::handle_death(base::SandboxId sandbox) {
 
 void ExecWatcher::tell_death(const LiveSandbox& dead) {
   pool_.submit({.user = dead.owner, .subject = dead.workspace.str()}, [this, dead] {
-    if (on_death_(dead.workspace, dead.sandbox)) return;
+    bool heard = true;
+    listeners_.each([&](ExecListener& listener) {
+      heard = listener.sandbox_died(dead.workspace, dead.sandbox) && heard;
+    });
+    if (heard) return;
     const std::lock_guard lock(mutex_);
     if (unreported_.empty()) next_telling_ = std::chrono::steady_clock::now() + kTellPause;
     unreported_.push_back(dead);

@@ -1,7 +1,7 @@
 // One thread that notices when execs and sandboxes end: inotify on the journals of running execs,
-// and a pidfd for each sandbox's init. An `end` frame writes the exec's outcome, on one pool. The
-// death of an init calls `on_death`, on another pool; its handler calls `settle`, which marks
-// execs without an `end` as interrupted. Each pool is shared fairly (base/fair_pool.h).
+// and a pidfd for each sandbox's init. An `end` frame writes the exec's outcome, on one pool.
+// Another pool reports ends and deaths to the listeners; who hears of a death calls `settle`, which
+// marks execs without an `end` as interrupted. Each pool is shared fairly (base/fair_pool.h).
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@
 #include "state_db/tables/execs.h"
 #include "workspace/context/context.h"
 #include "workspace/context/live_sandboxes.h"
-#include "workspace/exec/failure_cause.h"
-#include "workspace/exec/verdict.h"
+#include "workspace/exec/decide_end.h"
+#include "workspace/exec/listener.h"
 
 namespace moorage::workspace {
 
@@ -52,11 +52,9 @@ class ExecWatcher {
   ExecWatcher(Context& context, LiveSandboxes& active);
   ~ExecWatcher();
 
-  // Set once before anything is watched; called on the watcher's pool: may block, must not throw.
-  void on_end(std::function<void(const state_db::ExecRow&)> callback);
-  void ask_of_disk(ExecDiskJudge judge) { disk_judge_ = std::move(judge); }
-  // Return false if another operation holds it; the callback runs again a second later.
-  void on_death(std::function<bool(base::WorkspaceId, base::SandboxId)> callback);
+  [[nodiscard]] ExecListeners::Handle listen(ExecListener& listener) {
+    return listeners_.add(listener);
+  }
   // The exec must have a journal file. `sync`: sync the workspace before writing its end.
   // `before`: the refusals counted for its sandbox so far.
   void watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before = {});
@@ -68,11 +66,10 @@ class ExecWatcher {
   // The same for one exec, watched or not: its start failed, or it predates a crash.
   void settle_exec(const state_db::ExecRow& exec, state_db::ExecCategory category,
                    const std::string& why_interrupted);
-  using Verdict = ExecVerdict;
   // Kills everything the exec started. False: it is no longer watched, or already has a verdict.
-  bool end_because(base::ExecId exec, const Verdict& verdict);
+  bool end_because(base::ExecId exec, const ExecVerdict& verdict);
   // For all commands running in this sandbox; with a grace period, the kill comes after it.
-  void end_all(base::SandboxId sandbox, const Verdict& verdict,
+  void end_all(base::SandboxId sandbox, const ExecVerdict& verdict,
                std::optional<std::chrono::milliseconds> grace);
   // For the commands running in a workspace now, without hooks.
   struct RunningTime {
@@ -83,9 +80,17 @@ class ExecWatcher {
   void kill_after(base::ExecId exec, std::chrono::milliseconds grace);  // if it still runs then
   std::optional<Progress> progress(base::ExecId exec);  // nullopt: it is no longer watched
   Subscription subscribe(base::ExecId exec, Callback callback);
+  // A command whose warden did not say whether it started. The reconciler takes them all and asks.
+  struct Unconfirmed {
+    state_db::ExecRow exec;
+    std::string why;  // reason to record if it never started
+  };
+  void add_unconfirmed(const state_db::ExecRow& exec, const std::string& why);
+  std::vector<Unconfirmed> take_unconfirmed();
 
  private:
   struct Watched;
+  struct End;
   using WatchedPtr = std::shared_ptr<Watched>;
   void run();
   void handle_inotify();
@@ -103,18 +108,11 @@ class ExecWatcher {
   void end(const WatchedPtr& watched, const base::Frame& frame);
   void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
                  const std::string& why);
-  void finish_end(const WatchedPtr& watched, state_db::ExecOutcome outcome);
-  void write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome);
-  void keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
-                      const base::Error& error);
+  void record(const WatchedPtr& watched, End end);
+  void keep_unwritten(const WatchedPtr& watched, End end, const base::Error& error);
+  std::optional<ExecVerdict> verdict_on(const Watched& watched);
+  void unwatch(const Watched& watched);
   void kill_group(const Watched& watched);
-  enum class Applied { nothing, reason, with_state };
-  Applied apply_verdict(const Watched& watched, state_db::ExecOutcome& outcome);
-  // Gathers evidence of why it ended. Removes its group, or ends a fork bomb that it left.
-  ExecEvidence look_at_end(const Watched& watched, const state_db::ExecOutcome& outcome);
-  bool is_at_limit(base::WorkspaceId workspace);
-  bool is_stopping(base::SandboxId sandbox);
-  void end_bomb(const Watched& watched, backends::ExecGroup& group);
   void notify(base::ExecId exec);
   void unsubscribe(base::ExecId exec, uint64_t number);
   void wake();
@@ -129,22 +127,19 @@ class ExecWatcher {
   // Keyed by sandbox, not by descriptor: an event may arrive after its number was reused.
   std::map<base::SandboxId, std::pair<base::Fd, LiveSandbox>> inits_;  // without mounts
   std::set<base::ExecId> more_;  // journals with bytes left from the last turn
-  std::vector<std::pair<WatchedPtr, state_db::ExecOutcome>> unwritten_;
+  std::vector<std::pair<WatchedPtr, End>> unwritten_;
   std::chrono::steady_clock::time_point next_write_{};
   std::vector<LiveSandbox> unreported_;
+  std::vector<Unconfirmed> unconfirmed_;
   std::chrono::steady_clock::time_point next_telling_{};
   bool stopping_ = false;
   std::mutex subscribers_mutex_;  // held during callbacks: none runs after unsubscribe
   std::map<base::ExecId, std::map<uint64_t, Callback>> subscribers_;
   uint64_t next_subscription_ = 1;
-  std::function<void(const state_db::ExecRow&)> on_end_;
-  ExecDiskJudge disk_judge_;
-  std::function<bool(base::WorkspaceId, base::SandboxId)> on_death_;
+  ExecListeners listeners_;
   base::FairPool pool_;  // may wait for workspaces and their files
   base::FairPool ends_;  // waits only for the disk: `settle`, on pool_, waits for it
   std::thread thread_;
 };
-
-std::string journal_directory(const Options& options, base::WorkspaceId workspace, base::ExecId ex);
 
 }  // namespace moorage::workspace

@@ -59,10 +59,7 @@ Reconciler::Reconciler(Context& context, Repositories& repositories, Workspaces&
       watcher_(watcher),
       repairs_(context),
       askers_(kAskers, std::numeric_limits<size_t>::max()),
-      round_(patience) {
-  workspaces_.hooks().start_unknown = [this](const state_db::ExecRow& exec,
-                                             const std::string& why) { confirm_later(exec, why); };
-}
+      round_(patience) {}
 
 void Reconciler::at_start() {
   try_step("reconcile.repositories", "", [&] { settle_repositories(); });

@@ -89,13 +89,9 @@ class Reconciler {
   std::set<base::WorkspaceId> unnoted_;  // skipped because a verb held them
   std::chrono::steady_clock::time_point notes_due_;
   std::mutex mutex_;  // guards the next two
-  struct Unconfirmed {
-    state_db::ExecRow exec;
-    std::string why;  // reason to record if it never started
-  };
   // Execs that their wardens have not confirmed yet: adopted ones, and those whose start got no
   // answer.
-  std::map<base::SandboxId, std::vector<Unconfirmed>> unconfirmed_;
+  std::map<base::SandboxId, std::vector<ExecWatcher::Unconfirmed>> unconfirmed_;
   std::set<base::SandboxId> asking_;
   Repairs repairs_;
   base::ThreadPool askers_;  // these two last: their work uses the members above

@@ -15,6 +15,7 @@
 #include "state_db/store.h"
 #include "state_db/tables/snapshots.h"
 #include "workspace/context/try_step.h"
+#include "workspace/exec/evidence.h"
 #include "workspace/recovery/reconcile.h"
 #include "workspace/recovery/sandbox_ids.h"
 
@@ -168,7 +169,7 @@ void Reconciler::ask_later(const std::shared_ptr<const LiveSandbox>& running) {
 
 // An exec unknown to the warden has its end in the journal, or never reached the warden.
 void Reconciler::ask_warden(const LiveSandbox& running) {
-  std::vector<Unconfirmed> asked;
+  std::vector<ExecWatcher::Unconfirmed> asked;
   {
     const std::lock_guard lock(mutex_);
     asked = unconfirmed_[running.sandbox];
@@ -192,6 +193,7 @@ void Reconciler::ask_warden(const LiveSandbox& running) {
 }
 
 void Reconciler::ask_again() {
+  for (const auto& [exec, why] : watcher_.take_unconfirmed()) confirm_later(exec, why);
   std::vector<base::SandboxId> waiting;
   {
     const std::lock_guard lock(mutex_);

@@ -276,7 +276,7 @@ void Snapshots::refuse_busy(const state_db::WorkspaceRow& row) {
 void Snapshots::bring_to_rest(const state_db::WorkspaceRow& row, bool kill,
                               const std::string& reason) {
   if (kill) {
-    workspaces_.run_pre_stop(row);
+    workspaces_.pre_stop().run(row);
     workspaces_.stop_sandbox(row, reason);
     return active_.wait_unmounted(row.id, context_.options.transfer_patience);
   }

@@ -216,13 +216,13 @@ void IdleKeeper::stop_idle(const LiveSandbox& running) {
   const auto row = state_db::WorkspaceTable(context_.store).get(running.workspace);
   const int64_t idle_stop_s = effective_policy(row.policy, context_.options).idle_stop_s;
   if (idle_stop_s == 0 || active_.was_used(running.workspace) || !busy_with(running).empty())
-    return workspaces_.pre_stops().forget(running.sandbox);
-  workspaces_.run_pre_stop(row);
+    return workspaces_.pre_stop().forget(running.sandbox);
+  workspaces_.pre_stop().run(row);
   const auto taken = active_.take_unused(running);
-  if (!taken) return workspaces_.pre_stops().forget(running.sandbox);
+  if (!taken) return workspaces_.pre_stop().forget(running.sandbox);
   // Catches a use that began and ended between the two checks.
   if (!busy_with(running).empty()) {
-    workspaces_.pre_stops().forget(running.sandbox);
+    workspaces_.pre_stop().forget(running.sandbox);
     return active_.set_running(taken);
   }
   workspaces_.stop_sandbox(row, "idle for " + short_time(idle_stop_s));
@@ -236,7 +236,7 @@ void IdleKeeper::stop_old(const LiveSandbox& running) {
   if (!live || live->id != running.sandbox || most_s == 0) return;
   const std::string reason =
       "its sandbox reached its lifetime of " + short_time(most_s) + " (max_lifetime_s)";
-  workspaces_.run_pre_stop(row);
+  workspaces_.pre_stop().run(row);
   watcher_.end_all(running.sandbox,
                    {state_db::ExecState::cancelled, state_db::ExecCategory::cancelled, reason}, {});
   workspaces_.stop_sandbox(row, reason);

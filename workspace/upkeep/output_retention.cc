@@ -17,7 +17,6 @@
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "state_db/tables/workspaces.h"
-#include "workspace/exec/watcher.h"
 
 namespace moorage::workspace {
 namespace {
@@ -97,7 +96,7 @@ std::optional<uint64_t> OutputRetention::bytes_at_end(base::ExecId exec) {
   return row->outcome.output_bytes;
 }
 
-void OutputRetention::ended(const state_db::ExecRow& exec) {
+void OutputRetention::exec_ended(const state_db::ExecRow& exec) {
   if (rules_.workspace_bytes == 0) return;
   count(exec.request.workspace, exec.id);
 }

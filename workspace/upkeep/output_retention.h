@@ -19,10 +19,11 @@
 
 #include "state_db/tables/execs.h"
 #include "workspace/context/context.h"
+#include "workspace/exec/listener.h"
 
 namespace moorage::workspace {
 
-class OutputRetention {
+class OutputRetention : public ExecListener {
  public:
   struct Rules {
     uint64_t workspace_bytes = 0;  // on disk; 0: no limit
@@ -30,8 +31,8 @@ class OutputRetention {
   };
   OutputRetention(Context& context, Rules rules) : context_(context), rules_(rules) {}
 
-  void ended(const state_db::ExecRow& exec);  // after each command; may take long, must not throw
-  void sweep();                               // call now and then: removes expired output
+  void exec_ended(const state_db::ExecRow& exec) override;
+  void sweep();  // call now and then: removes expired output
 
  private:
   struct Journal {

@@ -63,10 +63,8 @@ QuotaWatch::QuotaWatch(Context& context, LiveSandboxes& active, ExecWatcher& wat
       countless_(context.store.clock()),
       frozen_walks_(kFrozenWalkers, attempting(&QuotaWatch::measure_frozen),
                     base::SingleFlight::Fair{}),
-      walks_(kWalkers, attempting(&QuotaWatch::walk), base::SingleFlight::Fair{}) {
-  watcher_.ask_of_disk({[this](const state_db::ExecRow& exec) { return suspects(exec); },
-                        [this](const state_db::ExecRow& exec) { return judge_ended(exec); }});
-}
+      walks_(kWalkers, attempting(&QuotaWatch::walk), base::SingleFlight::Fair{}),
+      listens_(watcher.listen(*this)) {}
 
 std::function<void(int64_t)> QuotaWatch::attempting(void (QuotaWatch::*work)(base::WorkspaceId)) {
   return [this, work](int64_t key) {
@@ -301,7 +299,7 @@ void QuotaWatch::measure_dead(const state_db::WorkspaceRow& row, const LiveSandb
   if (is_over(seen.use, limit_of(row))) seen.over = seen.use;
 }
 
-bool QuotaWatch::suspects(const state_db::ExecRow& ended) {
+bool QuotaWatch::suspects_disk(const state_db::ExecRow& ended) {
   const auto running = active_.without_mounts(ended.request.workspace);
   const auto row = state_db::WorkspaceTable(context_.store).find(ended.request.workspace);
   if (!running || !row || !limit_of(*row).any()) return false;
@@ -318,7 +316,7 @@ bool QuotaWatch::suspects(const state_db::ExecRow& ended) {
   return wrote > kSlackBytes && limit.bytes > 0 && seen.use.bytes + wrote > limit.bytes;
 }
 
-std::optional<std::string> QuotaWatch::judge_ended(const state_db::ExecRow& ended) {
+std::optional<std::string> QuotaWatch::judge_disk(const state_db::ExecRow& ended) {
   const auto id = ended.request.workspace;
   const auto claimed = [&]() -> std::optional<std::string> {
     const std::lock_guard lock(mutex_);

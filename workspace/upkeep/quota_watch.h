@@ -39,7 +39,7 @@ namespace moorage::workspace {
 
 layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row);
 
-class QuotaWatch {
+class QuotaWatch : private ExecListener {
  public:
   using Stop = std::function<void(base::WorkspaceId, const std::string& reason)>;
   QuotaWatch(Context& context, LiveSandboxes& active, ExecWatcher& watcher, Stop stop);
@@ -74,10 +74,8 @@ class QuotaWatch {
   static constexpr std::chrono::milliseconds kWaitedFor{3'000};
   // Beyond the limit; from here on only commands that remove files may start.
   static constexpr uint64_t kMostOver = 16 << 20;
-  // Why a finished command counts as ended for the disk; empty: it does not. The first is quick and
-  // says whether the second, which may walk, is needed.
-  bool suspects(const state_db::ExecRow& ended);
-  std::optional<std::string> judge_ended(const state_db::ExecRow& ended);
+  bool suspects_disk(const state_db::ExecRow& ended) override;
+  std::optional<std::string> judge_disk(const state_db::ExecRow& ended) override;  // may walk
   struct Seen {
     layers::QuotaUse use;     // at the last walk
     SandboxWrites writes;     // then
@@ -137,8 +135,9 @@ class QuotaWatch {
   Clock::time_point expects_until_{};
   std::condition_variable awaited_;  // a command or the end of the thread
   CountlessLayers countless_;
-  base::SingleFlight frozen_walks_;  // these two last: their work uses the members above
+  base::SingleFlight frozen_walks_;  // these three last: their work uses the members above
   base::SingleFlight walks_;         // requests frozen_walks_
+  ExecListeners::Handle listens_;
 };
 
 }  // namespace moorage::workspace

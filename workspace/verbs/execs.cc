@@ -30,7 +30,6 @@ using base::Error;
 
 MOORAGE_CRASH_POINT(before_intent, "exec.before_intent");
 MOORAGE_CRASH_POINT(after_intent, "exec.after_intent");
-MOORAGE_CRASH_POINT(after_journal, "exec.after_journal");
 MOORAGE_CRASH_POINT(after_start, "exec.after_start");
 
 constexpr std::chrono::milliseconds kWardenDeadline{10'000};
@@ -65,42 +64,7 @@ bool only_removes(const std::vector<std::string>& argv) {
   return name == "rm" || name == "rmdir" || name == "unlink";
 }
 
-// Starts from an empty environment; the request's own values win.
-std::map<std::string, std::string> full_environment(const ExecRequest& request,
-                                                    const state_db::WorkspaceRow& workspace) {
-  const bool root = request.user == "root";
-  std::map<std::string, std::string> environment = request.environment;
-  environment.insert({
-      {"PATH",
-       "/home/user/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-      {"HOME", root ? "/root" : "/home/user"},
-      {"USER", request.user},
-      {"LOGNAME", request.user},
-      {"SHELL", "/bin/bash"},
-      {"LANG", "C.UTF-8"},
-      {"TERM", request.terminal ? "xterm-256color" : "dumb"},
-      {"MOORAGE_WORKSPACE", workspace.name},
-  });
-  return environment;
-}
-
-// Enough for the output of a short command and the record of its end.
-constexpr off_t kJournalRoom = 4096;
 constexpr uint64_t kJournalLeast = 64 << 10;  // free disk space that a journal needs to grow
-
-// Makes the journal file outside every sandbox. It is append-only where the file system supports
-// that: then even a process inside that gets the descriptor cannot change recorded output. Its
-// first block is allocated up front, so that `rm` still runs and ends on a full disk.
-base::Fd make_journal(const std::string& directory) {
-  base::make_directories(directory);
-  base::Fd file =
-      base::open_file(directory + "/output", O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0600);
-  if (fallocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, kJournalRoom) < 0 && errno != EOPNOTSUPP) {
-    base::throw_errno("make room for the journal");
-  }
-  base::set_append_only(file.get(), true);
-  return file;
-}
 
 int signal_number(const std::string& name) {
   static const std::map<std::string, int> kSignals{
@@ -212,9 +176,9 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
 
   const auto exec = table.get(created.id);
   try {
-    launch(exec, request, row, *running);
+    launcher_.launch(exec, request, row, *running);
   } catch (Error& error) {
-    settle_failed_launch(exec, *running, error);
+    launcher_.settle_failed_launch(exec, *running, error);
     // The sandbox died after the check; do not blame a wrong name of the caller's.
     if (error.code() == Code::not_found) {
       throw Error(Code::unavailable, exec.id.str() + " was not started: its sandbox died",
@@ -291,64 +255,6 @@ std::optional<state_db::ExecTable::Created> Execs::record_intent(
       state_db::SnapshotTable(context_.store).set_exec(snapshot, created.id);
     return created;
   });
-}
-
-void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
-                   const state_db::WorkspaceRow& workspace, const LiveSandbox& running) {
-  const base::Fd journal = make_journal(journal_directory(context_.options, workspace.id, exec.id));
-  const auto group = running.backend->exec_group(running.name, exec.id.str());
-  watcher_.watch_exec(exec, request.sync, count_refusals(running, *group));
-  after_journal.pass();
-
-  const std::vector<base::Fd> joins = group->join_fds();
-  const base::Fd kill = group->kill_fd();
-  backends::StartRequest start;
-  start.tag = exec.id.str();
-  start.argv = request.argv;
-  start.environment = full_environment(request, workspace);
-  start.directory = request.directory;
-  start.user = request.user;
-  start.input = request.input;
-  if (request.terminal) start.terminal = {request.terminal->first, request.terminal->second};
-  start.timeout_ms = exec.request.timeout_ms;
-  start.output_limit_bytes = context_.options.output_limit_bytes;
-  start.journal_room_bytes = base::journal_room(context_.options.output_limit_bytes);
-  start.journal_fd = journal.get();
-  start.kill_fd = kill.get();
-  for (const auto& join : joins) start.join_fds.push_back(join.get());
-  backends::EnvdClient(running.endpoint).start(start, kWardenDeadline);
-  // A cancel that arrived before the warden knew the command had nothing to end.
-  if (state_db::ExecTable(context_.store).get(exec.id).cancel_requested)
-    end_softly(exec.id, running);
-}
-
-// Sends TERM now, and KILL to the whole group after the grace period.
-void Execs::end_softly(base::ExecId id, const LiveSandbox& running) {
-  watcher_.kill_after(id, context_.options.stop_grace);
-  try {
-    backends::EnvdClient(running.endpoint).send_signal(id.str(), SIGTERM);
-  } catch (const Error& error) {  // ended, or not running yet; the kill comes in any case
-    base::log(base::LogLevel::debug, "exec.not_signalled",
-              {{"ex", id}, {"error", error.message()}});
-  }
-}
-
-// The command may be running although no answer arrived. Only the warden knows; if it cannot be
-// asked now, the reconciler asks it later.
-void Execs::settle_failed_launch(const state_db::ExecRow& exec, const LiveSandbox& running,
-                                 const Error& error) {
-  const std::string never_started = "it was never started: " + error.message();
-  if (error.code() == Code::unknown_outcome || error.code() == Code::deadline_exceeded) {
-    try {
-      for (const auto& process : backends::EnvdClient(running.endpoint).list()) {
-        if (process.tag == exec.id.str()) return;
-      }
-    } catch (const Error&) {
-      if (workspaces_.hooks().start_unknown) workspaces_.hooks().start_unknown(exec, never_started);
-      return;
-    }
-  }
-  watcher_.settle_exec(exec, state_db::ExecCategory::not_started, never_started);
 }
 
 Execs::Held Execs::hold(const Caller& caller, base::ExecId id) {
@@ -488,7 +394,7 @@ void Execs::cancel(const Caller& caller, base::ExecId id, const std::string& bec
     return ends;
   });
   if (!cancels) throw_over(table.get(id));
-  end_softly(id, *running);
+  launcher_.end_softly(id, *running);
 }
 
 void Execs::resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows) {

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "workspace/context/context.h"
-#include "workspace/exec/watcher.h"
+#include "workspace/exec/launch.h"
 #include "workspace/verbs/requests.h"
 #include "workspace/verbs/workspaces.h"
 
@@ -32,12 +32,11 @@ struct ExecView {
 class Execs {
  public:
   Execs(Context& context, Workspaces& workspaces, LiveSandboxes& active, ExecWatcher& watcher)
-      : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {
-    workspaces_.hooks().pre_stop = [this](const state_db::WorkspaceRow& row,
-                                          const LiveSandbox& running) {
-      return begin_pre_stop(row, running);
-    };
-  }
+      : context_(context),
+        workspaces_(workspaces),
+        active_(active),
+        watcher_(watcher),
+        launcher_(context, watcher) {}
 
   // Starts the sandbox if needed. The same key and request return the first run's view and run
   // nothing. The same key with another request throws already_exists.
@@ -93,16 +92,9 @@ class Execs {
                                                             const state_db::WorkspaceRow& workspace,
                                                             const state_db::ExecRequest& record,
                                                             base::SnapshotId snapshot);
-  // workspace/exec/pre_stop.cc
-  state_db::ExecRow begin_pre_stop(const state_db::WorkspaceRow& row, const LiveSandbox& running);
   // exec_budget.cc. Cuts a command's time to what its workspace allows; throws resource_exhausted
   // if nothing is left.
   void apply_budget(const state_db::WorkspaceRow& row, state_db::ExecRequest& record);
-  void launch(const state_db::ExecRow& exec, const ExecRequest& request,
-              const state_db::WorkspaceRow& workspace, const LiveSandbox& running);
-  void end_softly(base::ExecId id, const LiveSandbox& running);
-  void settle_failed_launch(const state_db::ExecRow& exec, const LiveSandbox& running,
-                            const base::Error& error);
   ExecView view(state_db::ExecRow row);
   // For an exec that is about to change: also keeps the lease from changing hands meanwhile.
   struct Held {
@@ -120,6 +112,7 @@ class Execs {
   Workspaces& workspaces_;
   LiveSandboxes& active_;
   ExecWatcher& watcher_;
+  ExecLauncher launcher_;
 };
 
 // The daemon died after writing its record and before starting the command.

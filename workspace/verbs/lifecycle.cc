@@ -106,7 +106,7 @@ LiveSandboxPtr Workspaces::start_sandbox(const state_db::WorkspaceRow& row, cons
 // use.
 void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason) {
   watcher_.forget_sandbox(sandbox.id);
-  pre_stops_.forget(sandbox.id);
+  pre_stop_.forget(sandbox.id);
   context_.backends.get(sandbox.backend).destroy(sandbox.name);
   watcher_.settle(sandbox.id, reason);
   active_.clear_running(sandbox.id);
@@ -133,7 +133,17 @@ void Workspaces::note_lost(const state_db::SandboxRow& sandbox, const std::strin
   });
 }
 
-bool Workspaces::on_sandbox_died(base::WorkspaceId workspace, base::SandboxId sandbox) {
+bool Workspaces::sandbox_died(base::WorkspaceId workspace, base::SandboxId sandbox) {
+  try {
+    return clear_dead(workspace, sandbox);
+  } catch (const std::exception& error) {  // the reconciler retries it
+    base::log(base::LogLevel::error, "sandbox.not_cleared",
+              {{"ws", workspace}, {"sb", sandbox}, {"error", error.what()}});
+  }
+  return true;
+}
+
+bool Workspaces::clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox) {
   const auto guard = lock_if_free(context_, workspace.str());
   if (!guard) return false;
   const auto row = state_db::SandboxTable(context_.store).get(sandbox);
@@ -200,7 +210,7 @@ void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::str
   refuse_busy(row);
   if (auto running = active_.running(row.id)) {
     measurer_.before_stop(row);
-    if (hook == Hook::run) run_pre_stop(row);
+    if (hook == Hook::run) pre_stop_.run(row);
     auto taken = active_.take_unused(*running);
     const auto sandbox = running->sandbox;
     running.reset();  // release the mounts
@@ -209,7 +219,7 @@ void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::str
       if (!taken) throw Error(Code::conflict, row.name + " was just used", "try again");
     } catch (const Error&) {
       if (taken) active_.set_running(std::move(taken));
-      pre_stops_.forget(sandbox);
+      pre_stop_.forget(sandbox);
       throw;
     }
   }
@@ -246,7 +256,7 @@ WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name,
     const auto writing = leases_.write(caller, row);
     make_way(context_.store, caller, row, request.busy);
     if (request.run_hook)
-      joined.notice = run_pre_stop(state_db::WorkspaceTable(context_.store).get(row.id));
+      joined.notice = pre_stop_.run(state_db::WorkspaceTable(context_.store).get(row.id));
     const auto sandbox = state_db::SandboxTable(context_.store).live(row.id);
     bool is_joined = false;
     stop_before_intent.pass();
@@ -258,7 +268,7 @@ WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name,
       });
       if (!is_joined) join_key(context_.store, caller, joined.subject());  // was already stopped
     } catch (...) {
-      if (sandbox) pre_stops_.forget(sandbox->id);
+      if (sandbox) pre_stop_.forget(sandbox->id);
       throw;
     }
   }
@@ -307,7 +317,7 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
   if (current.state != WorkspaceState::deleted) {
     if (current.state != WorkspaceState::deleting) {
       make_way(context_.store, caller, current, busy);
-      run_pre_stop(current);
+      pre_stop_.run(current);
       const auto sandbox = state_db::SandboxTable(context_.store).live(row.id);
       delete_before_intent.pass();
       try {
@@ -317,7 +327,7 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
           join_key(context_.store, caller, joined.subject());
         });
       } catch (...) {
-        if (sandbox) pre_stops_.forget(sandbox->id);
+        if (sandbox) pre_stop_.forget(sandbox->id);
         throw;
       }
     }

@@ -53,7 +53,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
                 {{"ws", row.id}, {"error", failure.message()}});
     }
   };
-  run_pre_stop(row);  // before the next sandbox is made: it may take long
+  pre_stop_.run(row);  // before the next sandbox is made: it may take long
   wanted.standby = true;
   const auto sandbox = sandboxes.create(wanted);
   after_intent.pass();

@@ -363,7 +363,7 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
       const auto sealing = workspaces_.leases().write(caller.beside(), now);
       if (!kill) refuse_busy(before);
       // Run the hook before anything is written, because this waits for it.
-      if (kill && !processes_of(before).empty()) workspaces_.run_pre_stop(before);
+      if (kill && !processes_of(before).empty()) workspaces_.pre_stop().run(before);
       wanted.next_on = take_locked(now, {.cause = SnapshotCause::promote}).id;
       promote_between.pass();
       go_on_from(before, wanted, kill, "promoted by " + by(caller));

@@ -1,6 +1,5 @@
 // Callbacks of other parts for the verbs on workspaces: set once, before the first verb. All run
-// with the workspace's lock held, except `admit`, `before_exec`, `require_within`, `exec_ended`,
-// `output_grew` and `off_host`.
+// with the workspace's lock held, except `admit`, `before_exec`, `require_within` and `off_host`.
 #pragma once
 
 #include <functional>
@@ -19,18 +18,11 @@ struct WorkspaceHooks {
   std::function<void(uint32_t owner_uid, base::RepoId repository)> admit;
   // Unarchives a workspace that is about to start.
   std::function<void(const state_db::WorkspaceRow&)> bring_back;
-  // Starts the hook command and returns its record.
-  std::function<state_db::ExecRow(const state_db::WorkspaceRow&, const LiveSandbox&)> pre_stop;
-  // The warden did not answer, so nobody knows whether this command started.
-  std::function<void(const state_db::ExecRow&, const std::string& why)> start_unknown;
   // Applies its policy: a snapshot before a command; after a stop a snapshot and fewer layers.
   std::function<base::SnapshotId(const state_db::WorkspaceRow&)> before_exec;
   std::function<void(const state_db::WorkspaceRow&)> after_stop;
   // Before a command that does not only remove files: throws if it is far over its disk limit.
   std::function<void(const state_db::WorkspaceRow&)> require_within;
-  // After its outcome is written. Runs on the watcher's pool; must not throw.
-  std::function<void(const state_db::ExecRow&)> exec_ended;
-  std::function<void(const state_db::ExecRow&)> output_grew;  // after each command; must not throw
   // The state of its copy in the replica, by its seal. Without the lock.
   std::function<std::optional<OffHostView>(base::WorkspaceId, const std::string& seal)> off_host;
   // Before a mount: merges layers if they are too many for one mount.

@@ -74,22 +74,14 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, LiveSandbox
       waiters_([this](base::ExecId id) {
         return state_db::ExecTable(context_.store).get(id).state != state_db::ExecState::running;
       }),
+      pre_stop_(context, active, watcher),
       leases_(context.store),
       integrity_(context),
       sealing_(
           kSealers, [this](int64_t key) { seal_at_rest({key}); }, base::SingleFlight::Fair{}),
-      disposals_(kDisposers, kMostDisposals) {
+      disposals_(kDisposers, kMostDisposals),
+      listens_(watcher.listen(*this)) {
   active_.on_rest([this](base::WorkspaceId id) { request_seal(context_, sealing_, id); });
-  watcher_.on_death([this](base::WorkspaceId ws, base::SandboxId sb) {
-    try {
-      return on_sandbox_died(ws, sb);
-    } catch (const std::exception& error) {  // the reconciler retries it
-      base::log(base::LogLevel::error, "sandbox.not_cleared",
-                {{"ws", ws}, {"sb", sb}, {"error", error.what()}});
-    }
-    return true;
-  });
-  watcher_.on_end([this](const state_db::ExecRow& exec) { after_exec(exec); });
 }
 
 Workspaces::~Workspaces() { active_.on_rest({}); }
@@ -225,10 +217,8 @@ std::vector<DiffStat> Workspaces::diff_stat(const Caller& caller, const std::str
                          [&](const auto& sources) { return changes_.stat(sources[0]); });
 }
 
-void Workspaces::after_exec(const state_db::ExecRow& exec) {
+void Workspaces::exec_ended(const state_db::ExecRow& exec) {
   waiters_.exec_ended(exec.id);
-  if (hooks_.exec_ended) hooks_.exec_ended(exec);
-  if (hooks_.output_grew) hooks_.output_grew(exec);
   try {
     const auto row = state_db::WorkspaceTable(context_.store).find(exec.request.workspace);
     if (!row || row->state != WorkspaceState::ready) return;

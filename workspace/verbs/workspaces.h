@@ -12,16 +12,16 @@
 #include "workspace/changes/changes.h"
 #include "workspace/changes/measurer.h"
 #include "workspace/context/waiters.h"
+#include "workspace/exec/pre_stop.h"
 #include "workspace/repositories/repositories.h"
 #include "workspace/sandbox/start.h"
 #include "workspace/verbs/files.h"
-#include "workspace/verbs/pre_stops.h"
 #include "workspace/verbs/requests.h"
 #include "workspace/verbs/workspace_hooks.h"
 
 namespace moorage::workspace {
 
-class Workspaces {
+class Workspaces : private ExecListener {
  public:
   Workspaces(Context& context, Repositories& repositories, LiveSandboxes& active,
              ExecWatcher& watcher);
@@ -91,11 +91,8 @@ class Workspaces {
   void accept(const state_db::WorkspaceRow& row);  // a person confirms the current files
   // Stops the running sandbox for an internal reason. Conflict while a verb is running.
   void stop_because(base::WorkspaceId id, const std::string& reason);
-  // workspace/exec/pre_stop.cc. Starts pre_stop if it and a sandbox exist, and throws Waiting until
-  // it ends; then returns its failure, which is also an event. Caller holds the lock.
-  std::string run_pre_stop(const state_db::WorkspaceRow& row);
   void remove_disposable(const state_db::WorkspaceRow& row);  // now, or once possible
-  PreStops& pre_stops() { return pre_stops_; }
+  PreStop& pre_stop() { return pre_stop_; }
   Waiters& waiters() { return waiters_; }
   void finish_purge(const state_db::WorkspaceRow& row);
   void finish_takeover(const state_db::WorkspaceRow& row);  // ends the last lease's execs; locked
@@ -132,9 +129,9 @@ class Workspaces {
   void dispose_later(const state_db::WorkspaceRow& row);
   IntegrityCheck::Taken seal_stopped(const state_db::WorkspaceRow& row);
   LiveSandboxPtr start_sandbox(const state_db::WorkspaceRow& row, const Also& also = {});
-  bool on_sandbox_died(base::WorkspaceId workspace,
-                       base::SandboxId sandbox);   // its init died; false: busy
-  void after_exec(const state_db::ExecRow& exec);  // measures, or removes a disposable workspace
+  void exec_ended(const state_db::ExecRow& exec) override;  // measures, or removes a disposable one
+  bool sandbox_died(base::WorkspaceId workspace, base::SandboxId sandbox) override;
+  bool clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox);  // false: busy
 
   Context& context_;
   Repositories& repositories_;
@@ -145,11 +142,12 @@ class Workspaces {
   Measurer measurer_;
   WorkspaceHooks hooks_;
   Waiters waiters_;
-  PreStops pre_stops_;
+  PreStop pre_stop_;
   Leases leases_;
   IntegrityCheck integrity_;
-  base::SingleFlight sealing_;  // these two last: their work uses the members above
+  base::SingleFlight sealing_;  // these three last: their work uses the members above
   base::FairPool disposals_;
+  ExecListeners::Handle listens_;
 };
 
 }  // namespace moorage::workspace

@@ -58,10 +58,15 @@ TEST_CASE("a slow end of one user's commands does not delay reports of another u
   std::promise<void> told;
   const auto released = release.get_future().share();
   WatcherFixture test;
-  test.watcher->on_end([&, released](const state_db::ExecRow& exec) {
+  struct : ExecListener {
+    void exec_ended(const state_db::ExecRow& exec) override { ended(exec); }
+    std::function<void(const state_db::ExecRow&)> ended;
+  } slow;
+  slow.ended = [&, released](const state_db::ExecRow& exec) {
     if (exec.request.owner_uid == kGreedy) return released.wait();
     told.set_value();
-  });
+  };
+  const auto listens = test.watcher->listen(slow);
   for (int n = 0; n < kMoreThanThreads; ++n) test.end_one("a-" + std::to_string(n), kGreedy);
   test.end_one("b", kOther);
   CHECK(told.get_future().wait_for(20s) == std::future_status::ready);
@@ -69,28 +74,31 @@ TEST_CASE("a slow end of one user's commands does not delay reports of another u
 }
 
 TEST_CASE("a failing disk judge does not change the end of a command") {
-  std::atomic<bool> asked = false;
+  struct FailingJudge : ExecListener {
+    bool suspects_disk(const state_db::ExecRow&) override { return suspects || fail(); }
+    std::optional<std::string> judge_disk(const state_db::ExecRow&) override {
+      return std::to_string(fail());
+    }
+    bool fail() {
+      asked = true;
+      throw base::Error(base::Code::internal, "the disk does not answer");
+    }
+    std::atomic<bool> asked = false;
+    bool suspects = false;
+  } judge;
   WatcherFixture test;
-  const bool suspects = GENERATE(true, false);
-  const auto fail = [&asked]() -> bool {
-    asked = true;
-    throw base::Error(base::Code::internal, "the disk does not answer");
-  };
-  test.watcher->ask_of_disk({[&](const state_db::ExecRow&) { return suspects || fail(); },
-                             [&](const state_db::ExecRow&) -> std::optional<std::string> {
-                               return std::to_string(fail());
-                             }});
+  judge.suspects = GENERATE(true, false);
+  const auto listens = test.watcher->listen(judge);
   const auto exec = test.make_one("judged", kOther);
   test.write_end(exec, R"({"kind": "exited", "code": 3})");
   test.watcher->settle_exec(exec, state_db::ExecCategory::lost, "");
-  const auto watcher = std::move(test.watcher);  // its threads end before the objects they call
   // The second question runs on a pool.
   auto ended = state_db::ExecTable(test.store).get(exec.id);
   for (int n = 0; n < 2000 && ended.state == state_db::ExecState::running; ++n) {
     std::this_thread::sleep_for(10ms);
     ended = state_db::ExecTable(test.store).get(exec.id);
   }
-  CHECK(asked);
+  CHECK(judge.asked);
   CHECK(ended.state == state_db::ExecState::exited);
   CHECK(ended.outcome.exit_code == 3);
 }

@@ -189,7 +189,7 @@ TEST_CASE(
   std::vector<state_db::ExecRow> execs;
   for (int i = 0; i < 6; ++i) {
     execs.push_back(kept.run(2 * kMiB));
-    retention.ended(execs.back());
+    retention.exec_ended(execs.back());
   }
   CHECK(kept.has(running));
   for (size_t i = 0; i < execs.size(); ++i) {
@@ -198,7 +198,7 @@ TEST_CASE(
   }
   CHECK(state_db::ExecTable(*kept.store).get(execs[0].id).outcome.output_bytes == 2 * kMiB);
   const auto large = kept.run(20 * kMiB);  // the newest stays, whatever its size
-  retention.ended(large);
+  retention.exec_ended(large);
   CHECK(kept.has(large));
   CHECK_FALSE(kept.has(execs[5]));
 }
@@ -229,7 +229,7 @@ TEST_CASE("a journal that still gets late output stays, with a gap for what was 
   OutputRetention retention(*kept.context, {11 * kMiB, 0});
   auto [server, writer] = kept.run_server(6);
   auto [quiet, nothing] = kept.run_server(0);
-  for (int i = 0; i < 6; ++i) retention.ended(kept.run(2 * kMiB));
+  for (int i = 0; i < 6; ++i) retention.exec_ended(kept.run(2 * kMiB));
   REQUIRE(kept.has(server));
   REQUIRE(kept.has(quiet));
   CHECK(disk_bytes_of(kept.journal(server.id)) < kMiB);
@@ -240,13 +240,13 @@ TEST_CASE("a journal that still gets late output stays, with a gap for what was 
   CHECK(told_in(kept.journal(quiet.id)) == std::vector<std::string>{"end", "later"});
 
   // Again: nothing more can be removed from it.
-  retention.ended(kept.run(11 * kMiB));
+  retention.exec_ended(kept.run(11 * kMiB));
   CHECK(told_in(kept.journal(server.id)).size() == 3);
 
   // Without a writer it is removed like any other, and its record says where it ended.
   writer.file.reset();
   nothing.file.reset();
-  retention.ended(kept.run(11 * kMiB));
+  retention.exec_ended(kept.run(11 * kMiB));
   CHECK_FALSE(kept.has(server));
   CHECK_FALSE(kept.has(quiet));
   state_db::ExecTable table(*kept.store);
@@ -275,7 +275,7 @@ TEST_CASE("without a limit and a time all output is kept") {
   Kept kept;
   OutputRetention retention(*kept.context, {0, 0});
   const auto exec = kept.run(5 * kMiB);
-  retention.ended(exec);
+  retention.exec_ended(exec);
   retention.sweep();
   CHECK(kept.has(exec));
 }
@@ -286,7 +286,7 @@ TEST_CASE("slow removal in one workspace does not hold up another") {
   const auto slow = kept.run(0);
   const std::string fifo = kept.put_fifo(slow);
   const auto large = kept.run(20 * kMiB);
-  auto held = std::async(std::launch::async, [&] { retention.ended(large); });
+  auto held = std::async(std::launch::async, [&] { retention.exec_ended(large); });
   const auto is_removing = [&] {
     try {
       kept.locks.lock(kept.workspace.str(), "test", std::chrono::milliseconds(0));
@@ -300,7 +300,7 @@ TEST_CASE("slow removal in one workspace does not hold up another") {
   kept.workspace = kept.add_workspace("other");
   const auto first = kept.run(10 * kMiB);
   const auto second = kept.run(10 * kMiB);
-  auto other = std::async(std::launch::async, [&] { retention.ended(second); });
+  auto other = std::async(std::launch::async, [&] { retention.exec_ended(second); });
   CHECK(other.wait_for(tests::patient(20s)) == std::future_status::ready);
   CHECK_FALSE(kept.has(first));
   CHECK(kept.has(second));
