@@ -31,6 +31,7 @@
 #include "state_db/store.h"
 #include "state_db/tables/idempotency.h"
 #include "workspace/access/placement.h"
+#include "workspace/archive/store.h"
 #include "workspace/best_of/best_of.h"
 #include "workspace/context/metrics.h"
 #include "workspace/recovery/reconcile.h"
@@ -163,8 +164,8 @@ workspace::Options workspace_options(const config::Settings& settings) {
   return options;
 }
 
-workspace::Gc::Rules gc_rules(const config::Settings& settings, workspace::Context& context) {
-  workspace::Gc::Rules rules;
+workspace::GcRules gc_rules(const config::Settings& settings, workspace::Context& context) {
+  workspace::GcRules rules;
   rules.archive_after_ms = settings.gc.archive_after_s * 1000;
   rules.archive_elsewhere = workspace::ArchiveStore(context).is_elsewhere();
   rules.lately = seconds(settings.gc.keep_unused_s);
@@ -281,13 +282,15 @@ int serve(const config::Loaded& loaded) {
   workspace::Repositories repositories(context);
   workspace::Workspaces workspaces(context, repositories, active, *watching);
   workspace::Execs execs(context, workspaces, active, *watching);
-  workspace::Archives archives(context, repositories, workspaces, active);
+  workspace::IntegrityCheck integrity(context);
+  workspace::PutAway put_away(context, repositories, integrity);
+  workspace::BringBack bring_back(context, repositories, integrity);
+  workspace::Archives archives(context, workspaces, active, put_away, bring_back);
   workspace::Flattening flattening(context, repositories, active);
   auto& hooks = workspaces.hooks();
+  hooks.bring_back = [&](const state_db::WorkspaceRow& row) { bring_back.run(row); };
   hooks.flatten = [&](const state_db::WorkspaceRow& row) { flattening.require_shallow(row); };
   workspace::Snapshots snapshots(context, workspaces, active, flattening);
-  archives.set_live_snapshot(
-      [&](const state_db::WorkspaceRow& row) { return snapshots.for_export(row); });
   hooks.before_exec = [&](const state_db::WorkspaceRow& row) { return snapshots.before_exec(row); };
   hooks.after_stop = [&](const state_db::WorkspaceRow& row) { snapshots.after_stop(row); };
   workspace::Moves moves(context, workspaces, execs, active);
@@ -303,13 +306,13 @@ int serve(const config::Loaded& loaded) {
   workspace::Doctor doctor(context, repositories, workspaces, *watching, reconciler);
   workspace::StoreUsage usage(context);
   workspace::Top top(context, active, *watching);
-  workspace::Gc gc(
-      context, active, repositories, gc_rules(settings, context),
-      {.archive_one = [&](base::WorkspaceId id,
-                          const std::string& reason) { return archives.collect(id, reason); },
-       .is_leased =
-           [&](const state_db::WorkspaceRow& row) { return workspaces.leases().is_held(row.id); }});
-  workspace::Budgets budgets(context, gc, archives.exports(), budget_limits(settings));
+  workspace::Gc gc(context, active, workspaces.leases(), repositories, integrity, archives,
+                   gc_rules(settings, context));
+  workspace::ExportSpools spools(context);
+  workspace::Budgets budgets(context, gc, spools, budget_limits(settings));
+  workspace::Exports exports(context, repositories, workspaces, snapshots, active, integrity,
+                             spools);
+  workspace::Imports imports(context, repositories, workspaces, integrity, budgets);
   hooks.admit = [&](uint32_t uid, base::RepoId repository) { budgets.admit(uid, repository); };
   const auto stop = [&](base::WorkspaceId id, const std::string& reason) {
     workspaces.stop_because(id, reason);
@@ -338,6 +341,8 @@ int serve(const config::Loaded& loaded) {
                   workspaces,
                   execs,
                   archives,
+                  exports,
+                  imports,
                   snapshots,
                   moves,
                   best_of,

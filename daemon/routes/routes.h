@@ -13,8 +13,9 @@
 #include "workspace/upkeep/gc.h"
 #include "workspace/upkeep/quota_watch.h"
 #include "workspace/upkeep/store_usage.h"
-#include "workspace/verbs/archives.h"
 #include "workspace/verbs/execs.h"
+#include "workspace/verbs/export.h"
+#include "workspace/verbs/import.h"
 #include "workspace/verbs/moves.h"
 #include "workspace/verbs/repositories.h"
 #include "workspace/verbs/snapshots.h"
@@ -31,6 +32,8 @@ struct Api {
   workspace::Workspaces& workspaces;
   workspace::Execs& execs;
   workspace::Archives& archives;
+  workspace::Exports& exports;
+  workspace::Imports& imports;
   workspace::Snapshots& snapshots;
   workspace::Moves& moves;
   workspace::BestOf& best_of;

@@ -4,7 +4,6 @@
 #include "daemon/json/json_fields.h"
 #include "daemon/routes/routes.h"
 #include "workspace/context/metrics.h"
-#include "workspace/verbs/archives.h"
 
 namespace moorage::daemon {
 namespace {
@@ -13,6 +12,7 @@ using base::ByteSpool;
 using base::Code;
 using base::Error;
 using workspace::Archives;
+using workspace::Imports;
 using workspace::Progress;
 using workspace::Right;
 using workspace::WithSnapshots;
@@ -29,7 +29,7 @@ Reply answer(const WorkspaceView& view, int status = 200) {
 
 class ImportSink : public BodySink {
  public:
-  ImportSink(Api& api, Archives::Import import, uint64_t max_bytes)
+  ImportSink(Api& api, Imports::Import import, uint64_t max_bytes)
       : api_(api), import_(std::move(import)), max_bytes_(max_bytes) {}
   ~ImportSink() override {
     if (!finished_) import_.pipe->fail(Error(Code::unavailable, "the client left before the end"));
@@ -64,7 +64,7 @@ class ImportSink : public BodySink {
     import_.pipe->finish();
   }
   Api& api_;
-  Archives::Import import_;
+  Imports::Import import_;
   const uint64_t max_bytes_;
   uint64_t bytes_ = 0;
   size_t taken_ = 0;  // of the current piece
@@ -74,8 +74,8 @@ class ImportSink : public BodySink {
 Reply export_workspace(Api& api, const Request& request) {
   const bool without = request.query_flag("without_snapshots");
   auto made = api.context.metrics.counted(Counted::export_, [&] {
-    return api.archives.begin_export(request.caller, request.parameter(0),
-                                     without ? WithSnapshots::no : WithSnapshots::yes);
+    return api.exports.begin(request.caller, request.parameter(0),
+                             without ? WithSnapshots::no : WithSnapshots::yes);
   });
   Reply reply;
   reply.content_type = kBytesType;
@@ -108,7 +108,7 @@ void add_archive_routes(Router& router, Api& api) {
   };
   const UploadHandler import = [&api](const Request& request) {
     return std::make_unique<ImportSink>(
-        api, api.archives.begin_import(request.caller, request.query_text("name").value_or("")),
+        api, api.imports.begin(request.caller, request.query_text("name").value_or("")),
         api.context.options.import_max_bytes);
   };
   const Handler to_elsewhere = [&api](const Request& request) {
@@ -123,7 +123,7 @@ void add_archive_routes(Router& router, Api& api) {
               .keep = Keep::joined,
               .resume = [&api](const Request& request, const std::string& subject) {
                 const auto made = base::WorkspaceId::parse(subject).value();
-                return answer(api.archives.resume_import(request.caller, made), 201);
+                return answer(api.imports.resume(request.caller, made), 201);
               }});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/export",

@@ -36,11 +36,23 @@ Wired::Wired() {
   workspaces_ =
       std::make_unique<workspace::Workspaces>(*context_, *repositories_, active_, *watcher_);
   execs_ = std::make_unique<workspace::Execs>(*context_, *workspaces_, active_, *watcher_);
-  archives_ =
-      std::make_unique<workspace::Archives>(*context_, *repositories_, *workspaces_, active_);
+  integrity_ = std::make_unique<workspace::IntegrityCheck>(*context_);
+  put_away_ = std::make_unique<workspace::PutAway>(*context_, *repositories_, *integrity_);
+  bring_back_ = std::make_unique<workspace::BringBack>(*context_, *repositories_, *integrity_);
+  archives_ = std::make_unique<workspace::Archives>(*context_, *workspaces_, active_, *put_away_,
+                                                    *bring_back_);
+  spools_ = std::make_unique<workspace::ExportSpools>(*context_);
   flattening_ = std::make_unique<workspace::Flattening>(*context_, *repositories_, active_);
   snapshots_ =
       std::make_unique<workspace::Snapshots>(*context_, *workspaces_, active_, *flattening_);
+  gc_ = std::make_unique<workspace::Gc>(*context_, active_, workspaces_->leases(), *repositories_,
+                                        *integrity_, *archives_, workspace::GcRules{});
+  budgets_ = std::make_unique<workspace::Budgets>(*context_, *gc_, *spools_,
+                                                  workspace::BudgetLimits{});
+  exports_ = std::make_unique<workspace::Exports>(*context_, *repositories_, *workspaces_,
+                                                  *snapshots_, active_, *integrity_, *spools_);
+  imports_ = std::make_unique<workspace::Imports>(*context_, *repositories_, *workspaces_,
+                                                  *integrity_, *budgets_);
   moves_ = std::make_unique<workspace::Moves>(*context_, *workspaces_, *execs_, active_);
   comparison_ = std::make_unique<workspace::Comparison>(*context_, *workspaces_);
   best_of_driver_ = std::make_unique<workspace::BestOfDriver>(*context_, *workspaces_, *execs_,
@@ -53,8 +65,6 @@ Wired::Wired() {
                                                         active_, *watcher_);
   doctor_ = std::make_unique<workspace::Doctor>(*context_, *repositories_, *workspaces_, *watcher_,
                                                 *reconciler_);
-  gc_ = std::make_unique<workspace::Gc>(*context_, active_, *repositories_, workspace::Gc::Rules{},
-                                        workspace::Gc::Hooks{});
   quotas_ = std::make_unique<workspace::QuotaWatch>(*context_, active_, *watcher_,
                                                     workspace::QuotaWatch::Stop{});
   api_ = std::make_unique<Api>(Api{*context_,
@@ -62,6 +72,8 @@ Wired::Wired() {
                                    *workspaces_,
                                    *execs_,
                                    *archives_,
+                                   *exports_,
+                                   *imports_,
                                    *snapshots_,
                                    *moves_,
                                    *best_of_,

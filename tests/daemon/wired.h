@@ -13,6 +13,7 @@
 #include "served.h"
 #include "state_db/store.h"
 #include "workspace/context/metrics.h"
+#include "workspace/upkeep/budgets.h"
 #include "workspace/verbs/execs.h"
 
 namespace moorage::daemon {
@@ -51,9 +52,17 @@ class Wired {
   std::unique_ptr<workspace::RepositoryVerbs> repository_verbs_;
   std::unique_ptr<workspace::Workspaces> workspaces_;
   std::unique_ptr<workspace::Execs> execs_;
+  std::unique_ptr<workspace::IntegrityCheck> integrity_;
+  std::unique_ptr<workspace::PutAway> put_away_;
+  std::unique_ptr<workspace::BringBack> bring_back_;
   std::unique_ptr<workspace::Archives> archives_;
+  std::unique_ptr<workspace::ExportSpools> spools_;
   std::unique_ptr<workspace::Flattening> flattening_;
   std::unique_ptr<workspace::Snapshots> snapshots_;
+  std::unique_ptr<workspace::Gc> gc_;
+  std::unique_ptr<workspace::Budgets> budgets_;
+  std::unique_ptr<workspace::Exports> exports_;
+  std::unique_ptr<workspace::Imports> imports_;
   std::unique_ptr<workspace::Moves> moves_;
   std::unique_ptr<workspace::Comparison> comparison_;
   std::unique_ptr<workspace::BestOfDriver> best_of_driver_;
@@ -63,7 +72,6 @@ class Wired {
   std::unique_ptr<workspace::Top> top_;
   std::unique_ptr<workspace::Reconciler> reconciler_;
   std::unique_ptr<workspace::Doctor> doctor_;
-  std::unique_ptr<workspace::Gc> gc_;
   std::unique_ptr<workspace::QuotaWatch> quotas_;
   std::unique_ptr<Api> api_;
   std::map<base::ExecId, uint64_t> output_bytes_;

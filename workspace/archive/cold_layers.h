@@ -24,8 +24,13 @@ uint64_t cool_layers(Context& context);
 struct LayerUse {
   uint64_t own_bytes = 0;  // frozen layers used by no other workspace that is not archived
   uint64_t all_bytes = 0;  // frozen layers that its archive would hold
-  std::optional<uint64_t> writable_bytes;  // the writable layer; nullopt: never measured
+  std::optional<uint64_t> writable_bytes{};  // the writable layer; nullopt: never measured
 };
 std::map<base::WorkspaceId, LayerUse> use_of_frozen_layers(Context& context);
+
+// An archive also holds the base commit's objects, and is about half the size of its contents.
+inline uint64_t likely_archive_bytes(uint64_t layer_bytes, uint64_t object_bytes) {
+  return layer_bytes / 2 + object_bytes;
+}
 
 }  // namespace moorage::workspace

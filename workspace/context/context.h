@@ -88,8 +88,8 @@ inline std::string repo_directory(base::RepoId id) { return id.str(); }
 // Of repositories that belong to one user; the scope of a shared one is empty.
 inline std::string local_scope(uint32_t uid) { return "local:" + std::to_string(uid); }
 
-// Joins the key of a request to its subject (workspace/access/keyed_request.h); may be empty. Called
-// in the transaction that writes the effect.
+// Joins the key of a request to its subject (workspace/access/keyed_request.h); may be empty.
+// Called in the transaction that writes the effect.
 using JoinKey = std::function<void(const std::string& subject)>;
 
 // Call in the transaction that writes a new workspace's row: then no row is ever visible before its

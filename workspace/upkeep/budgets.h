@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "workspace/access/admission.h"
 #include "workspace/archive/export_spools.h"
 #include "workspace/context/context.h"
 #include "workspace/upkeep/gc.h"
@@ -20,12 +21,11 @@ struct BudgetLimits {  // 0: no limit
   uint64_t user_bytes = 0;
 };
 
-class Budgets {
+class Budgets : public Admission {
  public:
   Budgets(Context& context, Gc& gc, ExportSpools& exports, BudgetLimits limits)
       : context_(context), gc_(gc), exports_(exports), limits_(limits) {}
-  // Throws resource_exhausted if this user may create no more workspaces of this repository.
-  void admit(uint32_t owner_uid, base::RepoId repository);
+  void admit(uint32_t owner_uid, base::RepoId repository) override;
 
  private:
   struct Budget;

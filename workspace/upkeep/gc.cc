@@ -37,14 +37,15 @@ MOORAGE_CRASH_POINT(after_cache, "gc.after_cache");
 
 }  // namespace
 
-Gc::Gc(Context& context, LiveSandboxes& active, Repositories& repositories, Rules rules,
-       Hooks hooks)
+Gc::Gc(Context& context, LiveSandboxes& active, Leases& leases, Repositories& repositories,
+       IntegrityCheck& integrity, Archives& archives, GcRules rules)
     : context_(context),
       active_(active),
+      leases_(leases),
       repositories_(repositories),
+      integrity_(integrity),
+      archives_(archives),
       rules_(rules),
-      hooks_(std::move(hooks)),
-      integrity_(context),
       flights_(1, [this](int64_t) { make_room(); }) {}
 
 std::vector<GcRow> Gc::plan(const Scope& scope) {
@@ -67,24 +68,14 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
   for (const auto& [workspace, sandbox] : state_db::SandboxTable(context_.store).all_live())
     facts.running.insert(workspace);
   facts.mounted = active_.mounted();
-  if (hooks_.is_leased) {
-    for (const auto& row : facts.workspaces) {
-      if (hooks_.is_leased(row)) facts.leased.insert(row.id);
-    }
+  for (const auto& row : facts.workspaces) {
+    if (leases_.is_held(row.id)) facts.leased.insert(row.id);
   }
-  const auto uses = use_of_frozen_layers(context_);
-  for (auto& row : facts.workspaces) {
-    const auto use = uses.find(row.id);
-    const LayerUse known = use == uses.end() ? LayerUse{} : use->second;
-    facts.frozen[row.id] = {known.own_bytes, known.all_bytes};
-    row.disk_bytes = known.writable_bytes;  // frozen layers are counted separately
-  }
+  facts.frozen = use_of_frozen_layers(context_);
+  for (auto& row : facts.workspaces)  // frozen layers are counted separately
+    row.disk_bytes = facts.frozen[row.id].writable_bytes;
   facts.age_ms = state_db::StoreAge(context_.store).now_ms();
-  GcRules rules;
-  rules.archives = static_cast<bool>(hooks_.archive_one);
-  rules.archive_after_ms = rules_.archive_after_ms;
-  rules.archive_elsewhere = rules_.archive_elsewhere;
-  auto rows = plan_gc(facts, rules);
+  auto rows = plan_gc(facts, rules_);
 
   std::set<base::WorkspaceId> owned;
   for (const auto& row : facts.workspaces) {
@@ -168,7 +159,7 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
   const bool declared = std::find(caches.begin(), caches.end(), row.path) != caches.end();
   if (current.state != state_db::WorkspaceState::ready || current.policy.pinned || !declared ||
       state_db::SandboxTable(context_.store).live(row.workspace) ||
-      (hooks_.is_leased && hooks_.is_leased(current))) {
+      leases_.is_held(row.workspace)) {
     throw Error(Code::conflict, "it is in use again");
   }
   active_.wait_unmounted(row.workspace, milliseconds(0));
@@ -206,7 +197,7 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
 std::optional<uint64_t> Gc::take_workspace(const GcRow& row, const std::string& reason) {
   const auto current = state_db::WorkspaceTable(context_.store).get(row.workspace);
   if (current.policy.pinned) throw Error(Code::conflict, "pinned");
-  return hooks_.archive_one(row.workspace, reason);
+  return archives_.collect(row.workspace, reason);
 }
 
 void Gc::record(const GcRow& row, const std::string& reason) {

@@ -15,26 +15,13 @@
 #include <vector>
 
 #include "base/single_flight.h"
-#include "workspace/chain/integrity.h"
-#include "workspace/context/live_sandboxes.h"
-#include "workspace/repositories/repositories.h"
 #include "workspace/upkeep/gc_plan.h"
+#include "workspace/verbs/archives.h"
 
 namespace moorage::workspace {
 
 class Gc {
  public:
-  struct Hooks {
-    // Archives one idle workspace; returns the bytes freed. Unset: archiving is not available.
-    std::function<uint64_t(base::WorkspaceId, const std::string& reason)> archive_one = {};
-    std::function<bool(const state_db::WorkspaceRow&)> is_leased = {};
-  };
-  struct Rules {
-    int64_t archive_after_ms = 7LL * 24 * 3'600'000;
-    bool archive_elsewhere = false;
-    // A base tree requested more recently than this is kept: a create may be about to use it.
-    std::chrono::milliseconds lately{600'000};
-  };
   // Limits a run to a repository or an owner; unset: everything.
   struct Scope {
     base::RepoId repository;
@@ -46,7 +33,8 @@ class Gc {
     bool enough = false;
   };
 
-  Gc(Context& context, LiveSandboxes& active, Repositories& repositories, Rules rules, Hooks hooks);
+  Gc(Context& context, LiveSandboxes& active, Leases& leases, Repositories& repositories,
+     IntegrityCheck& integrity, Archives& archives, GcRules rules);
 
   std::vector<GcRow> plan(const Scope& scope = {});
   // Takes the plan's rows in order until `enough` is true. Throws conflict: another run is active.
@@ -65,10 +53,11 @@ class Gc {
 
   Context& context_;
   LiveSandboxes& active_;
+  Leases& leases_;
   Repositories& repositories_;
-  const Rules rules_;
-  const Hooks hooks_;
-  IntegrityCheck integrity_;
+  IntegrityCheck& integrity_;
+  Archives& archives_;
+  const GcRules rules_;
   std::mutex mutex_;
   std::condition_variable run_ended_;
   bool runs_ = false;

@@ -119,7 +119,7 @@ class Planner {
   // The bytes removed minus the archive, which also contains shared layers that stay.
   uint64_t gain(const WorkspaceRow& row) const {
     const auto found = facts_.frozen.find(row.id);
-    const auto frozen = found == facts_.frozen.end() ? GcFacts::FreezeGuard{} : found->second;
+    const auto frozen = found == facts_.frozen.end() ? LayerUse{} : found->second;
     const uint64_t writable = row.disk_bytes.value_or(0);
     const uint64_t goes = writable + frozen.own_bytes;
     if (rules_.archive_elsewhere) return goes;
@@ -144,7 +144,6 @@ class Planner {
     if (kept.empty() && rested_ms < rules_.archive_after_ms)
       kept = "idle for only " + hours(rested_ms);
     if (kept.empty() && gain(row) == 0) kept = "its archive would take as much as it frees";
-    if (kept.empty() && !rules_.archives) kept = "archiving is not available here";
     add(std::move(line), kept,
         "idle for " + hours(rested_ms) + "; archived and verified first; unarchive restores it");
   }
@@ -186,10 +185,6 @@ class Planner {
 };
 
 }  // namespace
-
-uint64_t likely_archive_bytes(uint64_t layer_bytes, uint64_t object_bytes) {
-  return layer_bytes / 2 + object_bytes;
-}
 
 std::vector<GcRow> plan_gc(const GcFacts& facts, const GcRules& rules) {
   return Planner(facts, rules).run();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -17,6 +18,7 @@
 
 #include "state_db/tables/repositories.h"
 #include "state_db/tables/workspaces.h"
+#include "workspace/archive/cold_layers.h"
 
 namespace moorage::workspace {
 
@@ -49,22 +51,15 @@ struct GcFacts {
   std::set<base::WorkspaceId> leased;   // with a lease holder
   std::set<TreeKey> trees_used_lately;  // a create may be about to use them
   std::set<base::RepoId> repos_used_lately;
-  // A workspace's frozen layers: bytes that only it needs, and all bytes its archive would have.
-  struct FreezeGuard {
-    uint64_t own_bytes = 0;
-    uint64_t all_bytes = 0;
-  };
-  std::map<base::WorkspaceId, FreezeGuard> frozen;
+  std::map<base::WorkspaceId, LayerUse> frozen;
   int64_t age_ms = 0;  // the store's
 };
 
-// An archive also holds the base commit's objects, and is about half the size of its contents.
-uint64_t likely_archive_bytes(uint64_t layer_bytes, uint64_t object_bytes);
-
 struct GcRules {
-  bool archives = false;  // archiving is available
-  int64_t archive_after_ms = 0;
+  int64_t archive_after_ms = 7LL * 24 * 3'600'000;
   bool archive_elsewhere = false;  // on another file system, so all space is gained
+  // A base tree requested more recently than this is kept: a create may be about to use it.
+  std::chrono::milliseconds lately{600'000};
 };
 
 // In the order of taking; kept rows follow the rows to take.

@@ -1,4 +1,5 @@
-// Archives::begin_export: streams a stopped workspace, or a snapshot taken now of a running one.
+#include "workspace/verbs/export.h"
+
 #include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -7,11 +8,12 @@
 #include "state_db/store.h"
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layers.h"
+#include "workspace/archive/contents.h"
 #include "workspace/archive/read_back.h"
+#include "workspace/archive/store.h"
 #include "workspace/chain/unused_layers.h"
 #include "workspace/context/free_space.h"
 #include "workspace/context/try_step.h"
-#include "workspace/verbs/archives.h"
 
 namespace moorage::workspace {
 namespace {
@@ -21,9 +23,24 @@ using base::Error;
 
 MOORAGE_CRASH_POINT(before_read, "export.before_read");
 
+constexpr size_t kExporters = 4;
+constexpr size_t kMaxWaiting = 16;
+
 }  // namespace
 
-struct Archives::Source {
+Exports::Exports(Context& context, Repositories& repositories, Workspaces& workspaces,
+                 Snapshots& snapshots, LiveSandboxes& active, IntegrityCheck& integrity,
+                 ExportSpools& spools)
+    : context_(context),
+      repositories_(repositories),
+      workspaces_(workspaces),
+      snapshots_(snapshots),
+      active_(active),
+      integrity_(integrity),
+      spools_(spools),
+      exporters_(kExporters, kMaxWaiting) {}
+
+struct Exports::Source {
   state_db::WorkspaceRow row;
   ArchivedLayers layers;
   // Stopped: this lock prevents a start. Running: collection skips its layers, locked by each
@@ -33,12 +50,12 @@ struct Archives::Source {
   base::SnapshotId snapshot{};  // taken for this export; 0: the workspace is stopped
 };
 
-Archives::Source Archives::hold(const state_db::WorkspaceRow& row, base::KeyedMutex::Guard guard,
-                                WithSnapshots with) {
+Exports::Source Exports::hold(const state_db::WorkspaceRow& row, base::KeyedMutex::Guard guard,
+                              WithSnapshots with) {
   Source source;
   source.row = row;
   if (active_.running(row.id)) {
-    const auto taken = live_snapshot_(row);
+    const auto taken = snapshots_.for_export(row);
     source.snapshot = taken.id;
     try {
       source.layers = archived_layers(context_, taken, with);
@@ -59,7 +76,7 @@ Archives::Source Archives::hold(const state_db::WorkspaceRow& row, base::KeyedMu
   return source;
 }
 
-void Archives::release(Source& source) {
+void Exports::release(Source& source) {
   source.frozen.clear();
   source.workspace.unlock();
   if (!source.snapshot) return;
@@ -73,7 +90,7 @@ void Archives::release(Source& source) {
   }
 }
 
-void Archives::write_export(const Source& source, base::ByteSpool& stream) {
+void Exports::write_export(const Source& source, base::ByteSpool& stream) {
   before_read.pass();
   const std::string spool = context_.options.store;
   const auto unnamed_file = [spool] { return ArchiveStore::spool(spool); };
@@ -83,7 +100,7 @@ void Archives::write_export(const Source& source, base::ByteSpool& stream) {
   // A snapshot's layers are frozen; a stopped workspace's writable layer must not change meanwhile.
   std::optional<layers::LayerStill> still;
   if (!source.snapshot) still.emplace(context_.storage.layer_path(source.row.layer));
-  auto contents = contents_of(source.row, source.layers, spool);
+  auto contents = contents_of(context_, repositories_, source.row, source.layers, spool);
   contents.before_end = [&still] {
     if (still) still->require();
   };
@@ -93,11 +110,10 @@ void Archives::write_export(const Source& source, base::ByteSpool& stream) {
                              [&check](std::string_view bytes) { check.write(bytes); }));
 }
 
-Archives::Export Archives::begin_export(const Caller& caller, const std::string& name,
-                                        WithSnapshots with) {
+Exports::Export Exports::begin(const Caller& caller, const std::string& name, WithSnapshots with) {
   const auto found = workspaces_.find(caller, name, Right::read);
   Export made;
-  made.stream = exports_.make(caller.uid);
+  made.stream = spools_.make(caller.uid);
   // The repository's objects go into a file first; the rest is spooled only while the reader lags.
   require_room(context_.options, found.name + " cannot be exported",
                state_db::RepositoryTable(context_.store).get(found.repository).bytes);
@@ -107,7 +123,7 @@ Archives::Export Archives::begin_export(const Caller& caller, const std::string&
   auto source = std::make_shared<Source>(hold(row, std::move(guard), with));
   made.snapshots = source->layers.snapshots.size();
   made.image = row.image;
-  made.identity = identify_image(row);
+  made.identity = identify_image(context_, row);
   const auto work = [this, stream = made.stream, source] {
     std::optional<Error> failure;
     try {

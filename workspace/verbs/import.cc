@@ -1,7 +1,5 @@
-// Archives::begin_import: a workspace from a stream that anybody may have written. It becomes
-// `ready` only after everything is read, verified and synced; until then it is `creating`, and any
-// failure removes it as such. Its repository data goes through Repositories::adopt; its files
-// through LayerRestorer; the rest passes the same checks as a request.
+#include "workspace/verbs/import.h"
+
 #include <fcntl.h>
 
 #include <condition_variable>
@@ -17,11 +15,11 @@
 #include "workspace/access/keyed_request.h"
 #include "workspace/access/placement.h"
 #include "workspace/archive/import_check.h"
+#include "workspace/archive/store.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/chain/unused_layers.h"
 #include "workspace/chain/workspace_note.h"
 #include "workspace/context/free_space.h"
-#include "workspace/verbs/archives.h"
 
 namespace moorage::workspace {
 namespace {
@@ -39,6 +37,8 @@ constexpr size_t kExecsAtOnce = 500;
 constexpr size_t kExecBytesAtOnce = 1 << 20;
 constexpr size_t kMostOfOneUser = 4;
 constexpr int kNameTries = 1000;
+constexpr size_t kImporters = 16;  // they wait for their clients
+constexpr size_t kMaxWaiting = 16;
 
 // The client's data. A client that sends almost nothing is cut off: a thread waits for it.
 class Client {
@@ -71,14 +71,13 @@ class Client {
 
 class ImportVisitor : public ImportCheck {
  public:
-  using Admit = std::function<void(uint32_t owner_uid, base::RepoId repository)>;
-  ImportVisitor(Context& context, Repositories& repositories, Admit admit, const Caller& caller,
-                std::string name)
+  ImportVisitor(Context& context, Repositories& repositories, Admission& admission,
+                const Caller& caller, std::string name)
       : ImportCheck([&context] { return ArchiveStore::spool(context.options.store); },
                     std::move(name)),
         context_(context),
         repositories_(repositories),
-        admit_(std::move(admit)),
+        admission_(admission),
         caller_(caller) {}
 
   void manifest(const Manifest& manifest) override {
@@ -91,7 +90,7 @@ class ImportVisitor : public ImportCheck {
     for (packs::ArchiveReader::Piece piece; reader.read(piece);)
       base::write_all(file.get(), piece.bytes);
     repository_ = repositories_.adopt(caller_.uid, manifest_.repository, objects_, file.get());
-    if (admit_) admit_(caller_.uid, repository_);
+    admission_.admit(caller_.uid, repository_);
     repositories_.ensure_base_tree(repository_, manifest_.workspace.base_commit, {});
     create();
   }
@@ -280,7 +279,7 @@ class ImportVisitor : public ImportCheck {
 
   Context& context_;
   Repositories& repositories_;
-  const Admit admit_;
+  Admission& admission_;
   const Caller caller_;
   base::RepoId repository_;
   base::WorkspaceId id_;
@@ -296,7 +295,16 @@ class ImportVisitor : public ImportCheck {
 
 }  // namespace
 
-struct Archives::Import::Outcome {
+Imports::Imports(Context& context, Repositories& repositories, Workspaces& workspaces,
+                 IntegrityCheck& integrity, Admission& admission)
+    : context_(context),
+      repositories_(repositories),
+      workspaces_(workspaces),
+      integrity_(integrity),
+      admission_(admission),
+      importers_(kImporters, kMaxWaiting) {}
+
+struct Imports::Import::Outcome {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
@@ -304,19 +312,19 @@ struct Archives::Import::Outcome {
   std::optional<Error> error;
 };
 
-WorkspaceView Archives::Import::wait() {
+WorkspaceView Imports::Import::wait() {
   std::unique_lock lock(outcome->mutex);
   outcome->changed.wait(lock, [this] { return outcome->done; });
   if (outcome->error) throw Error(*outcome->error);
   return *outcome->view;
 }
 
-WorkspaceView Archives::take_in(const Caller& caller, const std::string& name,
-                                packs::ByteSource source) {
+WorkspaceView Imports::take_in(const Caller& caller, const std::string& name,
+                               packs::ByteSource source) {
   base::WorkspaceId id;
   std::string lowered;
   {
-    ImportVisitor incoming(context_, repositories_, workspaces_.hooks().admit, caller, name);
+    ImportVisitor incoming(context_, repositories_, admission_, caller, name);
     ReadOptions options{.limits = {.max_bytes = context_.options.import_max_bytes},
                         .disk_first_id = context_.options.disk_first_id,
                         .unnamed_file = {}};  // everything is written, nothing is only checked
@@ -362,7 +370,7 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name,
   return view;
 }
 
-WorkspaceView Archives::resume_import(const Caller& caller, base::WorkspaceId id) {
+WorkspaceView Imports::resume(const Caller& caller, base::WorkspaceId id) {
   const auto row = state_db::WorkspaceTable(context_.store).get(id);
   if (row.state == state_db::WorkspaceState::creating)
     refuse_unsettled(caller, row.name + " is being imported");
@@ -370,20 +378,20 @@ WorkspaceView Archives::resume_import(const Caller& caller, base::WorkspaceId id
 }
 
 // Each import occupies a thread while it waits for its client: limit one user's share.
-std::shared_ptr<void> Archives::count_import(uint32_t uid) {
-  const std::lock_guard lock(imports_mutex_);
-  if (uid != 0 && imports_[uid] >= kMostOfOneUser) {
+std::shared_ptr<void> Imports::count(uint32_t uid) {
+  const std::lock_guard lock(mutex_);
+  if (uid != 0 && running_[uid] >= kMostOfOneUser) {
     throw Error(Code::conflict, std::to_string(kMostOfOneUser) + " of your imports are running",
                 "wait until one of them ends");
   }
-  imports_[uid] += 1;
+  running_[uid] += 1;
   return {nullptr, [this, uid](void*) {
-            const std::lock_guard again(imports_mutex_);
-            if (--imports_[uid] == 0) imports_.erase(uid);
+            const std::lock_guard again(mutex_);
+            if (--running_[uid] == 0) running_.erase(uid);
           }};
 }
 
-Archives::Import Archives::begin_import(const Caller& caller, const std::string& name) {
+Imports::Import Imports::begin(const Caller& caller, const std::string& name) {
   if (!name.empty()) {
     check_workspace_name(name);
     if (state_db::WorkspaceTable(context_.store).find_live(caller.uid, name)) {
@@ -396,7 +404,7 @@ Archives::Import Archives::begin_import(const Caller& caller, const std::string&
   import.pipe = std::make_shared<base::BytePipe>();
   import.outcome = std::make_shared<Import::Outcome>();
   importers_.submit([this, caller, name, pipe = import.pipe, outcome = import.outcome,
-                     counted = count_import(caller.uid)]() mutable {
+                     counted = count(caller.uid)]() mutable {
     Client client(*pipe);
     std::optional<WorkspaceView> view;
     std::optional<Error> failure;

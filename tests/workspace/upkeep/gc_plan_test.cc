@@ -19,7 +19,6 @@ struct Rows {
 
   Rows() {
     facts.age_ms = 100 * kDay_ms;
-    rules.archives = true;
     rules.archive_after_ms = 7 * kDay_ms;
     state_db::RepositoryRow repository;
     repository.id = {1};
@@ -130,9 +129,6 @@ TEST_CASE("a workspace is archived only after its time, and only if that frees s
   row.rest_age_ms = 0;
   row.disposable = true;
   CHECK_FALSE(rows.row(GcRung::workspace).goes);
-  row.disposable = false;
-  rows.rules.archives = false;
-  CHECK(rows.row(GcRung::workspace).why == "archiving is not available here");
 }
 
 TEST_CASE("a jump of the wall clock makes nothing old") {

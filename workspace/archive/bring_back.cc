@@ -1,0 +1,190 @@
+#include "workspace/archive/bring_back.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "state_db/store.h"
+#include "state_db/tables/integrity.h"
+#include "state_db/tables/layer_disk.h"
+#include "state_db/tables/layers.h"
+#include "workspace/archive/archived_layers.h"
+#include "workspace/archive/cold_layers.h"
+#include "workspace/archive/store.h"
+#include "workspace/context/free_space.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+MOORAGE_CRASH_POINT(unarchive_intent, "unarchive.after_intent");
+MOORAGE_CRASH_POINT(unarchive_files, "unarchive.after_files");
+MOORAGE_CRASH_POINT(unarchive_outcome, "unarchive.after_outcome");
+
+constexpr std::chrono::minutes kOtherReturn{30};  // of another workspace that shares a layer
+
+// Restores the layers of a workspace into its own store.
+class ReturnVisitor : public ArchiveVisitor {
+ public:
+  ReturnVisitor(Context& context, Repositories& repositories, const state_db::WorkspaceRow& row)
+      : context_(context), repositories_(repositories), row_(row) {}
+
+  void manifest(const Manifest& manifest) override {
+    if (manifest.layers.front().id != row_.layer.str() || manifest.workspace.id != row_.id ||
+        manifest.store != context_.store.store_id()) {
+      throw Error(Code::corrupted, "it belongs to another workspace");
+    }
+    for (const auto& layer : manifest.layers) {
+      const auto id = base::LayerId::parse(layer.id);
+      if (!id) throw Error(Code::corrupted, "it has an invalid layer id: " + layer.id);
+      layers_.push_back(*id);
+    }
+    choose();
+  }
+  void refs(const std::string& text) override {
+    objects_ = ref_objects(text);
+    objects_.push_back(row_.base_commit);
+  }
+  void pack(packs::ArchiveReader& reader, uint64_t) override {
+    if (repositories_.has_objects(row_.repository, objects_)) return;
+    const base::Fd file = ArchiveStore::spool(context_.options.store);
+    for (packs::ArchiveReader::Piece piece; reader.read(piece);)
+      base::write_all(file.get(), piece.bytes);
+    repositories_.take_pack(row_.repository, objects_, file.get());
+  }
+  std::optional<std::string> upper(size_t layer, const std::string& part) override {
+    const base::LayerId id = layers_.at(layer);
+    if (!wanted_.contains(id)) return std::nullopt;
+    const std::string top = context_.storage.layer_path(id);
+    if (part == kLayerParts[0]) {
+      // Remove the partial layer that an interrupted return left.
+      if (id != row_.layer) context_.storage.remove_layer(id);
+      context_.storage.make_layer(id);
+    }
+    return top + "/" + part + "/upper";
+  }
+
+  // Called in the transaction that makes it ready, after everything is synced.
+  void set_hot() {
+    state_db::LayerTable(context_.store)
+        .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), false);
+  }
+
+ private:
+  // A frozen layer may still exist because others use it, or a merge may have put it into one that
+  // does. The rest stay locked, always in the same order, and cold until they are complete.
+  void choose() {
+    state_db::LayerTable table(context_.store);
+    std::set<base::LayerId> missing;
+    for (const auto& layer : archived_layers(context_, row_, WithSnapshots::yes).layers) {
+      if (layer.id == row_.layer || is_whole(layer.id)) continue;
+      if (std::find(layers_.begin(), layers_.end(), layer.id) == layers_.end())
+        throw Error(Code::corrupted, "it lacks " + layer.id.str() + ", and so does the store");
+      missing.insert(layer.id);
+    }
+    for (const auto layer : missing) {
+      auto guard = context_.locks.lock(layer.str(), "unarchive", kOtherReturn);
+      if (is_whole(layer)) continue;  // another return brought it back
+      held_.push_back(std::move(guard));
+      wanted_.insert(layer);
+    }
+    set_cold();
+    wanted_.insert(row_.layer);
+  }
+  bool is_whole(base::LayerId layer) {
+    return !state_db::LayerTable(context_.store).get(layer).cold &&
+           base::path_exists(context_.storage.layer_path(layer));
+  }
+  // Also for a layer whose files somebody removed: treat it as cold from now on.
+  void set_cold() {
+    state_db::LayerTable(context_.store)
+        .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), true);
+  }
+
+  Context& context_;
+  Repositories& repositories_;
+  const state_db::WorkspaceRow& row_;
+  std::vector<base::LayerId> layers_;  // in the archive
+  std::set<base::LayerId> wanted_;     // to be restored
+  std::vector<base::KeyedMutex::Guard> held_;
+  std::vector<std::string> objects_;
+};
+
+void require_room_for_return(Context& context, const state_db::WorkspaceRow& row) {
+  const auto writable = state_db::LayerDisk(context.store).find(row.layer);
+  uint64_t bytes = writable ? writable->bytes : 0;
+  for (const auto& layer : archived_layers(context, row, WithSnapshots::yes).layers) {
+    if (layer.cold) bytes += layer.disk_bytes.value_or(0);
+  }
+  require_room(context.options, row.name + " cannot be restored from its archive", bytes);
+}
+
+// Removes leftovers of archiving; what then remains is not ours.
+void clear_place(Context& context, const state_db::WorkspaceRow& row) {
+  settle_archive(context, row);
+  if (const auto layer = context.storage.layer_path(row.layer); base::path_exists(layer)) {
+    throw Error(Code::conflict,
+                row.name + " is archived, but " + layer + " exists and differs from its archive",
+                "compare both: moorage doctor. To use the archive, move " + layer +
+                    " away and try again; then copy in the files that you need from it");
+  }
+}
+
+}  // namespace
+
+void BringBack::run(const state_db::WorkspaceRow& row, const JoinKey& join) {
+  require_room_for_return(context_, row);
+  state_db::ArchiveTable table(context_.store);
+  const ArchiveStore store(context_);
+  const auto archive = table.find(row.id).value();
+  const base::Fd file = store.open(archive);  // open it before changing anything
+  if (!store.is_there(archive)) {
+    throw Error(Code::corrupted, store.path(archive) + " has the wrong size",
+                "restore it from a backup; nothing was changed");
+  }
+  clear_place(context_, row);
+  context_.store.transaction([&] {
+    table.begin_restore(row.id);
+    if (join) join(state_db::move_under_way(row.id));
+    state_db::IntegrityTable(context_.store).clear_seal(row.id);
+  });
+  unarchive_intent.pass();
+  try {
+    ReturnVisitor visitor(context_, repositories_, row);
+    const ReadOptions options =
+        ArchiveStore::read_options(context_.options, context_.options.store);
+    const auto facts = read_archive(read_file_in_pieces(file.get()), options, visitor);
+    if (facts.stream.sha256 != archive.sha256) {
+      throw Error(Code::corrupted, "the file differs from what was written");
+    }
+    const auto taken = integrity_.take(row);
+    base::sync_file_system(context_.storage.layer_path(row.layer));
+    unarchive_files.pass();
+    context_.store.transaction([&] {
+      visitor.set_hot();
+      table.finish_restore(row.id);
+      if (join) join(row.id.str());
+      integrity_.keep_returned(row, taken);
+    });
+  } catch (Error& error) {
+    settle_archive(context_, state_db::WorkspaceTable(context_.store).get(row.id));
+    cool_layers(context_);
+    throw error.add_context(row.name + " could not be restored from " + store.path(archive));
+  }
+  unarchive_outcome.pass();
+  try {
+    settle_archive(context_, state_db::WorkspaceTable(context_.store).get(row.id));
+  } catch (const Error& error) {  // it is restored; the reconciler removes the file later
+    base::log(base::LogLevel::warning, "archive.not_removed",
+              {{"ws", row.id}, {"error", error.message()}});
+  }
+  base::log(base::LogLevel::info, "workspace.unarchived", {{"ws", row.id}, {"name", row.name}});
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,49 @@
+// Exports a workspace to another host, as the stream of its archive. A stopped one is held until it
+// is read completely, however slow the client. A running one keeps running: a snapshot taken now is
+// exported, and dropped at the end.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "workspace/archive/archived_layers.h"
+#include "workspace/archive/export_spools.h"
+#include "workspace/verbs/snapshots.h"
+
+namespace moorage::workspace {
+
+class Exports {
+ public:
+  Exports(Context& context, Repositories& repositories, Workspaces& workspaces,
+          Snapshots& snapshots, LiveSandboxes& active, IntegrityCheck& integrity,
+          ExportSpools& spools);
+
+  struct Export {
+    std::shared_ptr<base::ByteSpool> stream;
+    size_t snapshots = 0;  // number in the archive
+    std::string image;     // needed by its sandboxes
+    ManifestImage identity;
+  };
+  Export begin(const Caller& caller, const std::string& name, WithSnapshots with);
+  ExportSpools& spools() { return spools_; }
+
+ private:
+  // The source of an export, with the locks that keep it unchanged.
+  struct Source;
+  Source hold(const state_db::WorkspaceRow& row, base::KeyedMutex::Guard guard, WithSnapshots with);
+  void write_export(const Source& source, base::ByteSpool& spool);
+  void release(Source& source);
+
+  Context& context_;
+  Repositories& repositories_;
+  Workspaces& workspaces_;
+  Snapshots& snapshots_;
+  LiveSandboxes& active_;
+  IntegrityCheck& integrity_;
+  ExportSpools& spools_;
+  base::ThreadPool exporters_;  // last: waits for the exports, which end with their streams
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,51 @@
+// Imports a workspace from a stream that anybody may have written. It becomes `ready` only after
+// everything is read, verified and synced; until then it is `creating`, and any failure removes it
+// as such. Its repository data goes through Repositories::adopt; its files through
+// packs::LayerRestorer; the rest passes the same checks as a request.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/byte_pipe.h"
+#include "base/thread_pool.h"
+#include "packs/tar_reader.h"
+#include "workspace/access/admission.h"
+#include "workspace/verbs/workspaces.h"
+
+namespace moorage::workspace {
+
+class Imports {
+ public:
+  Imports(Context& context, Repositories& repositories, Workspaces& workspaces,
+          IntegrityCheck& integrity, Admission& admission);
+
+  // Takes an archive written into the pipe as a new workspace of the caller.
+  struct Import {
+    std::shared_ptr<base::BytePipe> pipe;
+    WorkspaceView wait();  // after closing the pipe: returns the workspace or throws
+    struct Outcome;
+    std::shared_ptr<Outcome> outcome;
+  };
+  Import begin(const Caller& caller, const std::string& name);
+  // The result of a request with the same key before the daemon died or its client left.
+  WorkspaceView resume(const Caller& caller, base::WorkspaceId id);
+
+ private:
+  std::shared_ptr<void> count(uint32_t uid);
+  WorkspaceView take_in(const Caller& caller, const std::string& name, packs::ByteSource source);
+
+  Context& context_;
+  Repositories& repositories_;
+  Workspaces& workspaces_;
+  IntegrityCheck& integrity_;
+  Admission& admission_;
+  std::mutex mutex_;
+  std::map<uint32_t, size_t> running_;  // by user
+  base::ThreadPool importers_;          // last: waits for the imports, which end with their streams
+};
+
+}  // namespace moorage::workspace
