@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "base/os/files.h"
+#include "base/os/boot_id.h"
 
 namespace moorage::base {
 namespace {
@@ -29,14 +29,7 @@ const Clock& system_clock() {
   return clock;
 }
 
-const std::string& boot_id() {
-  static const std::string id = [] {
-    std::string text = read_file("/proc/sys/kernel/random/boot_id");
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    return text;
-  }();
-  return id;
-}
+std::string Clock::boot_id() const { return base::boot_id(); }
 
 // Not gmtime(3): it would read /etc/localtime, which for the warden belongs to the sandbox.
 std::string format_utc(int64_t wall_ms) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/os/xattr.h"
 
 namespace moorage::layers {
 namespace {
@@ -18,8 +18,7 @@ namespace {
 using base::Fd;
 
 bool is_opaque(const Fd& directory) {
-  char value = 0;
-  return fgetxattr(directory.get(), "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
+  return base::read_attribute(directory.get(), "trusted.overlay.opaque") == "y";
 }
 
 // nullopt: no such entry.

@@ -2,17 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <deque>
 
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/open_beneath.h"
+#include "base/os/xattr.h"
 
 namespace moorage::layers {
 namespace {
@@ -45,8 +44,7 @@ std::vector<std::string> components(const std::string& path) {
 }
 
 bool is_redirected(int directory) {
-  std::array<char, 1> any{};
-  return fgetxattr(directory, "trusted.overlay.redirect", any.data(), 1) >= 0 || errno == ERANGE;
+  return base::read_attribute(directory, "trusted.overlay.redirect").has_value();
 }
 
 // Opens the parent of the last component, through real directories only. Empty: it does not exist.

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +17,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/os/xattr.h"
 #include "layers/base_view.h"
 #include "layers/merge_stack.h"
 #include "layers/node_copy.h"
@@ -42,13 +42,8 @@ std::string join(const std::string& directory, const std::string& name) {
 }
 
 void set_mark(int directory, const char* name, const std::string& value) {
-  if (value.empty()) {
-    if (fremovexattr(directory, name) < 0 && errno != ENODATA)
-      base::throw_errno("remove a mark from a directory of a layer");
-    return;
-  }
-  base::check(fsetxattr(directory, name, value.data(), value.size(), 0),
-              "mark a directory of a layer");
+  value.empty() ? base::remove_attribute(directory, name)
+                : base::write_attribute(directory, name, value);
 }
 
 std::vector<Fd> open_all(const std::vector<std::string>& paths) {
@@ -133,8 +128,9 @@ class Merge {
       while (next != level.uppers.end() && next->layer < layer) ++next;
       if (next == level.uppers.end()) break;
       if (next->layer != layer) continue;
-      UpperNode node = look_at_node(next->directory.fd(), lookup.target(), next->marked_whiteouts);
-      if (node.type == NodeType::missing) continue;
+      UpperNode node =
+          find_upper_node(next->directory.fd(), lookup.target(), next->marked_whiteouts);
+      if (node.type == UpperNode::Type::missing) continue;
       const bool is_listed = next - level.uppers.begin() == static_cast<ptrdiff_t>(level.listed);
       if (!lookup.seen() && !is_listed) return found;
       const auto part = lookup.take(node);

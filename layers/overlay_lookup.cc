@@ -2,37 +2,30 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 
 #include <algorithm>
-#include <climits>
 #include <utility>
 
 #include "base/os/open_beneath.h"
+#include "base/os/xattr.h"
 
 namespace moorage::layers {
 namespace {
 
 using base::Fd;
 
-std::string attribute(int fd, const char* name) {
-  char value[PATH_MAX];
-  const ssize_t size = fgetxattr(fd, name, value, sizeof value);
-  return size > 0 ? std::string(value, static_cast<size_t>(size)) : std::string();
-}
-
 bool is_marked_whiteout(int directory, const std::string& name) {
   const Fd fd = base::try_open_regular_beneath(directory, name, O_RDONLY);
-  return fd && fgetxattr(fd.get(), "trusted.overlay.whiteout", nullptr, 0) >= 0;
+  return fd && base::read_attribute(fd.get(), "trusted.overlay.whiteout");
 }
 
 }  // namespace
 
 bool has_marked_whiteouts(int directory) {
-  return attribute(directory, "trusted.overlay.opaque") == "x";
+  return base::read_attribute(directory, "trusted.overlay.opaque") == "x";
 }
 
-UpperNode look_at_node(int directory, const std::string& name, bool marked_whiteouts) {
+UpperNode find_upper_node(int directory, const std::string& name, bool marked_whiteouts) {
   UpperNode node;
   struct stat status;
   if (name.empty() || name == "." || name == ".." ||
@@ -40,21 +33,22 @@ UpperNode look_at_node(int directory, const std::string& name, bool marked_white
     return node;
   }
   if (S_ISCHR(status.st_mode) && status.st_rdev == 0) {
-    node.type = NodeType::whiteout;
+    node.type = UpperNode::Type::whiteout;
   } else if (S_ISREG(status.st_mode)) {
     bool marked = marked_whiteouts && status.st_size == 0 && is_marked_whiteout(directory, name);
-    node.type = marked ? NodeType::whiteout : NodeType::file;
+    node.type = marked ? UpperNode::Type::whiteout : UpperNode::Type::file;
     node.executable = status.st_mode & S_IXUSR;
   } else if (S_ISLNK(status.st_mode)) {
-    node.type = NodeType::symlink;
+    node.type = UpperNode::Type::symlink;
   } else if (S_ISDIR(status.st_mode)) {
     node.directory = base::try_open_directory_beneath(directory, name);
     if (!node.directory) return node;
-    node.type = NodeType::directory;
-    node.opaque = attribute(node.directory.get(), "trusted.overlay.opaque") == "y";
-    node.redirect = attribute(node.directory.get(), "trusted.overlay.redirect");
+    node.type = UpperNode::Type::directory;
+    const int fd = node.directory.get();
+    node.opaque = base::read_attribute(fd, "trusted.overlay.opaque") == "y";
+    node.redirect = base::read_attribute(fd, "trusted.overlay.redirect").value_or("");
   } else {
-    node.type = NodeType::other;
+    node.type = UpperNode::Type::other;
   }
   return node;
 }
@@ -62,11 +56,11 @@ UpperNode look_at_node(int directory, const std::string& name, bool marked_white
 NameLookup::Part NameLookup::take(const UpperNode& node, const std::string& before,
                                   const std::string& after) {
   const bool last = after.empty();
-  if (node.type == NodeType::missing) return Part::nothing;
+  if (node.type == UpperNode::Type::missing) return Part::nothing;
   seen_ |= last;
-  if (node.type != NodeType::directory) {
+  if (node.type != UpperNode::Type::directory) {
     stopped_ = true;
-    if (!last || node.type == NodeType::whiteout || found_) return Part::nothing;
+    if (!last || node.type == UpperNode::Type::whiteout || found_) return Part::nothing;
     found_ = true;
     return Part::node;
   }
@@ -94,10 +88,10 @@ FoundFromRoot search_from_root(int layer, NameLookup& lookup) {
     const size_t end = std::min(target.find('/', start), target.size());
     const std::string name = target.substr(start, end - start);
     const std::string after = target.substr(end);
-    found.node = look_at_node(directory, name, false);
+    found.node = find_upper_node(directory, name, false);
     found.path += (found.path.empty() ? "" : "/") + name;
     found.part = lookup.take(found.node, target.substr(0, start), after);
-    if (found.node.type != NodeType::directory || after.empty()) return found;
+    if (found.node.type != UpperNode::Type::directory || after.empty()) return found;
     above = std::move(found.node.directory);
     directory = above.get();
     rest = after.size() - 1;

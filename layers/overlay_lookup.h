@@ -11,11 +11,10 @@
 
 namespace moorage::layers {
 
-enum class NodeType { missing, whiteout, file, symlink, directory, other };
-
 // The entry of one upper under a name.
 struct UpperNode {
-  NodeType type = NodeType::missing;
+  enum class Type { missing, whiteout, file, symlink, directory, other };
+  Type type = Type::missing;
   bool executable = false;  // by its owner, which is what git stores
   bool opaque = false;
   std::string redirect;
@@ -23,7 +22,7 @@ struct UpperNode {
 };
 
 // `marked_whiteouts`: has_marked_whiteouts() of that directory.
-UpperNode look_at_node(int directory, const std::string& name, bool marked_whiteouts);
+UpperNode find_upper_node(int directory, const std::string& name, bool marked_whiteouts);
 // Whether empty files with an attribute are whiteouts in this directory (Linux 6.7).
 bool has_marked_whiteouts(int directory);
 

@@ -42,18 +42,18 @@ bool is_change(int error_number) {
          error_number == ESTALE || error_number == ENXIO;
 }
 
-EntryKind kind_of(NodeType type) {
+EntryKind kind_of(UpperNode::Type type) {
   switch (type) {
-    case NodeType::file:
+    case UpperNode::Type::file:
       return EntryKind::file;
-    case NodeType::symlink:
+    case UpperNode::Type::symlink:
       return EntryKind::symlink;
-    case NodeType::directory:
+    case UpperNode::Type::directory:
       return EntryKind::directory;
-    case NodeType::other:
+    case UpperNode::Type::other:
       return EntryKind::other;
-    case NodeType::missing:
-    case NodeType::whiteout:
+    case UpperNode::Type::missing:
+    case UpperNode::Type::whiteout:
       break;
   }
   return EntryKind::absent;
@@ -182,7 +182,7 @@ std::optional<MergedEntry> LayerWalk::Open::entry(const std::string& name) {
                               [layer](const Level& one) { return one.layer == layer; });
     if (level == levels_.end()) continue;
     const std::string target = lookup.target();
-    const UpperNode node = look_at_node(level->fd.get(), target, level->marked_whiteouts);
+    const UpperNode node = find_upper_node(level->fd.get(), target, level->marked_whiteouts);
     take(lookup.take(node), node, {layer, join(level->path, target)});
   }
   if (!lookup.seen()) {

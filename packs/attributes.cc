@@ -5,14 +5,12 @@
 #include <linux/posix_acl.h>
 #include <linux/posix_acl_xattr.h>
 #include <linux/xattr.h>
-#include <sys/xattr.h>
 
-#include <cerrno>
 #include <cstring>
 #include <optional>
-#include <vector>
 
 #include "base/error.h"
+#include "base/os/xattr.h"
 #include "layers/ids.h"
 
 namespace moorage::packs {
@@ -78,26 +76,6 @@ bool move_ids(std::string_view name, std::string& value, uint32_t from, uint32_t
   return true;
 }
 
-std::vector<char> names_of(const std::string& path) {
-  std::vector<char> names(XATTR_LIST_MAX);
-  const ssize_t size = listxattr(path.c_str(), names.data(), names.size());
-  if (size < 0 && errno != EOPNOTSUPP) base::throw_errno("list attributes");
-  names.resize(size < 0 ? 0 : static_cast<size_t>(size));
-  return names;
-}
-
-std::optional<std::string> value_of(const std::string& path, const char* name) {
-  std::string value(256, '\0');
-  ssize_t size = getxattr(path.c_str(), name, value.data(), value.size());
-  if (size < 0 && errno == ERANGE) {
-    value.resize(XATTR_SIZE_MAX);
-    size = getxattr(path.c_str(), name, value.data(), value.size());
-  }
-  if (size < 0 && errno == ENODATA) return std::nullopt;
-  // A copy of the exact size: a file may have thousands, and the buffer takes 64 KiB.
-  return std::string(value, 0, static_cast<size_t>(base::check(size, "read an attribute")));
-}
-
 std::string value_on_disk(const std::string& name, std::string value, uint32_t disk_first_id,
                           const std::string& what) {
   if (is_kept(name) && name.size() <= XATTR_NAME_MAX && value.size() <= XATTR_SIZE_MAX &&
@@ -110,16 +88,14 @@ std::string value_on_disk(const std::string& name, std::string value, uint32_t d
 
 }  // namespace
 
-Attributes read_attributes(const std::string& path, uint32_t disk_first_id) {
+Attributes read_attributes(int fd, uint32_t disk_first_id) {
   Attributes attributes;
-  const std::vector<char> names = names_of(path);
   size_t bytes = 0;
-  for (size_t at = 0; at < names.size() && bytes <= kMaxFileAttributesBytes;
-       at += strlen(&names[at]) + 1) {
-    const char* name = &names[at];
+  for (const std::string& name : base::attribute_names(fd)) {
+    if (bytes > kMaxFileAttributesBytes) break;
     if (!is_kept(name)) continue;
-    std::optional<std::string> value = value_of(path, name);
-    bytes += strlen(name) + (value ? value->size() : 0);
+    std::optional<std::string> value = base::read_attribute(fd, name);
+    bytes += name.size() + (value ? value->size() : 0);
     // A host capability or an id outside the sandbox means nothing inside, so skip it.
     if (value && move_ids(name, *value, disk_first_id, 0)) attributes[name] = *std::move(value);
   }
@@ -131,14 +107,10 @@ void check_attributes(const Attributes& attributes, uint32_t disk_first_id,
   for (const auto& [name, stored] : attributes) value_on_disk(name, stored, disk_first_id, what);
 }
 
-void write_attributes(const std::string& path, const Attributes& attributes, uint32_t disk_first_id,
+void write_attributes(int fd, const Attributes& attributes, uint32_t disk_first_id,
                       const std::string& what) {
-  for (const auto& [name, stored] : attributes) {
-    const std::string value = value_on_disk(name, stored, disk_first_id, what);
-    if (setxattr(path.c_str(), name.c_str(), value.data(), value.size(), 0) < 0) {
-      base::throw_errno("set an attribute of " + what);
-    }
-  }
+  for (const auto& [name, stored] : attributes)
+    base::write_attribute(fd, name, value_on_disk(name, stored, disk_first_id, what));
 }
 
 }  // namespace moorage::packs

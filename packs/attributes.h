@@ -6,25 +6,26 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
+
+#include "layers/node.h"
 
 namespace moorage::packs {
 
-using Attributes = std::map<std::string, std::string>;
+using layers::Attributes;
 
 // Limit for reading one file's attributes. A file system may store more: 64 KiB of names, and as
 // much for each value.
 inline constexpr size_t kMaxFileAttributesBytes = 4 << 20;
 
-// `path` may end in a link, which is followed: pass a path of /proc/self/fd. Stops after
-// kMaxFileAttributesBytes: an archive holds less, and its writer refuses the file by name.
-Attributes read_attributes(const std::string& path, uint32_t disk_first_id);
+// Stops after kMaxFileAttributesBytes: an archive holds less, and its writer refuses the file by
+// name.
+Attributes read_attributes(int fd, uint32_t disk_first_id);
 // invalid_argument for an attribute that our archives never contain; `what` names the entry.
 void check_attributes(const Attributes& attributes, uint32_t disk_first_id,
                       const std::string& what);
 // Also checks them.
-void write_attributes(const std::string& path, const Attributes& attributes, uint32_t disk_first_id,
+void write_attributes(int fd, const Attributes& attributes, uint32_t disk_first_id,
                       const std::string& what);
 
 }  // namespace moorage::packs

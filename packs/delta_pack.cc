@@ -35,19 +35,20 @@ void put_text(std::string& out, std::string_view text) {
   out += text;
 }
 
-ReplicaEntry read_entry(FrameReader& in) {
-  ReplicaEntry entry;
+Node read_entry(FrameReader& in) {
+  Node entry;
   entry.path = in.text(kMaxPathBytes);
   const auto type = in.number<uint8_t>();
-  if (type > static_cast<uint8_t>(ReplicaNode::whiteout)) damaged("an unknown type");
-  entry.type = static_cast<ReplicaNode>(type);
+  if (type > static_cast<uint8_t>(NodeType::whiteout)) damaged("an unknown type");
+  entry.type = static_cast<NodeType>(type);
   entry.mode = in.number<uint32_t>();
   entry.uid = in.number<uint32_t>();
   entry.gid = in.number<uint32_t>();
-  entry.mtime_s = in.number<int64_t>();
-  entry.mtime_ns = in.number<uint32_t>();
+  entry.mtime.tv_sec = in.number<int64_t>();
+  entry.mtime.tv_nsec = in.number<uint32_t>();
   const auto attributes = in.number<uint32_t>();
-  if (attributes > kMaxAttributes || entry.mtime_ns >= 1'000'000'000) damaged("an invalid number");
+  if (attributes > kMaxAttributes || entry.mtime.tv_nsec >= 1'000'000'000)
+    damaged("an invalid number");
   for (uint32_t i = 0; i < attributes; ++i) {
     std::string name = in.text(kMaxAttributeBytes);
     entry.attributes[std::move(name)] = in.text(kMaxAttributeBytes);
@@ -100,15 +101,15 @@ void PackWriter::end_changes() {
   });
 }
 
-void PackWriter::entry(const ReplicaEntry& entry) {
+void PackWriter::entry(const Node& entry) {
   std::string out = "e";
   put_text(out, entry.path);
   base::append_number(out, static_cast<uint8_t>(entry.type));
   base::append_number(out, entry.mode);
   base::append_number(out, entry.uid);
   base::append_number(out, entry.gid);
-  base::append_number(out, entry.mtime_s);
-  base::append_number(out, entry.mtime_ns);
+  base::append_number(out, int64_t{entry.mtime.tv_sec});
+  base::append_number(out, static_cast<uint32_t>(entry.mtime.tv_nsec));
   base::append_number(out, static_cast<uint32_t>(entry.attributes.size()));
   for (const auto& [name, value] : entry.attributes) {
     put_text(out, name);
@@ -183,9 +184,9 @@ void PackReader::read_changes(PackVisitor& visitor) const {
   for (;;) {
     switch (in.take(1).front()) {
       case 'e': {
-        const ReplicaEntry entry = read_entry(in);
+        const Node entry = read_entry(in);
         visitor.entry(entry);
-        if (entry.type == ReplicaNode::file) read_pieces(in, visitor);
+        if (entry.type == NodeType::file) read_pieces(in, visitor);
         break;
       }
       case 'a':

@@ -20,25 +20,13 @@
 #include <string_view>
 
 #include "base/os/fd.h"
-#include "packs/attributes.h"
+#include "layers/node.h"
 #include "packs/zstd_frame.h"
 
 namespace moorage::packs {
 
-enum class ReplicaNode : uint8_t { file, directory, symlink, hard_link, fifo, socket, whiteout };
-
-struct ReplicaEntry {
-  std::string path;
-  ReplicaNode type = ReplicaNode::file;
-  uint32_t mode = 0;
-  uint32_t uid = 0;
-  uint32_t gid = 0;
-  int64_t mtime_s = 0;
-  uint32_t mtime_ns = 0;
-  Attributes attributes;  // raw, as on the disk
-  std::string target;     // of a symlink; for a hard link a path in the same tree
-  uint64_t size = 0;      // of a file
-};
+using layers::Node;  // ids and attributes as on the disk
+using layers::NodeType;
 
 class PackWriter {
  public:
@@ -46,8 +34,8 @@ class PackWriter {
   explicit PackWriter(Sink sink);
   ~PackWriter();
 
-  void entry(const ReplicaEntry& entry);  // a file is followed by pieces and end_pieces()
-  void growth(const std::string& path);   // the same
+  void entry(const Node& entry);         // a file is followed by pieces and end_pieces()
+  void growth(const std::string& path);  // the same
   void piece(uint64_t offset, std::string_view bytes);
   void end_pieces();
   void removal(const std::string& path);
@@ -69,7 +57,7 @@ class PackWriter {
 class PackVisitor {
  public:
   virtual ~PackVisitor() = default;
-  virtual void entry(const ReplicaEntry& entry) = 0;
+  virtual void entry(const Node& entry) = 0;
   virtual void growth(const std::string& path) = 0;
   virtual void piece(uint64_t offset, std::string_view bytes) = 0;
   virtual void end_pieces() = 0;

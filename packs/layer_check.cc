@@ -26,7 +26,7 @@ LayerCheck::LayerCheck(std::string prefix, uint32_t disk_first_id)
     : prefix_(std::move(prefix)), disk_first_id_(disk_first_id) {}
 
 size_t LayerCheck::place(const ArchiveEntry& entry) {
-  const bool directory = entry.type == EntryType::directory;
+  const bool directory = entry.type == NodeType::directory;
   if (open_.empty() && (entry.path != prefix_ || !directory))
     refuse_entry(entry, "is in the place of " + prefix_ + ", which must come first");
   if (!open_.empty()) {
@@ -41,9 +41,9 @@ size_t LayerCheck::place(const ArchiveEntry& entry) {
         "entry " + base::escape_for_message(entry.path.substr(0, 200)) + "... is nested too deep",
         kNotALayer);
   }
-  if (entry.type == EntryType::symlink && !entry.attributes.empty())
+  if (entry.type == NodeType::symlink && !entry.attributes.empty())
     refuse_entry(entry, "has an attribute that links cannot have");
-  if (entry.type == EntryType::hard_link && !entry.target.starts_with(prefix_ + "/"))
+  if (entry.type == NodeType::hard_link && !entry.target.starts_with(prefix_ + "/"))
     refuse_entry(entry, "links to a path that does not precede it in the same layer");
   check_attributes(entry.attributes, disk_first_id_,
                    "entry " + base::escape_for_message(entry.path));
@@ -62,8 +62,8 @@ LayerDryRun::LayerDryRun(const std::string& prefix, uint32_t disk_first_id,
 
 void LayerDryRun::take(const ArchiveEntry& entry, ArchiveReader& reader) {
   check_.place(entry);
-  names_.add(entry.path, entry.type != EntryType::directory && entry.type != EntryType::whiteout);
-  if (entry.type == EntryType::hard_link) names_.add_link(entry.target);
+  names_.add(entry.path, entry.type != NodeType::directory && entry.type != NodeType::whiteout);
+  if (entry.type == NodeType::hard_link) names_.add_link(entry.target);
   LayerCheck::Content content(entry);
   for (ArchiveReader::Piece piece; reader.read(piece);) content.add(piece);
 }

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/os/xattr.h"
 #include "layers/ids.h"
 #include "layers/sorted_names.h"
 #include "layers/walk.h"
@@ -42,30 +42,22 @@ std::string join(const std::string& directory, const std::string& name) {
   return directory + "/" + name;
 }
 
-std::string proc_path(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
-
 std::string overlay_mark(int fd, const char* name) {
-  char value[4096];
-  const ssize_t size = fgetxattr(fd, name, value, sizeof value);
-  return size > 0 ? std::string(value, static_cast<size_t>(size)) : std::string();
+  return base::read_attribute(fd, name).value_or("");
 }
 
 // The parts of a file that hold data. Holes smaller than `least_hole` count as data.
 std::vector<Extent> find_extents(int fd, uint64_t size, uint64_t least_hole) {
   std::vector<Extent> extents;
-  for (uint64_t at = 0; at < size;) {
-    const off_t data = lseek(fd, static_cast<off_t>(at), SEEK_DATA);
-    if (data < 0 && errno == ENXIO) break;  // a hole up to the end
-    const off_t hole = lseek(fd, base::check(data, "find data"), SEEK_HOLE);
-    const auto begin = static_cast<uint64_t>(data);
-    const auto end = std::min(size, static_cast<uint64_t>(base::check(hole, "find a hole")));
-    if (begin >= size) break;
-    if (!extents.empty() && begin - (extents.back().offset + extents.back().bytes) < least_hole) {
+  for (auto next = layers::next_data(fd, 0, size); next;) {
+    const uint64_t end = next->offset + next->bytes;
+    if (!extents.empty() &&
+        next->offset - (extents.back().offset + extents.back().bytes) < least_hole) {
       extents.back().bytes = end - extents.back().offset;
     } else {
-      extents.push_back({begin, end - begin});
+      extents.push_back(*next);
     }
-    at = end;
+    next = layers::next_data(fd, end, size);
   }
   return extents;
 }
@@ -140,15 +132,10 @@ class PartArchiver {
     return id - part_.disk_first_id;
   }
 
-  ArchiveEntry entry_of(const struct stat& status, const std::string& path, EntryType type) {
-    ArchiveEntry entry;
-    entry.path = join(part_.prefix, path);
-    entry.type = type;
-    entry.mode = status.st_mode & 07777;
+  ArchiveEntry entry_of(const struct stat& status, const std::string& path) {
+    ArchiveEntry entry{layers::node_of(status, join(part_.prefix, path))};
     entry.uid = inside_id(status.st_uid, path);
     entry.gid = inside_id(status.st_gid, path);
-    entry.mtime_s = status.st_mtim.tv_sec;
-    entry.mtime_ns = static_cast<uint32_t>(status.st_mtim.tv_nsec);
     return entry;
   }
 
@@ -162,14 +149,12 @@ class PartArchiver {
     if (status.st_nlink < 2) return false;
     auto first = linked_.first_path({status.st_dev, status.st_ino}, entry.path);
     if (!first) return false;
-    ArchiveEntry link;
-    link.path = entry.path;
-    link.type = EntryType::hard_link;
-    link.mode = entry.mode;
-    link.uid = entry.uid;
-    link.gid = entry.gid;
-    link.mtime_s = entry.mtime_s;
-    link.mtime_ns = entry.mtime_ns;
+    ArchiveEntry link{entry};
+    link.type = NodeType::hard_link;
+    link.size = 0;
+    link.attributes.clear();
+    link.sparse = false;
+    link.extents.clear();
     link.target = std::move(*first);
     put(link);
     return true;
@@ -179,9 +164,9 @@ class PartArchiver {
     require_depth(part_, path, depth);
     struct stat status;
     base::check(fstat(fd.get(), &status), "stat a directory of a layer");
-    ArchiveEntry entry = entry_of(status, path, EntryType::directory);
+    ArchiveEntry entry = entry_of(status, path);
     entry.opaque = opaque;
-    entry.attributes = read_attributes(proc_path(fd.get()), part_.disk_first_id);
+    entry.attributes = read_attributes(fd.get(), part_.disk_first_id);
     put(entry);
   }
 
@@ -239,13 +224,11 @@ class PartArchiver {
     if (S_ISCHR(status.st_mode) && status.st_rdev == 0) return whiteout(path);
     if (S_ISREG(status.st_mode)) return file(parent, name, path, marked_whiteouts);
     if (S_ISLNK(status.st_mode)) return symlink(parent, name, path, status);
-    if (!S_ISFIFO(status.st_mode) && !S_ISSOCK(status.st_mode)) {
+    if (layers::is_device(status))
       fail(part_, Code::corrupted, path, "is a device, which no sandbox can make");
-    }
-    ArchiveEntry entry =
-        entry_of(status, path, S_ISFIFO(status.st_mode) ? EntryType::fifo : EntryType::socket);
+    ArchiveEntry entry = entry_of(status, path);
     const Fd pin = base::open_beneath(parent, name, O_PATH);
-    entry.attributes = read_attributes(proc_path(pin.get()), part_.disk_first_id);
+    entry.attributes = read_attributes(pin.get(), part_.disk_first_id);
     if (!put_link(entry, status)) put(entry);
   }
 
@@ -254,7 +237,7 @@ class PartArchiver {
     if (merging_ > 0) return;
     ArchiveEntry entry;
     entry.path = join(part_.prefix, path);
-    entry.type = EntryType::whiteout;
+    entry.type = NodeType::whiteout;
     entry.mode = 0;
     put(entry);
   }
@@ -264,21 +247,20 @@ class PartArchiver {
     std::string target(4096, '\0');
     const ssize_t size = readlinkat(parent, name.c_str(), target.data(), target.size());
     target.resize(static_cast<size_t>(base::check(size, "read the link " + path)));
-    ArchiveEntry entry = entry_of(status, path, EntryType::symlink);
+    ArchiveEntry entry = entry_of(status, path);
     entry.target = std::move(target);
     if (!put_link(entry, status)) put(entry);
   }
 
   void file(int parent, const std::string& name, const std::string& path, bool marked_whiteouts) {
     const Fd fd = base::open_regular_beneath(parent, name, O_RDONLY | O_NOATIME);
-    if (marked_whiteouts && fgetxattr(fd.get(), "trusted.overlay.whiteout", nullptr, 0) >= 0) {
+    if (marked_whiteouts && base::read_attribute(fd.get(), "trusted.overlay.whiteout")) {
       return whiteout(path);
     }
     struct stat status;
     base::check(fstat(fd.get(), &status), "stat " + path);
-    ArchiveEntry entry = entry_of(status, path, EntryType::file);
-    entry.size = static_cast<uint64_t>(status.st_size);
-    entry.attributes = read_attributes(proc_path(fd.get()), part_.disk_first_id);
+    ArchiveEntry entry = entry_of(status, path);
+    entry.attributes = read_attributes(fd.get(), part_.disk_first_id);
     std::vector<Extent> extents = find_all_extents(fd.get(), status);
     entry.sparse = entry.size > 0 && (extents.size() != 1 || extents.front().bytes != entry.size);
     if (entry.sparse) entry.extents = extents;

@@ -14,8 +14,8 @@ void EntryDigest::begin(const ArchiveEntry& entry) {
   add(entry.path);
   for (const int64_t number :
        {static_cast<int64_t>(entry.type), static_cast<int64_t>(entry.mode),
-        static_cast<int64_t>(entry.uid), static_cast<int64_t>(entry.gid), entry.mtime_s,
-        static_cast<int64_t>(entry.mtime_ns), static_cast<int64_t>(entry.size),
+        static_cast<int64_t>(entry.uid), static_cast<int64_t>(entry.gid), entry.mtime.tv_sec,
+        static_cast<int64_t>(entry.mtime.tv_nsec), static_cast<int64_t>(entry.size),
         static_cast<int64_t>(entry.opaque)}) {
     add(std::to_string(number));
   }

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/digest.h"
+#include "layers/node.h"
 
 namespace moorage::packs {
 
@@ -19,28 +19,15 @@ inline constexpr std::string_view kPackPath = "git/pack";
 inline constexpr std::string_view kExecsPath = "execs.jsonl";
 inline constexpr std::string_view kIndexPath = "index.jsonl";
 
-enum class EntryType : uint8_t { file, directory, symlink, hard_link, fifo, socket, whiteout };
+using layers::Extent;
+using layers::NodeType;
 
-struct Extent {
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-};
-
-struct ArchiveEntry {
-  std::string path;
-  EntryType type = EntryType::file;
-  uint32_t mode = 0600;  // permission bits, setuid, setgid, sticky
-  uint32_t uid = 0;
-  uint32_t gid = 0;
-  int64_t mtime_s = 0;
-  uint32_t mtime_ns = 0;
-  uint64_t size = 0;    // of a file
-  std::string target;   // of a symlink; for a hard link the path of an earlier entry
+// Attributes are in the form of attributes.h; a hard link's target is an earlier entry.
+struct ArchiveEntry : layers::Node {
   bool opaque = false;  // an overlay directory that hides the one below
-  std::map<std::string, std::string> attributes;  // in the form of attributes.h
   // For the writer: the data ranges of a file with holes, ascending and not adjacent.
   bool sparse = false;
-  std::vector<Extent> extents;
+  std::vector<Extent> extents = {};
 };
 
 // The digest in the index: SHA-256 of the fields above that the archive stores, then of the

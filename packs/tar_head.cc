@@ -107,10 +107,10 @@ std::string base64(std::string_view bytes) {
 }
 
 std::string time_text(const ArchiveEntry& entry) {
-  std::string fraction = std::to_string(1'000'000'000 + entry.mtime_ns);
+  std::string fraction = std::to_string(1'000'000'000 + entry.mtime.tv_nsec);
   fraction.front() = '.';
   fraction.erase(fraction.find_last_not_of('0') + 1);
-  return std::to_string(entry.mtime_s) + (fraction == "." ? "" : fraction);
+  return std::to_string(entry.mtime.tv_sec) + (fraction == "." ? "" : fraction);
 }
 
 bool fits(std::string_view text) {
@@ -120,7 +120,7 @@ bool fits(std::string_view text) {
 }
 
 bool is_link(const ArchiveEntry& entry) {
-  return entry.type == EntryType::symlink || entry.type == EntryType::hard_link;
+  return entry.type == NodeType::symlink || entry.type == NodeType::hard_link;
 }
 
 std::string records_of(const ArchiveEntry& entry) {
@@ -133,33 +133,35 @@ std::string records_of(const ArchiveEntry& entry) {
     text += record("path", entry.path);
   }
   if (is_link(entry) && !fits(entry.target)) text += record("linkpath", entry.target);
-  if (entry.mtime_ns != 0 || entry.mtime_s < 0 || entry.mtime_s > kMaxOctalTime_s) {
+  if (entry.mtime.tv_nsec != 0 || entry.mtime.tv_sec < 0 || entry.mtime.tv_sec > kMaxOctalTime_s) {
     text += record("mtime", time_text(entry));
   }
   const auto attribute = [&text](std::string_view name, std::string_view value) {
     text += record("LIBARCHIVE.xattr." + url_encoded(name), base64(value));
   };
-  if (entry.type == EntryType::socket) attribute(kTypeMark, kSocketMark);
-  if (entry.type == EntryType::whiteout) attribute(kTypeMark, kWhiteoutMark);
+  if (entry.type == NodeType::socket) attribute(kTypeMark, kSocketMark);
+  if (entry.type == NodeType::whiteout) attribute(kTypeMark, kWhiteoutMark);
   if (entry.opaque) attribute(kOpaqueMark, "y");
   for (const auto& [name, value] : entry.attributes) attribute(name, value);
   // Names are bytes in any locale.
   return text.empty() ? text : record("hdrcharset", "BINARY") + text;
 }
 
-char type_letter(EntryType type) {
+char type_letter(NodeType type) {
   switch (type) {
-    case EntryType::hard_link:
+    case NodeType::hard_link:
       return '1';
-    case EntryType::symlink:
+    case NodeType::symlink:
       return '2';
-    case EntryType::directory:
+    case NodeType::directory:
       return '5';
-    case EntryType::fifo:
+    case NodeType::fifo:
       return '6';
-    case EntryType::file:
-    case EntryType::socket:    // the last two are empty files with a mark,
-    case EntryType::whiteout:  // because tar has no type for them
+    case NodeType::file:
+    case NodeType::socket:    // the last two are empty files with a mark,
+    case NodeType::whiteout:  // because tar has no type for them
+    case NodeType::character_device:
+    case NodeType::block_device:
       break;
   }
   return '0';
@@ -198,7 +200,7 @@ std::string tar_padding(uint64_t bytes) {
 std::string tar_end() { return std::string(2 * kTarBlockBytes, '\0'); }
 
 uint64_t tar_content_bytes(const ArchiveEntry& entry) {
-  if (!entry.sparse) return entry.type == EntryType::file ? entry.size : 0;
+  if (!entry.sparse) return entry.type == NodeType::file ? entry.size : 0;
   uint64_t bytes = 0;
   for (const Extent& extent : entry.extents) bytes += extent.bytes;
   return bytes;
@@ -220,8 +222,8 @@ std::string tar_head(const ArchiveEntry& entry) {
   header.put_number(kUid, entry.uid);
   header.put_number(kGid, entry.gid);
   header.put_number(kSize, map.size() + tar_content_bytes(entry));
-  header.put_number(kTime,
-                    static_cast<uint64_t>(std::clamp<int64_t>(entry.mtime_s, 0, kMaxOctalTime_s)));
+  header.put_number(
+      kTime, static_cast<uint64_t>(std::clamp<int64_t>(entry.mtime.tv_sec, 0, kMaxOctalTime_s)));
   header.put(kType, std::string(1, type_letter(entry.type)));
   if (is_link(entry)) header.put(kTarget, entry.target);
   return (records.empty() ? "" : extended_header(records)) + header.finish() + map;

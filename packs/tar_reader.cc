@@ -45,16 +45,16 @@ void check_path(const std::string& path) {
   }
 }
 
-std::optional<EntryType> plain_type(mode_t type) {
+std::optional<NodeType> plain_type(mode_t type) {
   switch (type) {
     case AE_IFREG:
-      return EntryType::file;
+      return NodeType::file;
     case AE_IFDIR:
-      return EntryType::directory;
+      return NodeType::directory;
     case AE_IFLNK:
-      return EntryType::symlink;
+      return NodeType::symlink;
     case AE_IFIFO:
-      return EntryType::fifo;
+      return NodeType::fifo;
     default:
       return std::nullopt;
   }
@@ -68,11 +68,11 @@ void read_attributes(archive_entry* item, ArchiveEntry& entry) {
   while (archive_entry_xattr_next(item, &name, &value, &size) == ARCHIVE_OK) {
     const std::string text(static_cast<const char*>(value), size);
     if (name == kTypeMark) {
-      if (entry.type != EntryType::file || entry.size != 0) refuse(entry.path, "has a wrong mark");
+      if (entry.type != NodeType::file || entry.size != 0) refuse(entry.path, "has a wrong mark");
       if (text != kSocketMark && text != kWhiteoutMark) refuse(entry.path, "has a wrong mark");
-      entry.type = text == kSocketMark ? EntryType::socket : EntryType::whiteout;
+      entry.type = text == kSocketMark ? NodeType::socket : NodeType::whiteout;
     } else if (name == kOpaqueMark) {
-      if (entry.type != EntryType::directory) refuse(entry.path, "has a wrong mark");
+      if (entry.type != NodeType::directory) refuse(entry.path, "has a wrong mark");
       entry.opaque = true;
     } else if (!entry.attributes.emplace(name, text).second) {
       refuse(entry.path, "has a duplicate attribute");
@@ -82,7 +82,7 @@ void read_attributes(archive_entry* item, ArchiveEntry& entry) {
 
 void read_type(archive_entry* item, ArchiveEntry& entry) {
   if (const char* link = archive_entry_hardlink(item)) {
-    entry.type = EntryType::hard_link;
+    entry.type = NodeType::hard_link;
     entry.target = link;
     check_path(entry.target);
     return;
@@ -90,8 +90,8 @@ void read_type(archive_entry* item, ArchiveEntry& entry) {
   const auto type = plain_type(archive_entry_filetype(item));
   if (!type) refuse(entry.path, "is a device or has an unknown type");
   entry.type = *type;
-  if (*type == EntryType::file) entry.size = static_cast<uint64_t>(archive_entry_size(item));
-  if (*type == EntryType::symlink) {
+  if (*type == NodeType::file) entry.size = static_cast<uint64_t>(archive_entry_size(item));
+  if (*type == NodeType::symlink) {
     const char* target = archive_entry_symlink(item);
     if (!target || !*target) refuse(entry.path, "is a link without a target");
     entry.target = target;
@@ -116,8 +116,7 @@ ArchiveEntry translate(archive_entry* item) {
   entry.mode = archive_entry_perm(item) & 07777;
   entry.uid = read_id(archive_entry_uid(item), entry.path);
   entry.gid = read_id(archive_entry_gid(item), entry.path);
-  entry.mtime_s = archive_entry_mtime(item);
-  entry.mtime_ns = static_cast<uint32_t>(archive_entry_mtime_nsec(item));
+  entry.mtime = {archive_entry_mtime(item), archive_entry_mtime_nsec(item)};
   if (archive_entry_acl_types(item) != 0) refuse(entry.path, "has an unsupported access list");
   read_attributes(item, entry);
   return entry;
@@ -229,7 +228,7 @@ const ArchiveEntry* ArchiveReader::next() {
 
 bool ArchiveReader::read(Piece& piece) {
   State& state = *state_;
-  if (!state.in_entry || state.entry.type != EntryType::file) return false;
+  if (!state.in_entry || state.entry.type != NodeType::file) return false;
   for (;;) {
     state.step_bytes = 0;
     const void* bytes = nullptr;

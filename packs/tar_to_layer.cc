@@ -2,16 +2,15 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/os/xattr.h"
 #include "layers/ids.h"
 #include "packs/attributes.h"
 
@@ -33,12 +32,6 @@ void check_made(int answer, const ArchiveEntry& entry) {
   base::throw_errno("make " + shown(entry));
 }
 
-std::array<timespec, 2> times_of(const ArchiveEntry& entry) {
-  return {timespec{0, UTIME_OMIT}, timespec{entry.mtime_s, entry.mtime_ns}};
-}
-
-std::string proc_path(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
-
 }  // namespace
 
 LayerRestorer::LayerRestorer(const std::string& upper, std::string prefix, uint32_t disk_first_id)
@@ -54,16 +47,18 @@ void LayerRestorer::take(const ArchiveEntry& entry, ArchiveReader& reader) {
   const int parent = levels_.back().fd.get();
   const std::string name = entry.path.substr(entry.path.rfind('/') + 1);
   switch (entry.type) {
-    case EntryType::directory:
+    case NodeType::directory:
       return make_directory(entry, parent, name);
-    case EntryType::file:
+    case NodeType::file:
       return make_file(entry, parent, name, reader);
-    case EntryType::hard_link:
+    case NodeType::hard_link:
       return make_link(entry, parent, name);
-    case EntryType::symlink:
-    case EntryType::fifo:
-    case EntryType::socket:
-    case EntryType::whiteout:
+    case NodeType::symlink:
+    case NodeType::fifo:
+    case NodeType::socket:
+    case NodeType::whiteout:
+    case NodeType::character_device:
+    case NodeType::block_device:
       return make_other(entry, parent, name);
   }
 }
@@ -71,25 +66,19 @@ void LayerRestorer::take(const ArchiveEntry& entry, ArchiveReader& reader) {
 void LayerRestorer::leave() {
   const Level level = std::move(levels_.back());
   levels_.pop_back();
-  if (level.entry.opaque) {
-    base::check(fsetxattr(level.fd.get(), "trusted.overlay.opaque", "y", 1, 0),
-                "mark " + shown(level.entry));
-  }
-  give(level.entry, level.fd.get());
+  if (level.entry.opaque) base::write_attribute(level.fd.get(), "trusted.overlay.opaque", "y");
+  complete(level.entry, level.fd.get());
 }
 
 void LayerRestorer::finish() {
   while (!levels_.empty()) leave();
 }
 
-// The owner comes first, because chown clears setuid bits and capabilities. ACLs come before the
-// mode, because their mask is the mode's group bits. Times come last.
-void LayerRestorer::give(const ArchiveEntry& entry, int fd) {
-  base::check(fchown(fd, disk_first_id_ + entry.uid, disk_first_id_ + entry.gid),
-              "change the owner of " + shown(entry));
-  write_attributes(proc_path(fd), entry.attributes, disk_first_id_, "entry " + shown(entry));
-  base::check(fchmod(fd, entry.mode), "set the mode of " + shown(entry));
-  base::check(futimens(fd, times_of(entry).data()), "set the time of " + shown(entry));
+void LayerRestorer::complete(const ArchiveEntry& entry, int fd) const {
+  const auto attributes = [&] {
+    write_attributes(fd, entry.attributes, disk_first_id_, "entry " + shown(entry));
+  };
+  layers::complete_node(fd, entry, {shown(entry), attributes, disk_first_id_});
 }
 
 // 0700 for now, whatever its final mode: nobody else enters it, and nothing is inherited from it.
@@ -119,11 +108,11 @@ void LayerRestorer::make_file(const ArchiveEntry& entry, int parent, const std::
       base::throw_errno("set the size of " + shown(entry));
     }
   }
-  give(entry, file.get());
+  complete(entry, file.get());
 }
 
 void LayerRestorer::make_other(const ArchiveEntry& entry, int parent, const std::string& name) {
-  if (entry.type == EntryType::whiteout) {
+  if (entry.type == NodeType::whiteout) {
     check_made(mknodat(parent, name.c_str(), S_IFCHR, 0), entry);
     // With an owner outside the mount's ids it could never be removed (layers/overlay.h).
     const uint32_t mounter = disk_first_id_ + layers::kIdsPerSandbox;
@@ -131,24 +120,9 @@ void LayerRestorer::make_other(const ArchiveEntry& entry, int parent, const std:
                 "change the owner of " + shown(entry));
     return;
   }
-  if (entry.type == EntryType::symlink) {
-    check_made(symlinkat(entry.target.c_str(), parent, name.c_str()), entry);
-  } else {
-    const mode_t type = entry.type == EntryType::fifo ? S_IFIFO : S_IFSOCK;
-    check_made(mknodat(parent, name.c_str(), type | 0600, 0), entry);
-  }
-  // Just made in a directory that only we can enter, so the name is still the entry we made.
-  const uint32_t uid = disk_first_id_ + entry.uid;
-  base::check(fchownat(parent, name.c_str(), uid, disk_first_id_ + entry.gid, AT_SYMLINK_NOFOLLOW),
-              "change the owner of " + shown(entry));
-  if (entry.type != EntryType::symlink) {
-    const Fd pin = base::open_beneath(parent, name, O_PATH);
-    write_attributes(proc_path(pin.get()), entry.attributes, disk_first_id_,
-                     "entry " + shown(entry));
-    base::check(chmod(proc_path(pin.get()).c_str(), entry.mode), "set the mode of " + shown(entry));
-  }
-  base::check(utimensat(parent, name.c_str(), times_of(entry).data(), AT_SYMLINK_NOFOLLOW),
-              "set the time of " + shown(entry));
+  const Fd made = layers::make_node(parent, name, entry);
+  check_made(made.get(), entry);
+  complete(entry, made.get());
 }
 
 // Finds an entry of this part by its path from the root, in several steps: one takes PATH_MAX.

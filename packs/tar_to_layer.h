@@ -36,7 +36,7 @@ class LayerRestorer {
   void make_other(const ArchiveEntry& entry, int parent, const std::string& name);
   void make_link(const ArchiveEntry& entry, int parent, const std::string& name);
   base::Fd find_made(const std::string& path, const ArchiveEntry& entry);
-  void give(const ArchiveEntry& entry, int fd);
+  void complete(const ArchiveEntry& entry, int fd) const;
 
   const std::string prefix_;
   const uint32_t disk_first_id_;

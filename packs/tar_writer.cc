@@ -57,7 +57,7 @@ void ArchiveWriter::begin(const ArchiveEntry& entry) {
   if (!entry.sparse && entry.size > 0) state.expected = {{0, entry.size}};
   std::reverse(state.expected.begin(), state.expected.end());
   state.digest.begin(entry);
-  state.in_file = entry.type == EntryType::file;
+  state.in_file = entry.type == NodeType::file;
   if (!state.in_file) end();
 }
 
@@ -106,7 +106,7 @@ void ArchiveWriter::write_index_line(const ArchiveEntry& entry, const std::strin
   boost::json::object line;
   // JSON is UTF-8: other names are escaped as in messages; only people read them.
   line["path"] = base::escape_for_message(entry.path);
-  line["size"] = entry.type == EntryType::file ? entry.size : 0;
+  line["size"] = entry.type == NodeType::file ? entry.size : 0;
   line["sha256"] = base::to_hex(digest);
   std::string& buffer = state_->index_buffer;
   buffer += boost::json::serialize(line) + "\n";

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/os/xattr.h"
 
 namespace moorage::packs {
 namespace {
@@ -24,8 +23,6 @@ using base::Fd;
 
 constexpr size_t kMaxDepth = 1000;
 constexpr mode_t kSpecialBits = 07000;
-
-std::string proc_path(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 
 bool is_part(std::string_view part) {
   constexpr size_t kMaxNameBytes = 255;
@@ -45,12 +42,12 @@ void TreeRestorer::refuse(const std::string& path, const std::string& why) {
   throw Error(Code::corrupted, base::escape_for_message(path.substr(0, 200)) + ": " + why);
 }
 
-void TreeRestorer::check(const ReplicaEntry& entry) const {
+void TreeRestorer::check(const Node& entry) const {
   for (const uint32_t id : {entry.uid, entry.gid}) {
     const bool fits = places_.ids == 0 ? id == 0 : id - places_.first_id < places_.ids;
     if (!fits) refuse(entry.path, "its owner is " + std::to_string(id));
   }
-  const mode_t allowed = entry.type == ReplicaNode::directory ? S_ISGID : 0;  // git sets it
+  const mode_t allowed = entry.type == NodeType::directory ? S_ISGID : 0;  // git sets it
   if (places_.ids == 0 && (entry.mode & kSpecialBits & ~allowed) != 0)
     refuse(entry.path, "its mode is invalid");
   for (const auto& [name, value] : entry.attributes) {
@@ -59,7 +56,7 @@ void TreeRestorer::check(const ReplicaEntry& entry) const {
   }
   if (places_.allowed && !places_.allowed(entry.path))
     refuse(entry.path, "it does not belong here");
-  const bool plain = entry.type == ReplicaNode::file || entry.type == ReplicaNode::directory;
+  const bool plain = entry.type == NodeType::file || entry.type == NodeType::directory;
   if (places_.ids == 0 && !plain) refuse(entry.path, "it is neither a file nor a directory");
 }
 
@@ -95,53 +92,28 @@ TreeRestorer::Place TreeRestorer::find(const std::string& path) {
   return {levels_.empty() ? top->second.get() : levels_.back().fd.get(), name};
 }
 
-// Set the owner first: that clears setuid bits and capabilities.
-void TreeRestorer::give(int fd, const ReplicaEntry& entry) const {
-  const std::string what = "make " + base::escape_for_message(entry.path);
-  base::check(fchownat(fd, "", entry.uid, entry.gid, AT_EMPTY_PATH), what);
-  const std::string path = proc_path(fd);
-  for (const auto& [name, value] : entry.attributes)
-    base::check(setxattr(path.c_str(), name.c_str(), value.data(), value.size(), 0), what);
-  if (entry.type != ReplicaNode::symlink) base::check(chmod(path.c_str(), entry.mode), what);
-  const std::array<timespec, 2> times{{{0, UTIME_OMIT}, {entry.mtime_s, entry.mtime_ns}}};
-  const int set = entry.type == ReplicaNode::file
-                      ? futimens(fd, times.data())
-                      : utimensat(AT_FDCWD, path.c_str(), times.data(), 0);
-  base::check(set, what);
-}
-
-void TreeRestorer::entry(const ReplicaEntry& entry) {
+void TreeRestorer::entry(const Node& entry) {
   check(entry);
   ++entries_;
   const Place place = find(entry.path);
-  if (entry.type == ReplicaNode::directory) return make_directory(place, entry);
+  if (entry.type == NodeType::directory) return make_directory(place, entry);
   if (place.name.empty()) refuse(entry.path, "a root is not a directory");
   remove(place, entry.path);
-  if (entry.type == ReplicaNode::hard_link) return make_link(entry);
-  if (entry.type != ReplicaNode::file) return make_node(place, entry);
+  if (entry.type == NodeType::hard_link) return make_link(entry);
+  const std::string shown = base::escape_for_message(entry.path);
+  if (entry.type != NodeType::file) {
+    const Fd node = layers::make_node(place.directory, place.name, entry);
+    base::check(node.get(), "make " + shown);
+    return layers::complete_node(node.get(), entry, {shown});
+  }
   file_ = base::try_open_beneath(place.directory, place.name, O_RDWR | O_CREAT | O_EXCL, 0600);
-  base::check(file_.get(), "make " + base::escape_for_message(entry.path));
+  base::check(file_.get(), "make " + shown);
   base::check(ftruncate(file_.get(), static_cast<off_t>(entry.size)), "set a file's size");
   file_entry_ = entry;
   grows_ = false;
 }
 
-void TreeRestorer::make_node(const Place& place, const ReplicaEntry& entry) {
-  const std::string what = "make " + base::escape_for_message(entry.path);
-  if (entry.type == ReplicaNode::symlink) {
-    base::check(symlinkat(entry.target.c_str(), place.directory, place.name.c_str()), what);
-  } else {
-    const mode_t type = entry.type == ReplicaNode::fifo     ? S_IFIFO
-                        : entry.type == ReplicaNode::socket ? S_IFSOCK
-                                                            : S_IFCHR;
-    base::check(mknodat(place.directory, place.name.c_str(), type | 0600, makedev(0, 0)), what);
-  }
-  const Fd node = base::try_open_beneath(place.directory, place.name, O_PATH);
-  base::check(node.get(), what);
-  give(node.get(), entry);
-}
-
-void TreeRestorer::make_link(const ReplicaEntry& entry) {
+void TreeRestorer::make_link(const Node& entry) {
   const std::string what = "make " + base::escape_for_message(entry.path);
   // find() reuses its open levels, so keep the first directory open with its own descriptor.
   const Place from = find(entry.target);
@@ -157,7 +129,7 @@ void TreeRestorer::make_link(const ReplicaEntry& entry) {
   base::check(linkat(source.get(), from.name.c_str(), to.directory, to.name.c_str(), 0), what);
 }
 
-void TreeRestorer::make_directory(const Place& place, const ReplicaEntry& entry) {
+void TreeRestorer::make_directory(const Place& place, const Node& entry) {
   const std::string what = "make " + base::escape_for_message(entry.path);
   Fd fd;
   if (place.name.empty()) {
@@ -172,17 +144,13 @@ void TreeRestorer::make_directory(const Place& place, const ReplicaEntry& entry)
     fd = base::try_open_directory_beneath(place.directory, place.name);
     base::check(fd.get(), what);
     // Remove attributes that it lost since, such as an opaque mark.
-    std::string names(64 << 10, '\0');
-    const ssize_t length = flistxattr(fd.get(), names.data(), names.size());
-    for (ssize_t at = 0; at < length;) {
-      const std::string name = names.c_str() + at;
-      at += static_cast<ssize_t>(name.size()) + 1;
+    for (const std::string& name : base::attribute_names(fd.get())) {
       if (is_replicated_attribute(name) && !entry.attributes.contains(name))
-        base::check(fremovexattr(fd.get(), name.c_str()), what);
+        base::remove_attribute(fd.get(), name);
     }
   }
-  give(fd.get(), entry);
-  directory_times_[entry.path] = {entry.mtime_s, entry.mtime_ns};
+  layers::complete_node(fd.get(), entry, {base::escape_for_message(entry.path)});
+  directory_times_[entry.path] = entry.mtime;
 }
 
 void TreeRestorer::growth(const std::string& path) {
@@ -208,7 +176,8 @@ void TreeRestorer::piece(uint64_t offset, std::string_view bytes) {
 }
 
 void TreeRestorer::end_pieces() {
-  if (!grows_) give(file_.get(), file_entry_);
+  if (!grows_)
+    layers::complete_node(file_.get(), file_entry_, {base::escape_for_message(file_entry_.path)});
   file_.reset();
 }
 

@@ -32,7 +32,7 @@ class TreeRestorer : public PackVisitor {
   explicit TreeRestorer(const TreePlaces& places);
   ~TreeRestorer() override;
 
-  void entry(const ReplicaEntry& entry) override;
+  void entry(const Node& entry) override;
   void growth(const std::string& path) override;
   void piece(uint64_t offset, std::string_view bytes) override;
   void end_pieces() override;
@@ -51,11 +51,9 @@ class TreeRestorer : public PackVisitor {
   };
   Place find(const std::string& path);  // opens the directories above
   void remove(const Place& place, const std::string& path);
-  void make_node(const Place& place, const ReplicaEntry& entry);
-  void make_link(const ReplicaEntry& entry);
-  void make_directory(const Place& place, const ReplicaEntry& entry);
-  void give(int fd, const ReplicaEntry& entry) const;
-  void check(const ReplicaEntry& entry) const;
+  void make_link(const Node& entry);
+  void make_directory(const Place& place, const Node& entry);
+  void check(const Node& entry) const;
   [[noreturn]] static void refuse(const std::string& path, const std::string& why);
 
   const TreePlaces& places_;
@@ -63,7 +61,7 @@ class TreeRestorer : public PackVisitor {
   std::string root_;           // of the levels
   std::vector<Level> levels_;  // nested open directories
   base::Fd file_;
-  ReplicaEntry file_entry_;
+  Node file_entry_;
   bool grows_ = false;
   std::map<std::string, timespec> directory_times_;
   uint64_t entries_ = 0;

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/xattr.h>
 
 #include <algorithm>
 #include <map>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
+#include "base/os/xattr.h"
 #include "repo_cache/base_manifest.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/blob_writer.h"
@@ -148,9 +148,7 @@ class DeltaWriter {
   }
 
   void make_opaque(const std::string& path) {
-    const base::Fd directory = open_directory(path);
-    base::check(fsetxattr(directory.get(), "trusted.overlay.opaque", "y", 1, 0),
-                "mark an opaque directory");
+    base::write_attribute(open_directory(path).get(), "trusted.overlay.opaque", "y");
   }
 
   void write_file(const std::string& directory, const std::string& name, const Entry& entry) {

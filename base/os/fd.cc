@@ -43,6 +43,8 @@ Fd Fd::duplicate() const {
   return Fd(check(fcntl(fd_, F_DUPFD_CLOEXEC, 3), "duplicate descriptor"));
 }
 
+std::string proc_path(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+
 Pipe make_pipe() {
   int ends[2];
   check(pipe2(ends, O_CLOEXEC), "create pipe");

@@ -36,6 +36,9 @@ class Fd {
   int fd_ = -1;
 };
 
+// Names the open node itself, even a link open with O_PATH. Needs /proc.
+std::string proc_path(int fd);
+
 struct Pipe {
   Fd read_end;
   Fd write_end;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/os/xattr.h"
 #include "layers/seal/seal_list.h"
 #include "layers/sorted_names.h"
 
@@ -219,9 +219,7 @@ class Sealer {
   const std::string& describe_directory(int fd, const struct stat& status) {
     describe_common(status);
     for (const char* mark : {"trusted.overlay.opaque", "trusted.overlay.redirect"}) {
-      char value[PATH_MAX];
-      const ssize_t size = fgetxattr(fd, mark, value, sizeof value);
-      if (size >= 0) about_.append(value, static_cast<size_t>(size));
+      about_ += base::read_attribute(fd, mark).value_or("");
       about_ += '\n';
     }
     return about_;

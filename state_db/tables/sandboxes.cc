@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/os/boot_id.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
 

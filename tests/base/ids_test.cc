@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "base/clock.h"
+#include "base/os/boot_id.h"
 #include "base/os/files.h"
 
 using namespace moorage;

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "state_db/tables/execs.h"
+#include "base/os/boot_id.h"
 #include "state_db/tables/idempotency.h"
 #include "store_fixture.h"
 

@@ -41,7 +41,7 @@ class Sequence {
         step == 1 || (step == 0 && repeats) || (stage_ == Stage::execs && stage == Stage::layer);
     if (!in_order) refuse(entry.path, "is out of order");
     stage_ = stage;
-    if (stage != Stage::layer && entry.type != packs::EntryType::file)
+    if (stage != Stage::layer && entry.type != packs::NodeType::file)
       refuse(entry.path, "is not a file");
     visit(stage, entry);
   }

@@ -2,19 +2,19 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <mutex>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/atomic_file.h"
+#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/os/xattr.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/tables/facts.h"
 #include "state_db/tables/integrity.h"
@@ -58,8 +58,7 @@ bool was_cut(const std::string& upper_path) {
   if (!git) return false;
   if (fstatat(git.get(), "HEAD", &status, AT_SYMLINK_NOFOLLOW) == 0)
     return S_ISREG(status.st_mode) && status.st_size == 0;
-  char mark = 0;
-  return errno == ENOENT && fgetxattr(git.get(), "trusted.overlay.opaque", &mark, 1) < 0;
+  return errno == ENOENT && !base::read_attribute(git.get(), "trusted.overlay.opaque");
 }
 
 // git ends the file with a line end, so a torn one is empty or lacks it. Keep anything else that an

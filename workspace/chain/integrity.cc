@@ -5,6 +5,7 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "base/size_text.h"
 #include "layers/seal/seal_list.h"

@@ -9,6 +9,7 @@
 
 #include "backends/registry.h"
 #include "base/clock.h"
+#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/clock.h"
+#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "base/wire/journal.h"
 #include "state_db/store.h"

@@ -5,6 +5,7 @@
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "state_db/recovery_table.h"
 #include "state_db/store.h"

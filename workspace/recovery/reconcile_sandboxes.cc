@@ -9,6 +9,7 @@
 #include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/error.h"
+#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "layers/sandbox_mounts.h"
 #include "state_db/recovery_table.h"

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "state_db/store.h"
 #include "state_db/tables/facts.h"

@@ -2,24 +2,23 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
-#include <cstring>
 #include <ctime>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/os/xattr.h"
 #include "layers/change_time.h"
+#include "layers/node.h"
 #include "layers/sorted_names.h"
+#include "packs/attributes.h"
 
 namespace moorage::workspace {
 namespace {
@@ -34,7 +33,6 @@ constexpr std::chrono::seconds kShortPass{5};
 constexpr unsigned kMaxDepth = 900;  // directories; one descriptor each
 constexpr size_t kMaxLinkPathBytes = 64 << 10;
 constexpr size_t kPieceBytes = 1 << 20;
-constexpr size_t kMaxAttributeBytes = 64 << 10;
 // Names in the directories on the walk's path; each gets some room.
 constexpr uint64_t kNamesBytes = 12 << 20;
 constexpr uint64_t kLeastPiece = 16 << 10;
@@ -54,51 +52,32 @@ Fd open_entry(int directory, const std::string& name, int flags) {
 
 // Reads what the kernel and overlayfs use first, then user.* up to the limit; `result` counts files
 // that exceed it.
-packs::Attributes raw_attributes(int fd, FollowResult& result) {
-  const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  std::string names(kMaxAttributeBytes, '\0');
-  const ssize_t length = listxattr(path.c_str(), names.data(), names.size());
-  if (length < 0 && errno == EOPNOTSUPP) return {};
-  base::check(length, "list attributes");
-  packs::Attributes all;
-  std::string value(kMaxAttributeBytes, '\0');
+layers::Attributes raw_attributes(int fd, FollowResult& result) {
+  layers::Attributes all;
   size_t bytes = 0;
+  const std::vector<std::string> names = base::attribute_names(fd);
   for (const bool of_users : {false, true}) {
-    for (const char* name = names.data(); name < names.data() + length; name += strlen(name) + 1) {
-      if (!packs::is_replicated_attribute(name)) continue;
-      if (std::string_view(name).starts_with("user.") != of_users) continue;
-      const ssize_t size = getxattr(path.c_str(), name, value.data(), value.size());
-      if (size < 0 && errno == ENODATA) continue;
-      const auto taken = static_cast<size_t>(base::check(size, "read an attribute"));
-      bytes += strlen(name) + taken;
+    for (const std::string& name : names) {
+      if (!packs::is_replicated_attribute(name) || name.starts_with("user.") != of_users) continue;
+      const auto value = base::read_attribute(fd, name);
+      if (!value) continue;
+      bytes += name.size() + value->size();
       if (bytes > packs::kMaxFileAttributesBytes) {
         ++result.cut;
         return all;
       }
-      all[name] = value.substr(0, taken);
+      all[name] = *value;
     }
   }
   return all;
 }
 
-packs::ReplicaEntry entry_of(const std::string& path, const struct stat& status, int fd,
-                             FollowResult& result) {
-  packs::ReplicaEntry entry;
-  entry.path = path;
-  entry.mode = status.st_mode & 07777;
-  entry.uid = status.st_uid;
-  entry.gid = status.st_gid;
-  entry.mtime_s = status.st_mtim.tv_sec;
-  entry.mtime_ns = static_cast<uint32_t>(status.st_mtim.tv_nsec);
-  entry.attributes = raw_attributes(fd, result);
-  return entry;
-}
-
-std::string read_link(int link) {
-  std::string target(PATH_MAX, '\0');
-  const ssize_t length = readlinkat(link, "", target.data(), target.size());
-  target.resize(static_cast<size_t>(base::check(length, "read a link")));
-  return target;
+layers::Node read_node(const std::string& path, const struct stat& status, int fd,
+                       FollowResult& result) {
+  layers::Node node = layers::node_of(status, path);
+  node.attributes = raw_attributes(fd, result);
+  if (node.type == layers::NodeType::symlink) node.target = layers::read_link(fd);
+  return node;
 }
 
 }  // namespace
@@ -248,33 +227,24 @@ void TreeFollower::note(const std::string& path, const struct stat& now, int64_t
 }
 
 void TreeFollower::send_directory(const std::string& path, int fd, const struct stat& now) {
-  packs::ReplicaEntry entry = entry_of(path, now, fd, result_);
-  entry.type = packs::ReplicaNode::directory;
-  pack_().entry(entry);
+  pack_().entry(read_node(path, now, fd, result_));
   note(path, now, INT64_MAX);
 }
 
 bool TreeFollower::send(const Directory& directory, const std::string& name,
                         const std::string& path, const Seen* known, const struct stat& now) {
   if (S_ISREG(now.st_mode)) return send_file(directory, name, path, known);
-  const bool is_whiteout = S_ISCHR(now.st_mode) && now.st_rdev == makedev(0, 0);
-  if (!S_ISLNK(now.st_mode) && !S_ISFIFO(now.st_mode) && !S_ISSOCK(now.st_mode) && !is_whiteout) {
+  if (layers::is_device(now)) {
     ++result_.skipped;  // a device; sandboxes cannot create any
     return false;
   }
   const Fd node = open_entry(directory.fd, name, O_PATH);
   struct stat status {};
   if (!node || fstat(node.get(), &status) < 0 ||
-      (status.st_mode & S_IFMT) != (now.st_mode & S_IFMT)) {
+      (status.st_mode & S_IFMT) != (now.st_mode & S_IFMT) || layers::is_device(status)) {
     return false;
   }
-  packs::ReplicaEntry entry = entry_of(path, status, node.get(), result_);
-  entry.type = S_ISLNK(now.st_mode)    ? packs::ReplicaNode::symlink
-               : S_ISFIFO(now.st_mode) ? packs::ReplicaNode::fifo
-               : S_ISSOCK(now.st_mode) ? packs::ReplicaNode::socket
-                                       : packs::ReplicaNode::whiteout;
-  if (entry.type == packs::ReplicaNode::symlink) entry.target = read_link(node.get());
-  pack_().entry(entry);
+  pack_().entry(read_node(path, status, node.get(), result_));
   note(path, status, INT64_MAX);  // these always get a new change time
   return true;
 }
@@ -294,14 +264,14 @@ bool TreeFollower::send_file(const Directory& directory, const std::string& name
     note(path, status, INT64_MAX);
     return true;
   }
-  packs::ReplicaEntry entry = entry_of(path, status, file.get(), result_);
+  layers::Node entry = read_node(path, status, file.get(), result_);
   const auto link = status.st_nlink > 1 ? record_.seen().find_link(status.st_ino) : std::nullopt;
   if (link && link->changed_ns == layers::nanoseconds(status.st_ctim)) {
-    entry.type = packs::ReplicaNode::hard_link;
+    entry.type = layers::NodeType::hard_link;
     entry.target = link->path;
+    entry.size = 0;
     pack_().entry(entry);
   } else {
-    entry.size = size;
     pack_().entry(entry);
     send_pieces(file.get(), 0, size);
     if (status.st_nlink > 1 && path.size() < kMaxLinkPathBytes) {
@@ -340,21 +310,16 @@ void TreeFollower::send_pieces(int file, uint64_t from, uint64_t size) {
 }
 
 void TreeFollower::send_data(int file, uint64_t from, uint64_t size) {
-  for (uint64_t at = from; at < size;) {
-    const off_t data = lseek(file, static_cast<off_t>(at), SEEK_DATA);
-    if (data < 0 && errno == ENXIO) break;
-    const auto begin = static_cast<uint64_t>(base::check(data, "find data of a file"));
-    const off_t hole = lseek(file, data, SEEK_HOLE);
-    if (hole < 0 && errno == ENXIO) break;
-    const uint64_t end = std::min(static_cast<uint64_t>(base::check(hole, "find a hole")), size);
-    for (at = begin; at < end;) {
+  while (const auto data = layers::next_data(file, from, size)) {
+    from = data->offset + data->bytes;
+    for (uint64_t at = data->offset; at < from;) {
       look_();
-      const std::string bytes = base::read_at(file, std::min<uint64_t>(kPieceBytes, end - at), at);
+      const uint64_t most = std::min<uint64_t>(kPieceBytes, from - at);
+      const std::string bytes = base::read_at(file, most, at);
       if (bytes.empty()) return;
       pack_().piece(at, bytes);
       at += bytes.size();
     }
-    at = std::max(at, end);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"

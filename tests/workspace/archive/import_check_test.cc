@@ -66,7 +66,7 @@ void check_refused(const Fill& fill, bool refused = true) {
   const std::string bytes = write_archive([&](ArchiveWriter& writer) {
     ArchiveEntry root;
     root.path = "layers/0/tree";
-    root.type = EntryType::directory;
+    root.type = NodeType::directory;
     writer.begin(root);
     fill(writer);
   });
@@ -89,7 +89,7 @@ void check_refused(const Fill& fill, bool refused = true) {
         }) == refused);
 }
 
-ArchiveEntry entry(const std::string& name, EntryType type, const std::string& target = "") {
+ArchiveEntry entry(const std::string& name, NodeType type, const std::string& target = "") {
   ArchiveEntry made;
   made.path = "layers/0/tree/" + name;
   made.type = type;
@@ -173,33 +173,33 @@ TEST_CASE("an impossible layer is recognized without making it", "[archive]") {
       writer.begin(other);
     };
   };
-  const ArchiveEntry fifo = entry("fifo", EntryType::fifo);
-  const ArchiveEntry directory = entry("d", EntryType::directory);
+  const ArchiveEntry fifo = entry("fifo", NodeType::fifo);
+  const ArchiveEntry directory = entry("d", NodeType::directory);
   const auto link = [](const std::string& target) {
-    return entry("link", EntryType::hard_link, target);
+    return entry("link", NodeType::hard_link, target);
   };
   check_refused(put(fifo), false);
   check_refused(both(fifo, link(fifo.path)), false);
-  check_refused(both(directory, entry("d/in", EntryType::fifo)), false);
+  check_refused(both(directory, entry("d/in", NodeType::fifo)), false);
   check_refused(both(fifo, fifo));
   check_refused(put(link(fifo.path)));
   check_refused(both(link(fifo.path), fifo));
   check_refused(both(directory, link(directory.path)));
-  check_refused(both(entry("w", EntryType::whiteout), link("layers/0/tree/w")));
+  check_refused(both(entry("w", NodeType::whiteout), link("layers/0/tree/w")));
   check_refused(both(fifo, link("layers/0/home/fifo")));
-  check_refused(put(entry("nowhere/file", EntryType::fifo)));
-  check_refused(both(fifo, entry("fifo/below", EntryType::fifo)));
+  check_refused(put(entry("nowhere/file", NodeType::fifo)));
+  check_refused(both(fifo, entry("fifo/below", NodeType::fifo)));
   ArchiveEntry odd = fifo;
   odd.attributes["trusted.overlay.opaque"] = "y";
   check_refused(put(odd));
-  ArchiveEntry symlink = entry("s", EntryType::symlink, "fifo");
+  ArchiveEntry symlink = entry("s", NodeType::symlink, "fifo");
   symlink.attributes["user.a"] = "b";
   check_refused(put(symlink));
   check_refused([](ArchiveWriter& writer) {
     std::string path;
     for (unsigned depth = 0; depth <= kMaxArchiveDepth; ++depth) {
       path += depth == 0 ? "d" : "/d";
-      writer.begin(entry(path, EntryType::directory));
+      writer.begin(entry(path, NodeType::directory));
     }
   });
 }

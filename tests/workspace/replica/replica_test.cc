@@ -123,8 +123,8 @@ std::string refusal(const std::function<void(PackWriter&)>& fill, uint32_t ids =
   return said;
 }
 
-ReplicaEntry entry(const std::string& path, ReplicaNode type = ReplicaNode::directory) {
-  ReplicaEntry made;
+Node entry(const std::string& path, NodeType type = NodeType::directory) {
+  Node made;
   made.path = path;
   made.type = type;
   made.mode = 0700;
@@ -362,7 +362,7 @@ TEST_CASE("a mapped file is sent in each round, and git objects after their refe
   followed.follow();
   struct Order : PackVisitor {
     std::vector<std::string> paths;
-    void entry(const ReplicaEntry& entry) override { paths.push_back(entry.path); }
+    void entry(const Node& entry) override { paths.push_back(entry.path); }
     void growth(const std::string&) override {}
     void piece(uint64_t, std::string_view) override {}
     void end_pieces() override {}
@@ -398,7 +398,7 @@ TEST_CASE("no pack leads out of its tree") {
                 }).empty());
   }
   const auto link = [](PackWriter& pack, const std::string& target) {
-    ReplicaEntry made = entry("tree/link", ReplicaNode::symlink);
+    Node made = entry("tree/link", NodeType::symlink);
     made.target = target;
     pack.entry(made);
   };
@@ -415,7 +415,7 @@ TEST_CASE("no pack leads out of its tree") {
                 pack.end_pieces();
               }).empty());
   CHECK_FALSE(through([&](PackWriter& pack) {
-                ReplicaEntry made = entry("tree/name", ReplicaNode::hard_link);
+                Node made = entry("tree/name", NodeType::hard_link);
                 made.target = "tree/link/victim";
                 pack.entry(made);
               }).empty());
@@ -425,32 +425,32 @@ TEST_CASE("no pack leads out of its tree") {
 TEST_CASE("a directory with directories in it gives way to a file") {
   CHECK(refusal([&](PackWriter& pack) {
           for (const char* path : {"tree/a", "tree/a/b", "tree/a/b/c"}) pack.entry(entry(path));
-          pack.entry(entry("tree/a", ReplicaNode::file));
+          pack.entry(entry("tree/a", NodeType::file));
           pack.end_pieces();
         }).empty());
 }
 
 TEST_CASE("a pack is refused for owners, modes, attributes or sizes not allowed in a tree") {
-  const auto with = [](const std::function<void(ReplicaEntry&)>& change, uint32_t ids = kIds) {
+  const auto with = [](const std::function<void(Node&)>& change, uint32_t ids = kIds) {
     return refusal(
         [&](PackWriter& pack) {
-          ReplicaEntry made = entry("tree/x");
+          Node made = entry("tree/x");
           change(made);
           pack.entry(made);
         },
         ids);
   };
-  CHECK(with([](ReplicaEntry&) {}).empty());
-  CHECK_FALSE(with([](ReplicaEntry& made) { made.uid = kIds; }).empty());
-  CHECK_FALSE(with([](ReplicaEntry& made) { made.gid = 0xffffffff; }).empty());
-  CHECK_FALSE(with([](ReplicaEntry& made) { made.uid = 1; }, 0).empty());
-  CHECK_FALSE(with([](ReplicaEntry& made) { made.mode = 04755; }, 0).empty());
-  CHECK_FALSE(with([](ReplicaEntry& made) { made.type = ReplicaNode::symlink; }, 0).empty());
+  CHECK(with([](Node&) {}).empty());
+  CHECK_FALSE(with([](Node& made) { made.uid = kIds; }).empty());
+  CHECK_FALSE(with([](Node& made) { made.gid = 0xffffffff; }).empty());
+  CHECK_FALSE(with([](Node& made) { made.uid = 1; }, 0).empty());
+  CHECK_FALSE(with([](Node& made) { made.mode = 04755; }, 0).empty());
+  CHECK_FALSE(with([](Node& made) { made.type = NodeType::symlink; }, 0).empty());
   for (const char* name : {"trusted.overlay.metacopy", "security.selinux", "trusted.x", "system.y"})
-    CHECK_FALSE(with([&](ReplicaEntry& made) { made.attributes[name] = "x"; }).empty());
+    CHECK_FALSE(with([&](Node& made) { made.attributes[name] = "x"; }).empty());
   const auto write = [](uint64_t size, uint64_t offset) {
     return refusal([&](PackWriter& pack) {
-      ReplicaEntry made = entry("tree/x", ReplicaNode::file);
+      Node made = entry("tree/x", NodeType::file);
       made.size = size;
       pack.entry(made);
       pack.piece(offset, "abc");

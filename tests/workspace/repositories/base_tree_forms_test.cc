@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "base/os/process.h"
 #include "workspace/context/context_fixture.h"
