@@ -19,24 +19,7 @@ class Listeners {
   };
 
  public:
-  class Handle {
-   public:
-    Handle() = default;
-    explicit Handle(std::shared_ptr<Entry> entry) : entry_(std::move(entry)) {}
-    Handle(Handle&&) noexcept = default;
-    Handle& operator=(Handle&& other) noexcept {
-      std::swap(entry_, other.entry_);
-      return *this;
-    }
-    ~Handle() {
-      if (!entry_) return;
-      const std::unique_lock lock(entry_->mutex);
-      entry_->listener = nullptr;
-    }
-
-   private:
-    std::shared_ptr<Entry> entry_;
-  };
+  using Handle = std::shared_ptr<void>;
 
   [[nodiscard]] Handle add(Listener& listener) {
     auto entry = std::make_shared<Entry>();
@@ -44,7 +27,10 @@ class Listeners {
     const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [](const auto& one) { return one.use_count() == 1; });
     entries_.push_back(entry);
-    return Handle(std::move(entry));
+    return {entry.get(), [entry](Entry* ended) {
+              const std::unique_lock ending(ended->mutex);
+              ended->listener = nullptr;
+            }};
   }
 
   // Calls each, in the order in which they were added. Calls from several threads run at once.

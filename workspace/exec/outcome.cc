@@ -148,31 +148,16 @@ void ExecWatcher::unwatch(const Watched& watched) {
 // Retries on a full disk until there is room. If the daemon dies first, the next one reads the end
 // from the journal, or records the exec as interrupted.
 void ExecWatcher::keep_unwritten(const WatchedPtr& watched, End end, const base::Error& error) {
-  if (!watched->told_unwritten.exchange(true)) {
+  const bool is_first = !watched->told_unwritten.exchange(true);
+  if (is_first) {
     base::log(base::LogLevel::error, "exec.outcome_not_written",
               {{"ex", watched->row.id}, {"error", error.message()}});
   }
   if (error.code() != base::Code::resource_exhausted && error.code() != base::Code::unavailable)
     return;
-  const std::lock_guard lock(mutex_);
-  unwritten_.emplace_back(watched, std::move(end));
-  wake();
-}
-
-int ExecWatcher::write_overdue() {
-  decltype(unwritten_) overdue;
-  {
-    const std::lock_guard lock(mutex_);
-    if (unwritten_.empty()) return -1;
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next_write_) return whole_ms(next_write_ - now);
-    next_write_ = now + kWritePause;  // the first retry is immediate: a reserve was freed
-    overdue.swap(unwritten_);
-  }
-  for (auto& [watched, end] : overdue) {
-    pool_.submit(watched->share(), [this, watched = watched, end = end] { record(watched, end); });
-  }
-  return static_cast<int>(kWritePause.count());
+  // The first retry is immediate: a reserve was freed.
+  retry_in(is_first ? std::chrono::milliseconds(0) : kWritePause, watched->share(),
+           [this, watched, end = std::move(end)] { record(watched, end); });
 }
 
 }  // namespace moorage::workspace

@@ -248,8 +248,7 @@ std::optional<ExecWatcher::Progress> ExecWatcher::progress(base::ExecId exec) {
 
 void ExecWatcher::run() {
   for (;;) {
-    int timeout_ms =
-        earlier(earlier(tell_deaths(), poll_unwatched()), earlier(kill_overdue(), write_overdue()));
+    int timeout_ms = earlier(poll_unwatched(), earlier(kill_overdue(), retry_overdue()));
     std::vector<WatchedPtr> turn;
     {
       const std::lock_guard lock(mutex_);
@@ -323,30 +322,36 @@ void ExecWatcher::handle_death(base::SandboxId sandbox) {
 }
 
 void ExecWatcher::tell_death(const LiveSandbox& dead) {
-  pool_.submit({.user = dead.owner, .subject = dead.workspace.str()}, [this, dead] {
+  const base::Share share{.user = dead.owner, .subject = dead.workspace.str()};
+  pool_.submit(share, [this, dead, share] {
     bool heard = true;
     listeners_.each([&](ExecListener& listener) {
       heard = listener.sandbox_died(dead.workspace, dead.sandbox) && heard;
     });
-    if (heard) return;
-    const std::lock_guard lock(mutex_);
-    if (unreported_.empty()) next_telling_ = std::chrono::steady_clock::now() + kTellPause;
-    unreported_.push_back(dead);
-    wake();
+    if (!heard) retry_in(kTellPause, share, [this, dead] { tell_death(dead); });
   });
 }
 
-int ExecWatcher::tell_deaths() {
-  decltype(unreported_) due;
+void ExecWatcher::retry_in(std::chrono::milliseconds pause, const base::Share& share,
+                           std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  retries_.push_back({std::chrono::steady_clock::now() + pause, share, std::move(work)});
+  wake();
+}
+
+int ExecWatcher::retry_overdue() {
+  const auto now = std::chrono::steady_clock::now();
+  int next_ms = -1;
+  std::vector<Retry> due;
   {
     const std::lock_guard lock(mutex_);
-    if (unreported_.empty()) return -1;
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next_telling_) return whole_ms(next_telling_ - now);
-    due.swap(unreported_);
+    for (auto& retry : std::exchange(retries_, {})) {
+      if (retry.at > now) next_ms = earlier(next_ms, whole_ms(retry.at - now));
+      (retry.at > now ? retries_ : due).push_back(std::move(retry));
+    }
   }
-  for (const auto& dead : due) tell_death(dead);
-  return -1;
+  for (auto& retry : due) pool_.submit(retry.share, std::move(retry.work));
+  return next_ms;
 }
 
 int ExecWatcher::kill_overdue() {
@@ -444,7 +449,7 @@ ExecWatcher::Subscription ExecWatcher::subscribe(base::ExecId exec, Callback cal
   const std::lock_guard lock(subscribers_mutex_);
   const uint64_t number = next_subscription_++;
   subscribers_[exec][number] = std::move(callback);
-  return {this, exec, number};
+  return {this, [exec, number](ExecWatcher* watcher) { watcher->unsubscribe(exec, number); }};
 }
 
 void ExecWatcher::unsubscribe(base::ExecId exec, uint64_t number) {
@@ -453,20 +458,6 @@ void ExecWatcher::unsubscribe(base::ExecId exec, uint64_t number) {
   if (found == subscribers_.end()) return;
   found->second.erase(number);
   if (found->second.empty()) subscribers_.erase(found);
-}
-
-ExecWatcher::Subscription::Subscription(Subscription&& other) noexcept
-    : owner_(std::exchange(other.owner_, nullptr)), exec_(other.exec_), number_(other.number_) {}
-
-ExecWatcher::Subscription& ExecWatcher::Subscription::operator=(Subscription&& other) noexcept {
-  std::swap(owner_, other.owner_);
-  std::swap(exec_, other.exec_);
-  std::swap(number_, other.number_);
-  return *this;
-}
-
-ExecWatcher::Subscription::~Subscription() {
-  if (owner_ != nullptr) owner_->unsubscribe(exec_, number_);
 }
 
 }  // namespace moorage::workspace

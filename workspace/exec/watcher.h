@@ -31,20 +31,7 @@ namespace moorage::workspace {
 class ExecWatcher {
  public:
   using Callback = std::function<void()>;
-  class Subscription {
-   public:
-    Subscription() = default;
-    Subscription(ExecWatcher* owner, base::ExecId exec, uint64_t number)
-        : owner_(owner), exec_(exec), number_(number) {}
-    Subscription(Subscription&& other) noexcept;
-    Subscription& operator=(Subscription&& other) noexcept;
-    ~Subscription();
-
-   private:
-    ExecWatcher* owner_ = nullptr;
-    base::ExecId exec_;
-    uint64_t number_ = 0;
-  };
+  using Subscription = std::shared_ptr<void>;  // no callback runs after its end
   struct Progress {
     uint64_t output_bytes = 0;
     int64_t last_output_ms = 0;
@@ -97,10 +84,11 @@ class ExecWatcher {
   void handle_death(base::SandboxId sandbox);
   int watch_journal(const std::string& path);
   void tell_death(const LiveSandbox& dead);
-  int tell_deaths();     // retries refused deaths; ms until the next retry, -1: none
-  int poll_unwatched();  // likewise for polling journals without a watch
+  int poll_unwatched();  // journals without a watch; ms until the next poll, -1: none
   int kill_overdue();    // likewise for the next kill, and for ends that nobody reported
-  int write_overdue();   // likewise for outcomes that the database has not taken yet
+  int retry_overdue();   // likewise for deaths that met a busy workspace, and unwritten outcomes
+  void retry_in(std::chrono::milliseconds pause, const base::Share& share,
+                std::function<void()> work);  // on pool_
   enum class Ends { here, on_pool };
   bool read_journal(const WatchedPtr& watched, Ends ends);  // one turn; true if more is left
   uint64_t journal_limit(base::WorkspaceId workspace);      // for each of its commands, now
@@ -127,11 +115,13 @@ class ExecWatcher {
   // Keyed by sandbox, not by descriptor: an event may arrive after its number was reused.
   std::map<base::SandboxId, std::pair<base::Fd, LiveSandbox>> inits_;  // without mounts
   std::set<base::ExecId> more_;  // journals with bytes left from the last turn
-  std::vector<std::pair<WatchedPtr, End>> unwritten_;
-  std::chrono::steady_clock::time_point next_write_{};
-  std::vector<LiveSandbox> unreported_;
+  struct Retry {
+    std::chrono::steady_clock::time_point at;
+    base::Share share;
+    std::function<void()> work;
+  };
+  std::vector<Retry> retries_;
   std::vector<Unconfirmed> unconfirmed_;
-  std::chrono::steady_clock::time_point next_telling_{};
   bool stopping_ = false;
   std::mutex subscribers_mutex_;  // held during callbacks: none runs after unsubscribe
   std::map<base::ExecId, std::map<uint64_t, Callback>> subscribers_;

@@ -57,6 +57,23 @@ std::string request_hash(const ExecRequest& request) {
   return base::sha256_hex(text);
 }
 
+state_db::ExecRequest record_of(const Caller& caller, base::WorkspaceId workspace,
+                                const ExecRequest& request) {
+  state_db::ExecRequest record;
+  record.workspace = workspace;
+  record.owner_uid = caller.uid;
+  if (!request.idempotency_key.empty()) record.idempotency_key = request.idempotency_key;
+  record.request_hash = request_hash(request);
+  record.argv = request.argv;
+  record.environment = request.environment;
+  record.directory = request.directory;
+  record.user = request.user;
+  record.terminal = request.terminal.has_value();
+  record.input = request.input;
+  record.timeout_ms = request.timeout_ms;
+  return record;
+}
+
 // Removing files needs no room, so these may run in the reserved space.
 bool only_removes(const std::vector<std::string>& argv) {
   const std::string& program = argv.front();
@@ -98,99 +115,36 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   check_request(request);
   std::optional<state_db::Look> look(context_.store);
   const auto row = workspaces_.find(caller, workspace, Right::write);
-  state_db::ExecTable table(context_.store);
-  const std::string hash = request_hash(request);
-  if (!request.idempotency_key.empty()) {
-    if (const auto earlier = table.find_by_key(row.id, request.idempotency_key)) {
-      if (earlier->request.request_hash != hash) {
-        throw Error(Code::already_exists,
-                    "this idempotency key belongs to another command, " + earlier->id.str(),
-                    "use a new key for a new command");
-      }
-      require_launched(caller, earlier->id);
-      if (!caller.keyed || !never_started(*earlier)) return get(caller, earlier->id);
-      // The daemon died before the command began and before any client had an answer.
-      table.forget_key(earlier->id);
-    }
-  }
-
+  auto record = record_of(caller, row.id, request);
+  if (auto view = repeat(caller, record)) return *std::move(view);
   const bool frees = request.free_space || only_removes(request.argv);
   if (!frees) {
     require_room(context_.options, "cannot start a command");
     if (workspaces_.hooks().require_within) workspaces_.hooks().require_within(row);
   }
   workspaces_.leases().check(caller, row);
-  state_db::ExecRequest record;
-  record.workspace = row.id;
-  record.timeout_ms =
-      request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
+  if (record.timeout_ms == 0) record.timeout_ms = context_.options.default_timeout_ms;
   apply_budget(row, record);
   look.reset();  // the steps below may remove the rest of a dead sandbox
   const auto use = active_.use(row.id);
-  base::SnapshotId snapshot;
   std::string warning;
-  if (row.policy.snapshot_before_exec && workspaces_.hooks().before_exec) {
-    // On a nearly full disk, a snapshot would keep the space that this command is meant to free.
-    if (frees && look_at_room(context_.options).level() != RoomLevel::enough) {
-      warning = "no snapshot was taken before it: the disk of the store is nearly full";
-    } else {
-      snapshot = workspaces_.hooks().before_exec(row);
-    }
-  }
+  const auto snapshot = snapshot_before(row, frees, warning);
   // By id only: holding a dead sandbox would hold its mounts, and no new one could start.
   const auto before = active_.running_sandbox(row.id);
-  record.owner_uid = caller.uid;
-  if (!request.idempotency_key.empty()) record.idempotency_key = request.idempotency_key;
-  record.request_hash = hash;
-  record.argv = request.argv;
-  record.environment = request.environment;
-  record.directory = request.directory;
-  record.user = request.user;
-  record.terminal = request.terminal.has_value();
-  record.input = request.input;
-  std::shared_ptr<const LiveSandbox> running;
-  std::optional<state_db::ExecTable::Created> recorded;
-  base::Histogram::Clock::time_point began;
-  for (int tries = 0; !recorded; ++tries) {
-    if (tries == kStopsMet)
-      throw Error(Code::unavailable, row.name + " is being stopped", "try again in a moment");
-    // The operation that stops it holds the lock until it is done.
-    if (tries > 0) context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
-    running = sandbox_for(row, request.user);
-    look.emplace(context_.store);  // the command begins after a commit, the answer after its end
-    before_intent.pass();
-    record.sandbox = running->sandbox;
-    began = base::Histogram::Clock::now();
-    recorded = record_intent(caller, row, record, snapshot);
-    if (!recorded) {
-      look.reset();
-      running.reset();  // release the mounts
-    }
-  }
-  const auto created = *recorded;
+  const auto [created, running, began] = record_intent(caller, row, record, snapshot, look);
   if (created.existed) {
     require_launched(caller, created.id);
     return get(caller, created.id);
   }
   after_intent.pass();
-
-  const auto exec = table.get(created.id);
-  try {
-    launcher_.launch(exec, request, row, *running);
-  } catch (Error& error) {
-    launcher_.settle_failed_launch(exec, *running, error);
-    // The sandbox died after the check; do not blame a wrong name of the caller's.
-    if (error.code() == Code::not_found) {
-      throw Error(Code::unavailable, exec.id.str() + " was not started: its sandbox died",
-                  "try again with a new idempotency key: the next command starts a new sandbox");
-    }
-    throw error.add_context(exec.id.str() + " could not be started");
-  }
+  launch(created.id, request, row, *running);
   after_start.pass();
   context_.metrics.exec_start.observe_since(began);
-  base::log(
-      base::LogLevel::info, "exec.started",
-      {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});
+  base::log(base::LogLevel::info, "exec.started",
+            {{"ws", row.id},
+             {"sb", running->sandbox},
+             {"ex", created.id},
+             {"argv0", request.argv.front()}});
   if (before != running->sandbox) {
     const auto integrity = state_db::IntegrityTable(context_.store).get(row.id);
     if (integrity.state == state_db::IntegrityState::changed_outside) {
@@ -198,9 +152,70 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
       warning += row.name + " was changed outside: " + integrity.reason;
     }
   }
-  auto started = get(caller, exec.id);
+  auto started = get(caller, created.id);
   started.warning = std::move(warning);
   return started;
+}
+
+std::optional<ExecView> Execs::repeat(const Caller& caller, const state_db::ExecRequest& record) {
+  if (!record.idempotency_key) return std::nullopt;
+  state_db::ExecTable table(context_.store);
+  const auto earlier = table.find_by_key(record.workspace, *record.idempotency_key);
+  if (!earlier) return std::nullopt;
+  if (earlier->request.request_hash != record.request_hash) {
+    throw Error(Code::already_exists,
+                "this idempotency key belongs to another command, " + earlier->id.str(),
+                "use a new key for a new command");
+  }
+  require_launched(caller, earlier->id);
+  if (!caller.keyed || !never_started(*earlier)) return get(caller, earlier->id);
+  // The daemon died before the command began and before any client had an answer.
+  table.forget_key(earlier->id);
+  return std::nullopt;
+}
+
+base::SnapshotId Execs::snapshot_before(const state_db::WorkspaceRow& row, bool frees,
+                                        std::string& warning) {
+  if (!row.policy.snapshot_before_exec || !workspaces_.hooks().before_exec) return {};
+  // On a nearly full disk, a snapshot would keep the space that this command is meant to free.
+  if (!frees || look_at_room(context_.options).level() == RoomLevel::enough)
+    return workspaces_.hooks().before_exec(row);
+  warning = "no snapshot was taken before it: the disk of the store is nearly full";
+  return {};
+}
+
+Execs::Intent Execs::record_intent(const Caller& caller, const state_db::WorkspaceRow& row,
+                                   state_db::ExecRequest& record, base::SnapshotId snapshot,
+                                   std::optional<state_db::Look>& look) {
+  for (int tries = 0; tries < kStopsMet; ++tries) {
+    // The operation that stops it holds the lock until it is done.
+    if (tries > 0) context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
+    auto running = sandbox_for(row, record.user);
+    look.emplace(context_.store);  // the command begins after a commit, the answer after its end
+    before_intent.pass();
+    record.sandbox = running->sandbox;
+    const auto began = base::Histogram::Clock::now();
+    if (const auto created = create_record(caller, row, record, snapshot))
+      return {*created, std::move(running), began};
+    look.reset();
+  }
+  throw Error(Code::unavailable, row.name + " is being stopped", "try again in a moment");
+}
+
+void Execs::launch(base::ExecId id, const ExecRequest& request, const state_db::WorkspaceRow& row,
+                   const LiveSandbox& running) {
+  const auto exec = state_db::ExecTable(context_.store).get(id);
+  try {
+    launcher_.launch(exec, request, row, running);
+  } catch (Error& error) {
+    launcher_.settle_failed_launch(exec, running, error);
+    // The sandbox died after the check; do not blame a wrong name of the caller's.
+    if (error.code() == Code::not_found) {
+      throw Error(Code::unavailable, id.str() + " was not started: its sandbox died",
+                  "try again with a new idempotency key: the next command starts a new sandbox");
+    }
+    throw error.add_context(id.str() + " could not be started");
+  }
 }
 
 std::shared_ptr<void> Execs::mark_launching(base::ExecId id) {
@@ -235,7 +250,7 @@ std::shared_ptr<const LiveSandbox> Execs::sandbox_for(const state_db::WorkspaceR
 
 // Checks the lease and the sandbox's state inside the write: a takeover or a stop then either finds
 // this exec running and ends it, or this call finds that it is too late.
-std::optional<state_db::ExecTable::Created> Execs::record_intent(
+std::optional<state_db::ExecTable::Created> Execs::create_record(
     const Caller& caller, const state_db::WorkspaceRow& workspace,
     const state_db::ExecRequest& record, base::SnapshotId snapshot) {
   const auto writing = workspaces_.leases().write(caller, workspace);

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/metrics.h"
+#include "state_db/look.h"
 #include "workspace/context/context.h"
 #include "workspace/exec/launch.h"
 #include "workspace/verbs/requests.h"
@@ -87,8 +89,23 @@ class Execs {
   std::shared_ptr<void> mark_launching(base::ExecId id);
   std::shared_ptr<const LiveSandbox> sandbox_for(const state_db::WorkspaceRow& row,
                                                  const std::string& user);
+  // The view of an earlier start with the same key.
+  std::optional<ExecView> repeat(const Caller& caller, const state_db::ExecRequest& record);
+  base::SnapshotId snapshot_before(const state_db::WorkspaceRow& row, bool frees,
+                                   std::string& warning);
+  struct Intent {
+    state_db::ExecTable::Created created;
+    std::shared_ptr<const LiveSandbox> running;
+    base::Histogram::Clock::time_point began;
+  };
+  // Starts the sandbox if needed, and again if it is stopped meanwhile. `look` spans the write.
+  Intent record_intent(const Caller& caller, const state_db::WorkspaceRow& row,
+                       state_db::ExecRequest& record, base::SnapshotId snapshot,
+                       std::optional<state_db::Look>& look);
+  void launch(base::ExecId id, const ExecRequest& request, const state_db::WorkspaceRow& row,
+              const LiveSandbox& running);
   // nullopt: the sandbox is being stopped.
-  std::optional<state_db::ExecTable::Created> record_intent(const Caller& caller,
+  std::optional<state_db::ExecTable::Created> create_record(const Caller& caller,
                                                             const state_db::WorkspaceRow& workspace,
                                                             const state_db::ExecRequest& record,
                                                             base::SnapshotId snapshot);
