@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os/atomic_file.h"
 #include "base/os/files.h"
 #include "base/size_text.h"
 #include "layers/seal/seal.h"
@@ -127,13 +128,12 @@ packs::ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row,
                                         const ArchiveContents& contents,
                                         const std::function<void(const char* step)>& made) const {
   const std::string place = path(row);
-  const std::string temporary = place + kTemporary;
   if (base::path_exists(place)) {
     throw Error(Code::conflict, place + " exists, but the database does not list it",
                 "a newer state.db may list it; examine the file, then move it away");
   }
-  remove_file(temporary);
-  const base::Fd file = base::open_file(temporary, O_WRONLY | O_CREAT | O_EXCL, 0600);
+  remove_file(place + kTemporary);
+  base::AtomicFile file(place, {.suffix = kTemporary, .elsewhere = true});
   packs::WriterOptions options{.level = context_.options.archive_level,
                                .threads = context_.options.archive_threads,
                                .unnamed_file = [this] { return spool(directory()); }};
@@ -144,12 +144,12 @@ packs::ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row,
           require_room("cannot finish the archive", since_look);
           since_look = 0;
         }
-        base::write_all(file.get(), bytes);
+        file.write(bytes);
       });
-  base::check(fsync(file.get()), "sync " + temporary);
+  file.sync();
   made("written");
-  verify(temporary, written);
-  base::check(rename(temporary.c_str(), place.c_str()), "rename " + temporary);
+  verify(file.temporary(), written);
+  file.commit();
   base::sync_directory(directory());
   made("named");
   return written;

@@ -55,6 +55,11 @@ bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
 }
 
+// If its removal fails, the next writer removes it.
+base::AtomicFileOptions unfinished() {
+  return {.suffix = std::string(kUnfinished), .elsewhere = true};
+}
+
 }  // namespace
 
 ReplicaDirectory ReplicaDirectory::for_writing(const Writer& writer) {
@@ -150,14 +155,10 @@ void ReplicaDirectory::settle_owner(const std::string& wanted) {
     if (name != kLockFile && name != "lost+found" && !name.starts_with(kOwnerFile))
       refuse(path_ + " is not empty: it contains " + name, "choose an empty directory");
   }
-  const std::string temporary = kOwnerFile + std::string(kUnfinished);
-  if (unlinkat(top_.get(), temporary.c_str(), 0) < 0 && errno != ENOENT)
-    base::throw_errno("remove " + shown);
-  const Fd file = open_regular(top_.get(), temporary, O_WRONLY | O_CREAT | O_EXCL, shown);
-  base::write_all(file.get(), std::string(kOwnerHead) + wanted + "\n");
-  base::sync_elsewhere(file.get(), shown);
-  base::check(renameat(top_.get(), temporary.c_str(), top_.get(), kOwnerFile), "name " + shown);
-  base::sync_elsewhere(top_.get(), path_);
+  unlinkat(top_.get(), (kOwnerFile + std::string(kUnfinished)).c_str(), 0);
+  base::AtomicFile file(top_.get(), kOwnerFile, unfinished());
+  file.write(std::string(kOwnerHead) + wanted + "\n");
+  file.commit_durable();
   owner_ = wanted;
 }
 
@@ -193,32 +194,13 @@ void ReplicaDirectory::remove(ReplicaPart which, const std::string& name) const 
 
 void ReplicaDirectory::sync(ReplicaPart which) const { base::sync_elsewhere(part(which), path_); }
 
-ReplicaFile::ReplicaFile(const ReplicaDirectory& directory, ReplicaPart part, std::string name)
-    : directory_(directory), part_(part), name_(std::move(name)) {
-  const std::string temporary = name_ + std::string(kUnfinished);
-  directory_.remove(part_, temporary);
-  file_ = open_regular(directory_.part(part_), temporary, O_WRONLY | O_CREAT | O_EXCL,
-                       directory_.path() + ": " + temporary);
-}
-
-ReplicaFile::~ReplicaFile() {
-  if (committed_) return;
-  // If this fails, the next writer removes it.
-  unlinkat(directory_.part(part_), (name_ + std::string(kUnfinished)).c_str(), 0);
-}
+ReplicaFile::ReplicaFile(const ReplicaDirectory& directory, ReplicaPart part,
+                         const std::string& name)
+    : file_(directory.part(part), name, unfinished()) {}
 
 void ReplicaFile::write(std::string_view bytes) {
-  base::write_all(file_.get(), bytes);
+  file_.write(bytes);
   bytes_ += bytes.size();
-}
-
-void ReplicaFile::commit() {
-  const std::string temporary = name_ + std::string(kUnfinished);
-  const int part = directory_.part(part_);
-  base::sync_elsewhere(file_.get(), directory_.path() + ": " + name_);
-  base::check(renameat(part, temporary.c_str(), part, name_.c_str()), "name " + name_);
-  committed_ = true;
-  base::sync_elsewhere(part, directory_.path());
 }
 
 }  // namespace moorage::workspace

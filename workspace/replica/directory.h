@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/os/fd.h"
+#include "base/os/atomic_file.h"
 
 namespace moorage::workspace {
 
@@ -63,22 +63,15 @@ class ReplicaDirectory {
 // An unfinished file; removed without commit().
 class ReplicaFile {
  public:
-  ReplicaFile(const ReplicaDirectory& directory, ReplicaPart part, std::string name);
-  ~ReplicaFile();
-  ReplicaFile(const ReplicaFile&) = delete;
-  ReplicaFile& operator=(const ReplicaFile&) = delete;
+  ReplicaFile(const ReplicaDirectory& directory, ReplicaPart part, const std::string& name);
 
   void write(std::string_view bytes);
   uint64_t bytes() const { return bytes_; }
-  void commit();  // durable when it returns
+  void commit() { file_.commit_durable(); }
 
  private:
-  const ReplicaDirectory& directory_;
-  const ReplicaPart part_;
-  const std::string name_;
-  base::Fd file_;
+  base::AtomicFile file_;
   uint64_t bytes_ = 0;
-  bool committed_ = false;
 };
 
 }  // namespace moorage::workspace

@@ -16,6 +16,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os/atomic_file.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "packs/delta_pack.h"
@@ -269,17 +270,14 @@ class Restore {
                                              archive.bytes, {}) == archive.sha256)
         return;
       const Fd from = replica_.open(ReplicaPart::archives, archive.file);
-      const std::string temporary = path + ".tmp";  // the next start removes a leftover
-      const Fd to = base::open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
-      const std::string sha256 = copy_of(
-          from, archive.bytes, [&](std::string_view piece) { base::write_all(to.get(), piece); });
-      if (sha256 != archive.sha256) {
-        base::check(unlink(temporary.c_str()), "remove " + temporary);
+      const std::string suffix = ".tmp";  // the next start removes a leftover
+      unlink((path + suffix).c_str());
+      base::AtomicFile to(path, {.suffix = suffix, .elsewhere = true});
+      const std::string sha256 =
+          copy_of(from, archive.bytes, [&](std::string_view piece) { to.write(piece); });
+      if (sha256 != archive.sha256)
         throw Error(Code::corrupted, "it differs from the archived file");
-      }
-      base::sync_elsewhere(to.get(), temporary);
-      base::check(rename(temporary.c_str(), path.c_str()), "name " + path);
-      base::sync_elsewhere(base::open_directory(options_.archive_directory).get(), path);
+      to.commit_durable();
     });
   }
 
