@@ -5,6 +5,7 @@ packages_build=(g++ cmake ninja-build ccache pkg-config git
   libsqlitecpp-dev libsqlite3-dev libgit2-dev libboost1.81-dev libboost-json1.81-dev libboost-filesystem1.81-dev
   libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev libarchive-dev libzstd-dev lxc-dev libseccomp-dev libfuse3-dev catch2
   zstd)
+packages_tidy=(clang-tidy-14)
 packages_fuzz=(clang-19 libclang-rt-19-dev llvm-19)
 # apparmor: it is on in Debian's kernel, and LXC starts nothing before its profile is loaded.
 packages_run=(lxc git sudo python3 ca-certificates apparmor e2fsprogs)
