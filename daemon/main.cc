@@ -280,15 +280,20 @@ int serve(const config::Loaded& loaded) {
   workspace::LiveSandboxes active;
   auto watching = std::make_unique<workspace::ExecWatcher>(context, active);
   workspace::Repositories repositories(context);
-  workspace::Workspaces workspaces(context, repositories, active, *watching);
-  workspace::Execs execs(context, workspaces, active, *watching);
   workspace::IntegrityCheck integrity(context);
   workspace::PutAway put_away(context, repositories, integrity);
   workspace::BringBack bring_back(context, repositories, integrity);
+  workspace::Replica replica(context, active,
+                             {.directory = settings.replica.directory,
+                              .interval = seconds(settings.replica.interval_s),
+                              .same_disk = settings.replica.same_disk,
+                              .store_image = settings.store.image});
+  workspace::Workspaces workspaces(context, repositories, active, *watching, integrity, bring_back,
+                                   replica);
+  workspace::Execs execs(context, workspaces, active, *watching);
   workspace::Archives archives(context, workspaces, active, put_away, bring_back);
   workspace::Flattening flattening(context, repositories, active);
   auto& hooks = workspaces.hooks();
-  hooks.bring_back = [&](const state_db::WorkspaceRow& row) { bring_back.run(row); };
   hooks.flatten = [&](const state_db::WorkspaceRow& row) { flattening.require_shallow(row); };
   workspace::Snapshots snapshots(context, workspaces, active, flattening);
   hooks.before_exec = [&](const state_db::WorkspaceRow& row) { return snapshots.before_exec(row); };
@@ -321,14 +326,6 @@ int serve(const config::Loaded& loaded) {
   workspaces.hooks().require_within = [&](const auto& row) { quotas.require_within(row); };
   workspace::DiskGuard guard(context, active, *watching,
                              {.stop = stop, .low = [&] { gc.request(); }});
-  workspace::Replica replica(context, active,
-                             {.directory = settings.replica.directory,
-                              .interval = seconds(settings.replica.interval_s),
-                              .same_disk = settings.replica.same_disk,
-                              .store_image = settings.store.image});
-  hooks.off_host = [&](base::WorkspaceId id, const std::string& seal) {
-    return replica.view(id, seal);
-  };
   doctor.watch(replica);
   // Created before the verbs, destroyed before them: its threads call them.
   const auto watcher = std::move(watching);

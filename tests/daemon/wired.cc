@@ -33,12 +33,13 @@ Wired::Wired() {
   watcher_ = std::make_unique<workspace::ExecWatcher>(*context_, active_);
   repositories_ = std::make_unique<workspace::Repositories>(*context_);
   repository_verbs_ = std::make_unique<workspace::RepositoryVerbs>(*context_, *repositories_);
-  workspaces_ =
-      std::make_unique<workspace::Workspaces>(*context_, *repositories_, active_, *watcher_);
-  execs_ = std::make_unique<workspace::Execs>(*context_, *workspaces_, active_, *watcher_);
   integrity_ = std::make_unique<workspace::IntegrityCheck>(*context_);
   put_away_ = std::make_unique<workspace::PutAway>(*context_, *repositories_, *integrity_);
   bring_back_ = std::make_unique<workspace::BringBack>(*context_, *repositories_, *integrity_);
+  replica_ = std::make_unique<workspace::Replica>(*context_, active_, workspace::Replica::Rules{});
+  workspaces_ = std::make_unique<workspace::Workspaces>(
+      *context_, *repositories_, active_, *watcher_, *integrity_, *bring_back_, *replica_);
+  execs_ = std::make_unique<workspace::Execs>(*context_, *workspaces_, active_, *watcher_);
   archives_ = std::make_unique<workspace::Archives>(*context_, *workspaces_, active_, *put_away_,
                                                     *bring_back_);
   spools_ = std::make_unique<workspace::ExportSpools>(*context_);
@@ -47,8 +48,8 @@ Wired::Wired() {
       std::make_unique<workspace::Snapshots>(*context_, *workspaces_, active_, *flattening_);
   gc_ = std::make_unique<workspace::Gc>(*context_, active_, workspaces_->leases(), *repositories_,
                                         *integrity_, *archives_, workspace::GcRules{});
-  budgets_ = std::make_unique<workspace::Budgets>(*context_, *gc_, *spools_,
-                                                  workspace::BudgetLimits{});
+  budgets_ =
+      std::make_unique<workspace::Budgets>(*context_, *gc_, *spools_, workspace::BudgetLimits{});
   exports_ = std::make_unique<workspace::Exports>(*context_, *repositories_, *workspaces_,
                                                   *snapshots_, active_, *integrity_, *spools_);
   imports_ = std::make_unique<workspace::Imports>(*context_, *repositories_, *workspaces_,
@@ -67,26 +68,11 @@ Wired::Wired() {
                                                 *reconciler_);
   quotas_ = std::make_unique<workspace::QuotaWatch>(*context_, active_, *watcher_,
                                                     workspace::QuotaWatch::Stop{});
-  api_ = std::make_unique<Api>(Api{*context_,
-                                   *repository_verbs_,
-                                   *workspaces_,
-                                   *execs_,
-                                   *archives_,
-                                   *exports_,
-                                   *imports_,
-                                   *snapshots_,
-                                   *moves_,
-                                   *best_of_,
-                                   *comparison_,
-                                   *events_,
-                                   *usage_,
-                                   *top_,
-                                   *doctor_,
-                                   *gc_,
-                                   *quotas_,
-                                   1 << 20,
-                                   {},
-                                   {}});
+  api_ =
+      std::make_unique<Api>(Api{*context_,    *repository_verbs_, *workspaces_, *execs_, *archives_,
+                                *exports_,    *imports_,          *snapshots_,  *moves_, *best_of_,
+                                *comparison_, *events_,           *usage_,      *top_,   *doctor_,
+                                *gc_,         *quotas_,           1 << 20,      {},      {}});
 }
 
 base::WorkspaceId Wired::make_workspace(const std::string& name, uint32_t owner) {

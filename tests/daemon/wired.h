@@ -50,11 +50,12 @@ class Wired {
   workspace::LiveSandboxes active_;
   std::unique_ptr<workspace::Repositories> repositories_;
   std::unique_ptr<workspace::RepositoryVerbs> repository_verbs_;
-  std::unique_ptr<workspace::Workspaces> workspaces_;
-  std::unique_ptr<workspace::Execs> execs_;
   std::unique_ptr<workspace::IntegrityCheck> integrity_;
   std::unique_ptr<workspace::PutAway> put_away_;
   std::unique_ptr<workspace::BringBack> bring_back_;
+  std::unique_ptr<workspace::Replica> replica_;
+  std::unique_ptr<workspace::Workspaces> workspaces_;
+  std::unique_ptr<workspace::Execs> execs_;
   std::unique_ptr<workspace::Archives> archives_;
   std::unique_ptr<workspace::ExportSpools> spools_;
   std::unique_ptr<workspace::Flattening> flattening_;

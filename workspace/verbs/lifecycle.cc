@@ -68,7 +68,8 @@ LiveSandboxPtr Workspaces::ensure_running(const state_db::WorkspaceRow& row, con
   }
   const auto current = state_db::WorkspaceTable(context_.store).get(row.id);
   check_start(context_, current);  // first, so that a refused start does not unarchive it
-  if (current.state == WorkspaceState::archived && hooks_.bring_back) hooks_.bring_back(current);
+  // The key belongs to the request that needs it.
+  if (current.state == WorkspaceState::archived) bring_back_.run(current);
   // Read the row again: a move may have changed it since the caller read it.
   return start_sandbox(state_db::WorkspaceTable(context_.store).get(row.id), also);
 }

@@ -1,5 +1,5 @@
 // Callbacks of other parts for the verbs on workspaces: set once, before the first verb. All run
-// with the workspace's lock held, except `admit`, `before_exec`, `require_within` and `off_host`.
+// with the workspace's lock held, except `admit`, `before_exec` and `require_within`.
 #pragma once
 
 #include <functional>
@@ -16,15 +16,11 @@ namespace moorage::workspace {
 struct WorkspaceHooks {
   // Before a workspace is created on a repository; throws if no more are allowed.
   std::function<void(uint32_t owner_uid, base::RepoId repository)> admit;
-  // Unarchives a workspace that is about to start.
-  std::function<void(const state_db::WorkspaceRow&)> bring_back;
   // Applies its policy: a snapshot before a command; after a stop a snapshot and fewer layers.
   std::function<base::SnapshotId(const state_db::WorkspaceRow&)> before_exec;
   std::function<void(const state_db::WorkspaceRow&)> after_stop;
   // Before a command that does not only remove files: throws if it is far over its disk limit.
   std::function<void(const state_db::WorkspaceRow&)> require_within;
-  // The state of its copy in the replica, by its seal. Without the lock.
-  std::function<std::optional<OffHostView>(base::WorkspaceId, const std::string& seal)> off_host;
   // Before a mount: merges layers if they are too many for one mount.
   std::function<void(const state_db::WorkspaceRow&)> flatten;
 };

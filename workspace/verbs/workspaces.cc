@@ -63,7 +63,8 @@ std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const Workspa
 }  // namespace
 
 Workspaces::Workspaces(Context& context, Repositories& repositories, LiveSandboxes& active,
-                       ExecWatcher& watcher)
+                       ExecWatcher& watcher, IntegrityCheck& integrity, BringBack& bring_back,
+                       const Replica& replica)
     : context_(context),
       repositories_(repositories),
       active_(active),
@@ -76,7 +77,9 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, LiveSandbox
       }),
       pre_stop_(context, active, watcher),
       leases_(context.store),
-      integrity_(context),
+      integrity_(integrity),
+      bring_back_(bring_back),
+      replica_(replica),
       sealing_(
           kSealers, [this](int64_t key) { seal_at_rest({key}); }, base::SingleFlight::Fair{}),
       disposals_(kDisposers, kMostDisposals),
@@ -104,7 +107,7 @@ void Workspaces::complete(WorkspaceView& view) {
   view.lease = held_lease(view.row.id);
   view.behind = behind(context_.repos, view);
   view.disk_quota = context_.storage.quota().name();
-  if (hooks_.off_host) view.off_host = hooks_.off_host(view.row.id, view.integrity.seal);
+  view.off_host = replica_.view(view.row.id, view.integrity.seal);
   view.policy = effective_policy(view.row.policy, context_.options);
   if (view.sandbox && view.sandbox->state == state_db::SandboxState::running)
     view.rest = look_at_rest(view, active_, context_.store.clock());

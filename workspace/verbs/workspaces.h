@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "workspace/chain/integrity.h"
+#include "workspace/archive/bring_back.h"
 #include "workspace/changes/changes.h"
 #include "workspace/changes/measurer.h"
 #include "workspace/context/waiters.h"
@@ -24,7 +24,8 @@ namespace moorage::workspace {
 class Workspaces : private ExecListener {
  public:
   Workspaces(Context& context, Repositories& repositories, LiveSandboxes& active,
-             ExecWatcher& watcher);
+             ExecWatcher& watcher, IntegrityCheck& integrity, BringBack& bring_back,
+             const Replica& replica);
   ~Workspaces();
   WorkspaceHooks& hooks() { return hooks_; }
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
@@ -144,7 +145,9 @@ class Workspaces : private ExecListener {
   Waiters waiters_;
   PreStop pre_stop_;
   Leases leases_;
-  IntegrityCheck integrity_;
+  IntegrityCheck& integrity_;
+  BringBack& bring_back_;
+  const Replica& replica_;
   base::SingleFlight sealing_;  // these three last: their work uses the members above
   base::FairPool disposals_;
   ExecListeners::Handle listens_;

@@ -102,7 +102,10 @@ struct PlacementFixture {
   LiveSandboxes active;
   std::unique_ptr<ExecWatcher> watcher = std::make_unique<ExecWatcher>(context, active);
   Repositories repositories{context};
-  Workspaces workspaces{context, repositories, active, *watcher};
+  IntegrityCheck integrity{context};
+  BringBack bring_back{context, repositories, integrity};
+  Replica replica{context, active, {}};
+  Workspaces workspaces{context, repositories, active, *watcher, integrity, bring_back, replica};
   Execs execs{context, workspaces, active, *watcher};
   Moves moves{context, workspaces, execs, active};
   Flattening flattening{context, repositories, active};

@@ -40,7 +40,10 @@ struct SealFixture : ContextFixture {
   LiveSandboxes active;
   ExecWatcher watcher{slowed, active};
   Repositories repositories{slowed};
-  Workspaces workspaces{slowed, repositories, active, watcher};
+  IntegrityCheck checks{slowed};
+  BringBack bring_back{slowed, repositories, checks};
+  Replica replica{slowed, active, {}};
+  Workspaces workspaces{slowed, repositories, active, watcher, checks, bring_back, replica};
 
   // Stopped, and changed since its last seal.
   state_db::WorkspaceTable::Created add(const std::string& name, uint32_t owner) {

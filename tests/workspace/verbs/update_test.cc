@@ -38,7 +38,10 @@ struct UpdateFixture : ContextFixture {
   LiveSandboxes active;
   ExecWatcher watcher{recorded, active};
   Repositories repositories{recorded};
-  Workspaces workspaces{recorded, repositories, active, watcher};
+  IntegrityCheck integrity{recorded};
+  BringBack bring_back{recorded, repositories, integrity};
+  Replica replica{recorded, active, {}};
+  Workspaces workspaces{recorded, repositories, active, watcher, integrity, bring_back, replica};
 };
 
 }  // namespace
