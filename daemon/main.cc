@@ -295,7 +295,11 @@ int serve(const config::Loaded& loaded) {
   workspace::Flattening flattening(context, repositories, active);
   auto& hooks = workspaces.hooks();
   hooks.flatten = [&](const state_db::WorkspaceRow& row) { flattening.require_shallow(row); };
-  workspace::Snapshots snapshots(context, workspaces, active, flattening);
+  workspace::Gc gc(context, active, workspaces.leases(), repositories, integrity, archives,
+                   gc_rules(settings, context));
+  workspace::ExportSpools spools(context);
+  workspace::Budgets budgets(context, gc, spools, budget_limits(settings));
+  workspace::Snapshots snapshots(context, workspaces, active, flattening, integrity, budgets);
   hooks.before_exec = [&](const state_db::WorkspaceRow& row) { return snapshots.before_exec(row); };
   hooks.after_stop = [&](const state_db::WorkspaceRow& row) { snapshots.after_stop(row); };
   workspace::Moves moves(context, workspaces, execs, active);
@@ -311,10 +315,6 @@ int serve(const config::Loaded& loaded) {
   workspace::Doctor doctor(context, repositories, workspaces, *watching, reconciler);
   workspace::StoreUsage usage(context);
   workspace::Top top(context, active, *watching);
-  workspace::Gc gc(context, active, workspaces.leases(), repositories, integrity, archives,
-                   gc_rules(settings, context));
-  workspace::ExportSpools spools(context);
-  workspace::Budgets budgets(context, gc, spools, budget_limits(settings));
   workspace::Exports exports(context, repositories, workspaces, snapshots, active, integrity,
                              spools);
   workspace::Imports imports(context, repositories, workspaces, integrity, budgets);

@@ -44,12 +44,12 @@ Wired::Wired() {
                                                     *bring_back_);
   spools_ = std::make_unique<workspace::ExportSpools>(*context_);
   flattening_ = std::make_unique<workspace::Flattening>(*context_, *repositories_, active_);
-  snapshots_ =
-      std::make_unique<workspace::Snapshots>(*context_, *workspaces_, active_, *flattening_);
   gc_ = std::make_unique<workspace::Gc>(*context_, active_, workspaces_->leases(), *repositories_,
                                         *integrity_, *archives_, workspace::GcRules{});
   budgets_ =
       std::make_unique<workspace::Budgets>(*context_, *gc_, *spools_, workspace::BudgetLimits{});
+  snapshots_ = std::make_unique<workspace::Snapshots>(*context_, *workspaces_, active_,
+                                                      *flattening_, *integrity_, *budgets_);
   exports_ = std::make_unique<workspace::Exports>(*context_, *repositories_, *workspaces_,
                                                   *snapshots_, active_, *integrity_, *spools_);
   imports_ = std::make_unique<workspace::Imports>(*context_, *repositories_, *workspaces_,

@@ -59,9 +59,9 @@ class Wired {
   std::unique_ptr<workspace::Archives> archives_;
   std::unique_ptr<workspace::ExportSpools> spools_;
   std::unique_ptr<workspace::Flattening> flattening_;
-  std::unique_ptr<workspace::Snapshots> snapshots_;
   std::unique_ptr<workspace::Gc> gc_;
   std::unique_ptr<workspace::Budgets> budgets_;
+  std::unique_ptr<workspace::Snapshots> snapshots_;
   std::unique_ptr<workspace::Exports> exports_;
   std::unique_ptr<workspace::Imports> imports_;
   std::unique_ptr<workspace::Moves> moves_;

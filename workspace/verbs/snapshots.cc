@@ -288,7 +288,7 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
       const Placement placement(context_, caller.uid, request.labels, row.name);
       placement.check_backend_accepts({row.backend, row.image, row.runtime});
       placement.check_limits(forks.front().policy.limits);
-      if (workspaces_.hooks().admit) workspaces_.hooks().admit(caller.uid, row.repository);
+      admission_.admit(caller.uid, row.repository);
       const std::string stem = row.name.substr(0, kMaxForkStem);
       for (auto& fork : forks) {
         if (fork.name.empty())

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "state_db/tables/snapshots.h"
+#include "workspace/access/admission.h"
 #include "workspace/chain/flattening.h"
 #include "workspace/snapshot/restack.h"
 #include "workspace/verbs/workspaces.h"
@@ -49,13 +50,15 @@ inline constexpr uint32_t kMaxForks = 100;
 
 class Snapshots {
  public:
-  Snapshots(Context& context, Workspaces& workspaces, LiveSandboxes& active, Flattening& flattening)
+  Snapshots(Context& context, Workspaces& workspaces, LiveSandboxes& active, Flattening& flattening,
+            IntegrityCheck& integrity, Admission& admission)
       : context_(context),
         workspaces_(workspaces),
         active_(active),
         restack_(context, workspaces, active),
         flattening_(flattening),
-        integrity_(context) {}
+        integrity_(integrity),
+        admission_(admission) {}
 
   state_db::SnapshotRow take(const Caller& caller, const std::string& name,
                              const SnapshotRequest& request);
@@ -126,7 +129,8 @@ class Snapshots {
   LiveSandboxes& active_;
   Restack restack_;
   Flattening& flattening_;
-  IntegrityCheck integrity_;
+  IntegrityCheck& integrity_;
+  Admission& admission_;
 };
 
 }  // namespace moorage::workspace

@@ -60,6 +60,10 @@ class ShiftedClock : public base::Clock {
   std::atomic<int64_t> shift_ms = 0;
 };
 
+struct AdmitAll : Admission {
+  void admit(uint32_t /*owner_uid*/, base::RepoId /*repository*/) override {}
+};
+
 struct PlacementFixture {
   layers::TemporaryDirectory directory;
   ShiftedClock clock;
@@ -109,7 +113,8 @@ struct PlacementFixture {
   Execs execs{context, workspaces, active, *watcher};
   Moves moves{context, workspaces, execs, active};
   Flattening flattening{context, repositories, active};
-  Snapshots snapshots{context, workspaces, active, flattening};
+  AdmitAll admission;
+  Snapshots snapshots{context, workspaces, active, flattening, integrity, admission};
   LevelBackend* lxc = put("lxc", backends::Isolation::userns);
   LevelBackend* docker = put("docker", backends::Isolation::container);
   LevelBackend* process = put("process", backends::Isolation::none);
