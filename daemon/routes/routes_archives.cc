@@ -43,9 +43,9 @@ class ImportSink : public BodySink {
     }
     try {
       taken_ += import_.pipe->write_some(piece.substr(taken_), kSlice);
-    } catch (const Error&) {  // the import has failed already; wait() throws its error
+    } catch (const Error&) {  // the import has failed already; get() throws its error
       close();
-      import_.wait();
+      import_.made.get();
       throw;
     }
     if (taken_ < piece.size()) return Taken::ask_again;
@@ -54,7 +54,7 @@ class ImportSink : public BodySink {
   }
   Reply finish() override {
     close();
-    return answer(api_.context.metrics.counted(Counted::import, [this] { return import_.wait(); }),
+    return answer(api_.context.metrics.counted(Counted::import, [this] { return import_.made.get(); }),
                   201);
   }
 

@@ -54,8 +54,7 @@ class ReturnVisitor : public ArchiveVisitor {
   void pack(packs::ArchiveReader& reader, uint64_t) override {
     if (repositories_.has_objects(row_.repository, objects_)) return;
     const base::Fd file = ArchiveStore::spool(context_.options.store);
-    for (packs::ArchiveReader::Piece piece; reader.read(piece);)
-      base::write_all(file.get(), piece.bytes);
+    write_data(reader, file.get());
     repositories_.take_pack(row_.repository, objects_, file.get());
   }
   std::optional<std::string> upper(size_t layer, const std::string& part) override {

@@ -197,6 +197,10 @@ packs::ArchiveFacts write_archive(const ArchiveContents& contents, packs::Writer
   return writer.finish();
 }
 
+void write_data(packs::ArchiveReader& reader, int fd) {
+  for (packs::ArchiveReader::Piece piece; reader.read(piece);) base::write_all(fd, piece.bytes);
+}
+
 packs::ArchiveFacts read_archive(packs::ByteSource source, const ReadOptions& options,
                                  ArchiveVisitor& visitor) {
   packs::ArchiveReader reader(std::move(source), options.limits);

@@ -63,6 +63,8 @@ class ArchiveVisitor {
   }
 };
 
+void write_data(packs::ArchiveReader& reader, int fd);  // the rest of the current entry
+
 // Returns after everything is read and verified. Throws as ArchiveReader does.
 struct ReadOptions {
   packs::ReadLimits limits;

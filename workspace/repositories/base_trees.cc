@@ -309,12 +309,12 @@ void Repositories::sync_base_trees() {
       }
     }
   }
-  const std::lock_guard lock(failures_mutex_);
+  const std::lock_guard lock(mutex_);
   sync_failures_ = std::move(failures);
 }
 
 std::string Repositories::sync_failure(base::RepoId id, const std::string& commit) {
-  const std::lock_guard lock(failures_mutex_);
+  const std::lock_guard lock(mutex_);
   const auto found = sync_failures_.find({id, commit});
   return found == sync_failures_.end() ? "" : found->second;
 }

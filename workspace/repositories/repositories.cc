@@ -74,18 +74,17 @@ void remove_evicted(Context& context, base::RepoId id) {
   });
 }
 
-Repositories::Work::Work(Repositories& owner, base::RepoId id) : owner_(owner), id_(id) {
-  const std::lock_guard lock(owner_.work_mutex_);
-  owner_.work_[id_] += 1;
-}
-
-Repositories::Work::~Work() {
-  const std::lock_guard lock(owner_.work_mutex_);
-  if (--owner_.work_[id_] == 0) owner_.work_.erase(id_);
+std::shared_ptr<void> Repositories::work_on(base::RepoId id) {
+  const std::lock_guard lock(mutex_);
+  work_[id] += 1;
+  return {nullptr, [this, id](void*) {
+            const std::lock_guard again(mutex_);
+            if (--work_[id] == 0) work_.erase(id);
+          }};
 }
 
 bool Repositories::at_work(base::RepoId id) {
-  const std::lock_guard lock(work_mutex_);
+  const std::lock_guard lock(mutex_);
   return work_.contains(id);
 }
 
@@ -94,7 +93,7 @@ bool Repositories::at_work(base::RepoId id) {
 Repositories::Begun Repositories::begin(const state_db::NewRepository& wanted) {
   return context_.store.transaction([&] {
     const auto [id, made] = state_db::RepositoryTable(context_.store).find_or_create(wanted);
-    return Begun{id, made, std::make_unique<Work>(*this, id)};
+    return Begun{id, made, work_on(id)};
   });
 }
 
@@ -149,7 +148,7 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
     join(id.str());
   }
   {
-    const std::lock_guard lock(checked_mutex_);
+    const std::lock_guard lock(mutex_);
     checked_[id] = result.checked_wall_ms;
   }
   auto row = table.get(id);
@@ -158,7 +157,7 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
 }
 
 int64_t Repositories::checked_wall_ms(base::RepoId id) {
-  const std::lock_guard lock(checked_mutex_);
+  const std::lock_guard lock(mutex_);
   const auto found = checked_.find(id);
   return found == checked_.end() ? 0 : found->second;
 }
@@ -172,7 +171,7 @@ state_db::RepositoryRow Repositories::fetch(base::RepoId id, const Progress& pro
   }
   require_room(context_.options, "cannot fetch");
   const auto parsed = repo_cache::parse_url(row.fetch_url, context_.repos.options().url_policy);
-  const Work work(*this, id);
+  const auto work = work_on(id);
   return refresh(id, parsed.fetch, progress, join);
 }
 
@@ -200,7 +199,7 @@ void Repositories::evict(base::RepoId id, const std::string& reason, const JoinK
 void Repositories::note_use(base::RepoId id, const std::string& commit) {
   constexpr size_t kMostKept = 10'000;
   const auto now = std::chrono::steady_clock::now();
-  const std::lock_guard lock(used_mutex_);
+  const std::lock_guard lock(mutex_);
   if (used_.size() >= kMostKept)
     std::erase_if(used_, [&](const auto& use) { return now - use.second > std::chrono::hours(1); });
   used_[{id, commit}] = now;
@@ -212,7 +211,7 @@ bool Repositories::used_within(base::RepoId id, std::chrono::milliseconds age) {
 
 bool Repositories::used_within(base::RepoId id, const std::string& commit,
                                std::chrono::milliseconds age) {
-  const std::lock_guard lock(used_mutex_);
+  const std::lock_guard lock(mutex_);
   const auto found = used_.find({id, commit});
   return found != used_.end() && std::chrono::steady_clock::now() - found->second < age;
 }
@@ -247,7 +246,7 @@ bool Repositories::has_objects(base::RepoId id, const std::vector<std::string>& 
 void Repositories::take_pack(base::RepoId id, const std::vector<std::string>& objects,
                              int pack_fd) {
   const auto guard = context_.locks.lock(id.str() + ".row", "import");
-  const Work work(*this, id);
+  const auto work = work_on(id);
   note_use(id);
   settle_wanted(context_.store, id);
   repo_cache::ImportLimits limits;

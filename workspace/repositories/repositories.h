@@ -78,21 +78,11 @@ class Repositories {
   bool at_work(base::RepoId id);  // a verb of this process clones or fetches it
 
  private:
-  class Work {  // marks its repository as at work while it lives
-   public:
-    Work(Repositories& owner, base::RepoId id);
-    ~Work();
-    Work(const Work&) = delete;
-    Work& operator=(const Work&) = delete;
-
-   private:
-    Repositories& owner_;
-    base::RepoId id_;
-  };
+  std::shared_ptr<void> work_on(base::RepoId id);  // marks it as at work while held
   struct Begun {
     base::RepoId id;
     bool made = false;  // newly created
-    std::unique_ptr<Work> work;
+    std::shared_ptr<void> work;
   };
   Begun begin(const state_db::NewRepository& wanted);
   state_db::RepositoryRow refresh(base::RepoId id, const std::string& url, const Progress& progress,
@@ -119,16 +109,13 @@ class Repositories {
 
   static constexpr std::string_view kImported = "import:";  // before the URL an archive names
   Context& context_;
+  std::mutex mutex_;  // of the maps below
   // When upstream last answered: in memory, because updating a row costs a sync.
-  std::mutex checked_mutex_;
   std::map<base::RepoId, int64_t> checked_;
-  std::mutex work_mutex_;
   std::map<base::RepoId, int> work_;
   void note_use(base::RepoId id, const std::string& commit = {});
-  std::mutex used_mutex_;
   // By repository and commit of a base tree; an empty commit means the mirror.
   std::map<std::pair<base::RepoId, std::string>, std::chrono::steady_clock::time_point> used_;
-  std::mutex failures_mutex_;
   std::map<std::pair<base::RepoId, std::string>, std::string> sync_failures_;
   std::atomic<bool> stopping_{false};
   base::SingleFlight rebases_;  // by repository; last: its work uses the members above

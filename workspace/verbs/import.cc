@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 
-#include <condition_variable>
-
 #include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -87,8 +85,7 @@ class ImportVisitor : public ImportCheck {
 
   void pack(packs::ArchiveReader& reader, uint64_t) override {
     const base::Fd file = ArchiveStore::spool(context_.options.store);
-    for (packs::ArchiveReader::Piece piece; reader.read(piece);)
-      base::write_all(file.get(), piece.bytes);
+    write_data(reader, file.get());
     repository_ = repositories_.adopt(caller_.uid, manifest_.repository, objects_, file.get());
     admission_.admit(caller_.uid, repository_);
     repositories_.ensure_base_tree(repository_, manifest_.workspace.base_commit, {});
@@ -107,8 +104,7 @@ class ImportVisitor : public ImportCheck {
     const std::string directory = journal_directory(context_.options, id_, check_journal(old));
     base::make_directories(directory);
     const base::Fd file = base::open_file(directory + "/output", O_WRONLY | O_CREAT | O_EXCL, 0600);
-    for (packs::ArchiveReader::Piece piece; reader.read(piece);)
-      base::write_all(file.get(), piece.bytes);
+    write_data(reader, file.get());
     base::set_append_only(file.get(), true);
   }
 
@@ -304,21 +300,6 @@ Imports::Imports(Context& context, Repositories& repositories, Workspaces& works
       admission_(admission),
       importers_(kImporters, kMaxWaiting) {}
 
-struct Imports::Import::Outcome {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  std::optional<WorkspaceView> view;
-  std::optional<Error> error;
-};
-
-WorkspaceView Imports::Import::wait() {
-  std::unique_lock lock(outcome->mutex);
-  outcome->changed.wait(lock, [this] { return outcome->done; });
-  if (outcome->error) throw Error(*outcome->error);
-  return *outcome->view;
-}
-
 WorkspaceView Imports::take_in(const Caller& caller, const std::string& name,
                                packs::ByteSource source) {
   base::WorkspaceId id;
@@ -400,30 +381,18 @@ Imports::Import Imports::begin(const Caller& caller, const std::string& name) {
     }
   }
   require_room(context_.options, "cannot import a workspace");
-  Import import;
-  import.pipe = std::make_shared<base::BytePipe>();
-  import.outcome = std::make_shared<Import::Outcome>();
-  importers_.submit([this, caller, name, pipe = import.pipe, outcome = import.outcome,
-                     counted = count(caller.uid)]() mutable {
-    Client client(*pipe);
-    std::optional<WorkspaceView> view;
-    std::optional<Error> failure;
-    try {
-      view = take_in(caller, name, [&client] { return client.next(); });
-    } catch (const Error& error) {
-      failure = error;
-    } catch (const std::exception& error) {
-      failure = Error(Code::internal, error.what());
-    }
-    pipe->leave();
-    counted.reset();
-    const std::lock_guard lock(outcome->mutex);
-    outcome->view = std::move(view);
-    outcome->error = std::move(failure);
-    outcome->done = true;
-    outcome->changed.notify_all();
-  });
-  return import;
+  auto pipe = std::make_shared<base::BytePipe>();
+  const auto work = std::make_shared<std::packaged_task<WorkspaceView()>>(
+      [this, caller, name, pipe, counted = count(caller.uid)]() mutable {
+        Client client(*pipe);
+        const std::shared_ptr<void> leaving(nullptr, [&](void*) {  // before anybody sees the result
+          pipe->leave();
+          counted.reset();
+        });
+        return take_in(caller, name, [&client] { return client.next(); });
+      });
+  importers_.submit([work] { (*work)(); });
+  return {std::move(pipe), work->get_future().share()};
 }
 
 }  // namespace moorage::workspace

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,9 +27,7 @@ class Imports {
   // Takes an archive written into the pipe as a new workspace of the caller.
   struct Import {
     std::shared_ptr<base::BytePipe> pipe;
-    WorkspaceView wait();  // after closing the pipe: returns the workspace or throws
-    struct Outcome;
-    std::shared_ptr<Outcome> outcome;
+    std::shared_future<WorkspaceView> made;  // once the pipe is closed
   };
   Import begin(const Caller& caller, const std::string& name);
   // The result of a request with the same key before the daemon died or its client left.
