@@ -1,5 +1,7 @@
 #include "workspace/exec/watcher.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
@@ -101,4 +103,31 @@ TEST_CASE("a failing disk judge does not change the end of a command") {
   CHECK(judge.asked);
   CHECK(ended.state == state_db::ExecState::exited);
   CHECK(ended.outcome.exit_code == 3);
+}
+
+TEST_CASE("a death that meets a busy workspace is reported again, and to nobody after its handle") {
+  struct Busy : ExecListener {
+    bool sandbox_died(base::WorkspaceId, base::SandboxId) override {
+      if (++calls == 2) heard.set_value();
+      return calls == 2;
+    }
+    std::atomic<int> calls = 0;
+    std::promise<void> heard;
+  } busy;
+  struct Gone : ExecListener {
+    bool sandbox_died(base::WorkspaceId, base::SandboxId) override { return called = true; }
+    std::atomic<bool> called = false;
+  } gone;
+  WatcherFixture test;
+  const auto listens = test.watcher->listen(busy);
+  test.watcher->listen(gone).reset();
+  LiveSandbox dead;
+  dead.workspace = base::WorkspaceId{1000};
+  dead.sandbox = base::SandboxId{1000};
+  dead.init = {getpid(), 1};  // another start time: that process has ended
+  // The fixture's own verbs do not know this sandbox, and say so in the log.
+  test.watcher->watch_sandbox(dead);
+  CHECK(busy.heard.get_future().wait_for(20s) == std::future_status::ready);
+  CHECK(busy.calls == 2);
+  CHECK_FALSE(gone.called);
 }
