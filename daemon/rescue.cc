@@ -88,7 +88,7 @@ std::string diagnosis_of(const Unreadable& trouble, const std::string& store) {
 }  // namespace
 
 void add_rescue_routes(Router& router, Rescue& rescue, const Unreadable& trouble,
-                       const RescueSetup& setup) {
+                       const Settings& settings) {
   const auto add = [&](const std::string& pattern, std::function<Reply(const Request&)> answer,
                        std::vector<std::string> query = {}) {
     const Handler for_root = [&trouble, answer = std::move(answer)](const Request& request) {
@@ -102,7 +102,7 @@ void add_rescue_routes(Router& router, Rescue& rescue, const Unreadable& trouble
                 .query = std::move(query),
                 .lane = Lane::slow});
   };
-  const std::string store = setup.rescue.store;
+  const std::string store = settings.store();
   add("/v1/health",
       [&trouble](const Request&) { return Reply::json(rescue_health_json(sentence(trouble))); });
   add("/v1/info", [&rescue, &trouble, store](const Request&) {
@@ -139,24 +139,25 @@ void add_no_rescue_route(Router& router) {
               })});
 }
 
-int serve_rescue(const Unreadable& trouble, const RescueSetup& setup) {
+int serve_rescue(const Unreadable& trouble, const Settings& settings) {
   base::log(base::LogLevel::error, "daemon.rescue",
             {{"what", trouble.what},
              {"hint", trouble.hint},
              {"copy", trouble.copy},
              {"no_copy", trouble.no_copy},
              {"effect", "serves only the list and the export of workspaces"}});
-  Rescue rescue(setup.rescue);
+  const auto& options = settings.services.workspace;
+  Rescue rescue({options.store, options.archive_directory, options.disk_first_id});
   Router router;
-  add_rescue_routes(router, rescue, trouble, setup);
-  WorkerPools worker_pools(setup.threads);
+  add_rescue_routes(router, rescue, trouble, settings);
+  WorkerPools worker_pools(settings.threads);
   Dispatcher dispatcher(worker_pools);
-  Server server({router, dispatcher, worker_pools, setup.limits});
-  server.listen(listen_for_clients(setup.socket, setup.group));
+  Server server({router, dispatcher, worker_pools, settings.limits});
+  server.listen(listen_for_clients(settings.socket, settings.group));
   tell_service_manager("READY=1\nSTATUS=" + base::escape_for_message(sentence(trouble)));
   const bool drained = server.run(true);
   tell_service_manager("STOPPING=1");
-  unlink(setup.socket.c_str());
+  unlink(settings.socket.c_str());
   base::log(base::LogLevel::info, "daemon.stopped", {{"drained", drained ? "yes" : "no"}});
   if (!drained) _exit(0);
   return 0;

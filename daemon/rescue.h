@@ -4,28 +4,18 @@
 // and one sentence. It ends with the process: a start with an intact state.db serves normally.
 #pragma once
 
-#include <string>
-
 #include "daemon/http/router.h"
-#include "daemon/http/server.h"
+#include "daemon/settings.h"
 #include "state_db/open_store.h"
 #include "workspace/recovery/rescue.h"
 
 namespace moorage::daemon {
 
-struct RescueSetup {
-  workspace::RescueOptions rescue;
-  std::string socket;
-  std::string group;
-  size_t threads = 1;  // per lane
-  Limits limits;
-};
-
 // Serves until stopped; returns the process's exit status.
-int serve_rescue(const state_db::Unreadable& trouble, const RescueSetup& setup);
+int serve_rescue(const state_db::Unreadable& trouble, const Settings& settings);
 
 void add_rescue_routes(Router& router, workspace::Rescue& rescue,
-                       const state_db::Unreadable& trouble, const RescueSetup& setup);
+                       const state_db::Unreadable& trouble, const Settings& settings);
 // In normal operation this route answers that there is nothing to rescue.
 void add_no_rescue_route(Router& router);
 

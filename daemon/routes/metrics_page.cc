@@ -13,7 +13,7 @@
 #include "state_db/tables/workspaces.h"
 #include "workspace/context/free_space.h"
 #include "workspace/context/metrics.h"
-#include "workspace/replica/replica.h"
+#include "workspace/services/services.h"
 
 namespace moorage::daemon {
 namespace {
@@ -146,17 +146,16 @@ struct MetricsPage::Seen {
   uint64_t execs = 0;
 };
 
-MetricsPage::MetricsPage(const Router& router, workspace::Context& context,
-                         workspace::StoreUsage& usage)
-    : router_(router), context_(context), usage_(usage), seen_(std::make_shared<const Seen>()) {}
+MetricsPage::MetricsPage(const Router& router, workspace::Services& services)
+    : router_(router), services_(services), seen_(std::make_shared<const Seen>()) {}
 
 MetricsPage::~MetricsPage() = default;
 
 void MetricsPage::look() {
   Seen seen;
-  seen.workspaces = state_db::WorkspaceTable(context_.store).count_by_state();
-  seen.sandboxes = state_db::SandboxTable(context_.store).count_by_state();
-  seen.execs = state_db::ExecTable(context_.store).count_running();
+  seen.workspaces = state_db::WorkspaceTable(services_.context.store).count_by_state();
+  seen.sandboxes = state_db::SandboxTable(services_.context.store).count_by_state();
+  seen.execs = state_db::ExecTable(services_.context.store).count_running();
   const auto seen_now = std::make_shared<const Seen>(seen);
   const std::lock_guard lock(mutex_);
   seen_ = seen_now;
@@ -175,10 +174,10 @@ std::string MetricsPage::text() const {
   tell_states<state_db::SandboxState>(page, "moorage_sandboxes",
                                       "Sandboxes not destroyed, by state.", seen->sandboxes);
   page.metric("moorage_execs_running", gauge, "Running execs.").sample(seen->execs);
-  tell_verbs(page, context_.metrics);
+  tell_verbs(page, services_.context.metrics);
   tell_http(page, router_);
-  const std::string& store = context_.options.store;
-  const auto room = workspace::look_at_room(context_.options);
+  const std::string& store = services_.context.options.store;
+  const auto room = workspace::look_at_room(services_.context.options);
   const auto& space = room.space;
   page.metric("moorage_disk_size_bytes", gauge, "Size of the store's file system.")
       .sample(space.total_bytes);
@@ -192,18 +191,19 @@ std::string MetricsPage::text() const {
   page.metric("moorage_disk_kept_free_bytes", gauge, "Free space below which the level is 1.")
       .sample(room.min_free_bytes);
   page.metric("moorage_execs_ended_for_space_total", counter, "Commands ended by the disk guard.")
-      .sample(context_.metrics.ended_for_space);
+      .sample(services_.context.metrics.ended_for_space);
   page.metric("moorage_sandboxes_stopped_for_space_total", counter,
               "Sandboxes stopped by the disk guard.")
-      .sample(context_.metrics.stopped_for_space);
+      .sample(services_.context.metrics.stopped_for_space);
   page.metric("moorage_execs_ended_for_quota_total", counter,
               "Commands ended because their workspace exceeded its disk limit.")
-      .sample(context_.metrics.ended_for_quota);
+      .sample(services_.context.metrics.ended_for_quota);
   page.metric("moorage_gc_collected_total", counter, "Items that gc removed, by rung.");
   for (size_t i = 0; i < workspace::kGcRungNames.size(); ++i)
-    page.sample(context_.metrics.collected.at(i), {{"rung", workspace::kGcRungNames.at(i)}});
+    page.sample(services_.context.metrics.collected.at(i),
+                {{"rung", workspace::kGcRungNames.at(i)}});
   page.metric("moorage_gc_collected_bytes_total", counter, "Bytes that gc freed.")
-      .sample(context_.metrics.collected_bytes);
+      .sample(services_.context.metrics.collected_bytes);
   page.metric("moorage_reserve_bytes", gauge, "Size of the reserve file; 0: released.")
       .sample(size_of_file(store + "/reserve"));
   page.metric("moorage_database_bytes", gauge, "Size of the database without its log.")
@@ -211,15 +211,15 @@ std::string MetricsPage::text() const {
   page.metric("moorage_database_wal_bytes", gauge, "Size of the database's write-ahead log.")
       .sample(size_of_file(store + "/state.db-wal"));
   page.metric("moorage_database_commits_total", counter, "Synchronous commits since the start.")
-      .sample(context_.store.commits());
-  if (const auto use = usage_.last()) {
+      .sample(services_.context.store.commits());
+  if (const auto use = services_.usage.last()) {
     page.metric("moorage_store_bytes", gauge, "Disk use of the store by part, when last measured.");
     for (size_t i = 0; i < use->parts.size(); ++i)
       page.sample(use->parts.at(i), {{"part", workspace::kStorePartNames.at(i)}});
     page.metric("moorage_store_measured_timestamp_seconds", gauge, "Time of the last measurement.")
         .sample(static_cast<double>(use->wall_ms) / 1000);
   }
-  if (replica_ && replica_->is_on()) tell_copy(page, replica_->status());
+  if (services_.replica.is_on()) tell_copy(page, services_.replica.status());
   tell_process(page);
   return page.text();
 }

@@ -8,11 +8,9 @@
 #include <string>
 
 #include "daemon/http/router.h"
-#include "workspace/context/context.h"
-#include "workspace/upkeep/store_usage.h"
 
 namespace moorage::workspace {
-class Replica;
+struct Services;
 }
 
 namespace moorage::daemon {
@@ -21,18 +19,15 @@ inline constexpr std::string_view kMetricsType = "text/plain; version=0.0.4; cha
 
 class MetricsPage {
  public:
-  MetricsPage(const Router& router, workspace::Context& context, workspace::StoreUsage& usage);
+  MetricsPage(const Router& router, workspace::Services& services);
   ~MetricsPage();
-  void tell_replica(const workspace::Replica& replica) { replica_ = &replica; }  // at the start
   void look();
   std::string text() const;
 
  private:
   struct Seen;
   const Router& router_;
-  workspace::Context& context_;
-  workspace::StoreUsage& usage_;
-  const workspace::Replica* replica_ = nullptr;
+  workspace::Services& services_;
   mutable std::mutex mutex_;
   std::shared_ptr<const Seen> seen_;
 };

@@ -88,7 +88,7 @@ std::unique_ptr<BodySink> write(Api& api, const Request& request) {
   const uint32_t mode = mode_of(request);
   const auto row = api.workspaces.find(request.caller, request.parameter(0), Right::write);
   api.quotas.require_room(row, 0);
-  const UploadLimits limits{api.max_body_bytes, [&api, row](size_t bytes) {
+  const UploadLimits limits{api.context.options.upload_max_bytes, [&api, row](size_t bytes) {
                               workspace::require_room(api.context.options, kNoFile, bytes);
                               api.quotas.require_room(row, bytes);
                             }};

@@ -40,8 +40,8 @@ void tell_of_room(const workspace::DiskRoom& room, InfoView& view) {
   view.space = {room.space.total_bytes, room.space.free_bytes, 0};
 }
 
-std::string storage_of(const Api& api) {
-  for (const auto& check : api.host.checks) {
+std::string storage_of(const InfoSource& source) {
+  for (const auto& check : source.host.checks) {
     if (check.name == "storage") return check.text;
   }
   return {};  // the overlay's own check gives the reason
@@ -66,8 +66,8 @@ Check check_of_quota(const layers::DiskQuota& quota) {
   return check;
 }
 
-Reply info(Api& api, const Request& request) {
-  InfoView view = api.host;
+Reply info(Api& api, const InfoSource& source, const Request& request) {
+  InfoView view = source.host;
   auto& store = api.context.store;
   view.backends = look_at_backends(api.context.backends);
   view.checks.push_back(check_of_quota(api.context.storage.quota()));
@@ -77,7 +77,7 @@ Reply info(Api& api, const Request& request) {
   view.execs_running = state_db::ExecTable(store).count_running();
   tell_of_lost_work(api.context.options.lost(), view);
   tell_rules(api.context.options.placement_rules, request.caller.uid, view);
-  if (api.replica && api.replica->is_on()) view.replica = api.replica->status();
+  if (api.replica.is_on()) view.replica = api.replica.status();
   return Reply::json(info_json(view));
 }
 
@@ -96,36 +96,37 @@ Reply top(Api& api, const Request& request) {
                               {space.total_bytes, space.free_bytes, 0}));
 }
 
-Reply doctor(Api& api, const Request& request) {
-  return Reply::json(diagnosis_json(api.doctor.look(request.query_flag("deep")), storage_of(api)));
+Reply doctor(Api& api, const InfoSource& source, const Request& request) {
+  return Reply::json(
+      diagnosis_json(api.doctor.look(request.query_flag("deep")), storage_of(source)));
 }
 
-Reply doctor_fix(Api& api, const Request& request) {
+Reply doctor_fix(Api& api, const InfoSource& source, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const bool deep = fields.flag("deep");
   fields.finish();
-  return Reply::json(diagnosis_json(api.doctor.fix(deep), storage_of(api)));
+  return Reply::json(diagnosis_json(api.doctor.fix(deep), storage_of(source)));
 }
 
-Reply events(Api& api, const Request& request) {
+Reply events(const InfoSource& source, const Request& request) {
   const auto since = static_cast<int64_t>(request.query_number("since").value_or(0));
   Reply reply;
   reply.content_type = kLinesType;
-  reply.source = stream_events(api.events, request.caller, since, request.query_flag("follow"));
+  reply.source = stream_events(source.events, request.caller, since, request.query_flag("follow"));
   return reply;
 }
 
 }  // namespace
 
-void add_info_routes(Router& router, Api& api) {
+void add_info_routes(Router& router, Api& api, const InfoSource& source) {
   const Handler health = [](const Request&) { return Reply::none(); };
-  const Handler get_info = [&api](const Request& request) { return info(api, request); };
-  const Handler config = [&api](const Request&) {
-    return Reply::json(settings_json(api.settings));
+  const Handler get_info = [&](const Request& request) { return info(api, source, request); };
+  const Handler config = [&source](const Request&) {
+    return Reply::json(settings_json(source.settings));
   };
   const Handler get_top = [&api](const Request& request) { return top(api, request); };
   const Handler get_usage = [&api](const Request& request) { return disk_usage(api, request); };
-  const Handler get_events = [&api](const Request& request) { return events(api, request); };
+  const Handler get_events = [&source](const Request& request) { return events(source, request); };
 
   router.add({.method = "GET", .pattern = "/v1/health", .access = Right::none, .handler = health});
   router.add({.method = "GET", .pattern = "/v1/info", .access = Right::none, .handler = get_info});
@@ -141,17 +142,18 @@ void add_info_routes(Router& router, Api& api) {
               .access = Right::read,
               .handler = get_usage,
               .query = {"workspace"}});
-  router.add({.method = "GET",
-              .pattern = "/v1/doctor",
-              .access = Access::root(),
-              .handler = Handler([&api](const Request& request) { return doctor(api, request); }),
-              .query = {"deep"},
-              .lane = Lane::slow});
+  router.add(
+      {.method = "GET",
+       .pattern = "/v1/doctor",
+       .access = Access::root(),
+       .handler = Handler([&](const Request& request) { return doctor(api, source, request); }),
+       .query = {"deep"},
+       .lane = Lane::slow});
   router.add(
       {.method = "POST",
        .pattern = "/v1/doctor",
        .access = Access::root(),
-       .handler = Handler([&api](const Request& request) { return doctor_fix(api, request); }),
+       .handler = Handler([&](const Request& request) { return doctor_fix(api, source, request); }),
        .lane = Lane::slow});
   router.add({.method = "GET",
               .pattern = "/v1/events",
@@ -170,8 +172,8 @@ void add_metrics_route(Router& router, const MetricsPage& page) {
   router.add({.method = "GET", .pattern = "/metrics", .access = Right::none, .handler = metrics});
 }
 
-void add_all_routes(Router& router, Api& api) {
-  add_info_routes(router, api);
+void add_all_routes(Router& router, Api& api, const InfoSource& source) {
+  add_info_routes(router, api, source);
   add_repository_routes(router, api);
   add_snapshot_routes(router, api);
   add_move_routes(router, api);

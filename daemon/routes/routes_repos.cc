@@ -91,7 +91,8 @@ std::unique_ptr<BodySink> import_bundle(Api& api, const Request& request) {
   auto done = [&api, label, caller = request.caller](base::Fd bundle) {
     return imported(api.repositories.finish_import(caller, label, std::move(bundle)));
   };
-  const UploadLimits limits{api.max_body_bytes, [&options = api.context.options](size_t bytes) {
+  const UploadLimits limits{api.context.options.upload_max_bytes,
+                            [&options = api.context.options](size_t bytes) {
                               workspace::require_room(options, "cannot take an upload", bytes);
                             }};
   return fill_file(api.repositories.begin_import(), limits, std::move(done));

@@ -27,7 +27,7 @@ struct Restored {
   std::vector<std::string> lost() { return base::list_directory(store + "/lost"); }
   std::string info() {
     Router router;
-    add_all_routes(router, wired.api());
+    add_all_routes(router, wired.api(), wired.info());
     for (const auto& route : router.routes()) {
       if (route.pattern == "/v1/info") return std::get<Handler>(route.handler)(Request{}).body;
     }

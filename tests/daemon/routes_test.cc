@@ -37,7 +37,7 @@ std::set<std::string> documented() {
 
 std::string events_seen(Wired& wired, uint32_t uid) {
   std::string all;
-  const auto source = stream_events(wired.api().events, workspace::Caller{uid}, 0, false);
+  const auto source = stream_events(wired.info().events, workspace::Caller{uid}, 0, false);
   for (;;) {
     const auto step = source->read();
     all += step.bytes;
@@ -50,8 +50,8 @@ std::string events_seen(Wired& wired, uint32_t uid) {
 TEST_CASE("the API document lists exactly the served routes") {
   Wired wired;
   Router router;
-  add_all_routes(router, wired.api());
-  const MetricsPage metrics(router, wired.api().context, wired.api().usage);
+  add_all_routes(router, wired.api(), wired.info());
+  const MetricsPage metrics(router, wired.api());
   add_metrics_route(router, metrics);
   std::set<std::string> served;
   for (const auto& route : router.routes())
@@ -68,7 +68,7 @@ TEST_CASE("every changing route joins its key to the effect, with a few exceptio
   };
   Wired wired;
   Router router;
-  add_all_routes(router, wired.api());
+  add_all_routes(router, wired.api(), wired.info());
   std::set<std::string> found;
   for (const auto& route : router.routes()) {
     if (route.method == "GET" || route.keep != Keep::answer) continue;
@@ -98,7 +98,7 @@ TEST_CASE("every route that names a workspace or an exec hides it from other use
   const auto best_of =
       state_db::BestOfTable(wired.store()).begin({.workspace = workspace, .owner_uid = 1000}).id;
   Router router;
-  add_all_routes(router, wired.api());
+  add_all_routes(router, wired.api(), wired.info());
   int asked = 0;
   for (const auto& route : router.routes()) {
     const bool of_workspace = route.pattern.starts_with("/v1/workspaces/{}");
@@ -151,7 +151,7 @@ TEST_CASE("every route that names a workspace or an exec hides it from other use
 TEST_CASE("every route declares its right on a workspace, and its verb gets no more") {
   Wired wired;
   Router router;
-  add_all_routes(router, wired.api());
+  add_all_routes(router, wired.api(), wired.info());
   for (const auto& route : router.routes()) {
     CAPTURE(route.method, route.pattern);
     const bool names_one = route.pattern.starts_with("/v1/workspaces/{}") ||
@@ -274,7 +274,7 @@ TEST_CASE("events are seen by the workspace's owner and by root") {
 
 TEST_CASE("a follower of events wakes on a commit and continues where it was") {
   Wired wired;
-  const auto source = stream_events(wired.api().events, workspace::Caller{0}, 0, true);
+  const auto source = stream_events(wired.info().events, workspace::Caller{0}, 0, true);
   std::atomic<int> woken{0};
   source->start([&] { woken += 1; });
   CHECK(source->read().next == BodySource::Next::wait);
@@ -288,7 +288,7 @@ TEST_CASE("a follower of events wakes on a commit and continues where it was") {
 TEST_CASE("a create request is read strictly") {
   Wired wired;
   Served served;
-  add_all_routes(served.router(), wired.api());
+  add_all_routes(served.router(), wired.api(), wired.info());
   served.start();
   for (const char* body :
        {R"({"repo_url":"x","privileged":true})", R"({"repo_url":"x","limits":{"swap":1}})",
@@ -303,11 +303,11 @@ TEST_CASE("a create request is read strictly") {
 
 TEST_CASE("info and config show the wired values") {
   Wired wired;
-  wired.api().settings.push_back({"api.socket", "/run/x", "", "default", "where"});
-  wired.api().host.version = "9.9";
+  wired.info().settings.push_back({"api.socket", "/run/x", "", "default", "where"});
+  wired.info().host.version = "9.9";
   wired.make_exec(wired.make_workspace("a", 0));
   Served served;
-  add_all_routes(served.router(), wired.api());
+  add_all_routes(served.router(), wired.api(), wired.info());
   served.start();
   const auto info = boost::json::parse(served.ask("GET /v1/info HTTP/1.1\r\n\r\n").body);
   CHECK(info.at("version").as_string() == "9.9");

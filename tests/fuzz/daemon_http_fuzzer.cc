@@ -29,7 +29,7 @@ struct Daemon {
   Daemon() : served(limits()), workspace(wired.make_workspace("work", 0)) {
     const auto exec = wired.make_exec(workspace);
     wired.write_frame(exec, base::FrameKind::standard_output, "some output\n");
-    daemon::add_all_routes(served.router(), wired.api());
+    daemon::add_all_routes(served.router(), wired.api(), wired.info());
     served.start();
   }
   static daemon::Limits limits() {

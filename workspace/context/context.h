@@ -1,6 +1,6 @@
 // The dependencies of every verb in this layer: the layers below, the locks and the options, wired
-// once in daemon/main.cc. Owns nothing. Lock order: workspace, then repository, then the store's
-// own.
+// once in workspace/services. Owns nothing. Lock order: workspace, then repository, then the
+// store's own.
 #pragma once
 
 #include <chrono>
@@ -39,6 +39,7 @@ struct Options {
   int archive_level = 3;          // for zstd
   unsigned archive_threads = 2;
   uint64_t import_max_bytes = 1ULL << 40;  // limit for an imported archive, unpacked
+  uint64_t upload_max_bytes = 4ULL << 30;  // of a file or bundle
   uint32_t disk_first_id = 1'900'000'000;  // owners on disk, see layers/overlay.h
   uint32_t sandbox_first_id = 1'000'000'000;
   uint32_t sandbox_slots = 4096;

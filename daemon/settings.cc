@@ -1,0 +1,190 @@
+#include "daemon/settings.h"
+
+#include <algorithm>
+
+#include "config/load.h"
+#include "workspace/access/placement.h"
+
+namespace moorage::daemon {
+namespace {
+
+using std::chrono::seconds;
+
+base::LogOptions log_options(const config::LogSettings& settings) {
+  using base::LogLevel;
+  const LogLevel level = settings.level == "debug"     ? LogLevel::debug
+                         : settings.level == "warning" ? LogLevel::warning
+                         : settings.level == "error"   ? LogLevel::error
+                                                       : LogLevel::info;
+  return {.level = level, .json = settings.json, .file = settings.file};
+}
+
+repo_cache::RepoCacheOptions repo_options(const config::Settings& settings) {
+  repo_cache::RepoCacheOptions options;
+  options.root = settings.store.directory + "/repos";
+  options.url_policy.file_roots = settings.repo.file_roots;
+  options.max_fetch_bytes = settings.repo.max_fetch_bytes;
+  options.disk_first_id = settings.ids.disk_first_id;
+  options.checkout_threads = settings.repo.checkout_threads;
+  const auto& repo = settings.repo;
+  if (!repo.https_proxy.empty()) options.environment["https_proxy"] = repo.https_proxy;
+  std::string& no_proxy = options.environment["no_proxy"];
+  for (const std::string& host : repo.no_proxy) no_proxy += host + ",";
+  if (!repo.ca_file.empty()) options.environment["GIT_SSL_CAINFO"] = repo.ca_file;
+  return options;
+}
+
+backends::BackendOptions backend_options(const config::Settings& settings) {
+  backends::BackendOptions options;
+  options.images_directory = settings.store.directory + "/images";
+  options.launch_program = settings.libexec_directory + "/moorage-launch";
+  options.warden_program = settings.libexec_directory + "/moorage-warden";
+  options.allow_process = settings.sandbox.allow_process_backend;
+  options.cpu_weight = settings.sandbox.cpu_weight;
+  options.disk_rate_bytes = settings.sandbox.disk_rate_bytes;
+  options.nested_namespaces = settings.sandbox.nested_namespaces;
+  options.docker_socket = settings.docker.socket;
+  options.docker_runtime = settings.docker.runtime;
+  return options;
+}
+
+std::string archive_directory(const config::Settings& settings) {
+  const std::string& elsewhere = settings.archive.directory;
+  return elsewhere.empty() ? settings.store.directory + "/archive" : elsewhere;
+}
+
+workspace::PlacementLimits placement_limits(const config::PolicyLimits& limits) {
+  return {.memory_bytes = limits.memory_bytes,
+          .cpus = limits.cpus,
+          .pids = limits.pids,
+          .disk_bytes = limits.disk_bytes};
+}
+
+std::vector<workspace::PlacementRule> placement_rules(
+    const std::vector<config::PolicyRule>& rules) {
+  std::vector<workspace::PlacementRule> converted;
+  converted.reserve(rules.size());
+  for (const auto& rule : rules) {
+    converted.push_back(
+        {.name = "policy rule " + std::to_string(converted.size() + 1) + " (" + rule.place + ")",
+         .text = rule.text,
+         .users = rule.users,
+         .groups = rule.groups,
+         .labels = rule.labels,
+         .backends = rule.backends,
+         .min_isolation = workspace::isolation_of_name(rule.min_isolation),
+         .default_backend = rule.default_backend,
+         .default_runtime = rule.default_runtime,
+         .default_image = rule.default_image,
+         .usual = placement_limits(rule.usual),
+         .most = placement_limits(rule.most)});
+  }
+  return converted;
+}
+
+workspace::Options workspace_options(const config::Settings& settings) {
+  workspace::Options options;
+  options.store = settings.store.directory;
+  options.disk_first_id = settings.ids.disk_first_id;
+  options.sandbox_first_id = settings.ids.sandbox_first_id;
+  options.sandbox_slots = settings.ids.sandbox_slots;
+  options.default_backend = settings.sandbox.backend;
+  options.placement_rules = placement_rules(settings.policy);
+  options.memory_bytes = settings.sandbox.memory_bytes;
+  options.cpus = settings.sandbox.cpus;
+  options.pids = settings.sandbox.pids;
+  options.sudo = settings.sandbox.sudo;
+  options.start_deadline = seconds(settings.sandbox.start_deadline_s);
+  options.stop_grace = seconds(settings.sandbox.stop_grace_s);
+  options.idle_stop_s = settings.sandbox.idle_stop_s;
+  options.max_lifetime_s = settings.sandbox.max_lifetime_s;
+  options.fetch_deadline = seconds(settings.repo.fetch_deadline_s);
+  options.output_limit_bytes = settings.exec.output_limit_bytes;
+  options.workspace_output_bytes = settings.workspace.output_limit_bytes;
+  options.default_timeout_ms = settings.exec.default_timeout_s * 1000;
+  options.min_free_bytes = settings.store.min_free_bytes;
+  options.min_free_inodes = settings.store.min_free_inodes;
+  options.disk_limit_bytes = settings.workspace.disk_limit_bytes;
+  options.disk_limit_files = settings.workspace.disk_limit_files;
+  options.archive_directory = archive_directory(settings);
+  options.archive_level = static_cast<int>(settings.archive.level);
+  options.archive_threads = settings.archive.threads;
+  options.import_max_bytes = settings.archive.import_max_bytes;
+  options.upload_max_bytes = settings.api.max_body_bytes;
+  options.undelete_window_ms = settings.workspace.undelete_window_s * 1000;
+  return options;
+}
+
+workspace::ServiceOptions service_options(const config::Settings& settings) {
+  return {.backends = backend_options(settings),
+          .repos = repo_options(settings),
+          .storage = {.store = settings.store.directory,
+                      .disk_first_id = settings.ids.disk_first_id,
+                      .watch_only = settings.store.disk_quota == "watched"},
+          .workspace = workspace_options(settings),
+          .output = {.workspace_bytes = settings.workspace.output_limit_bytes,
+                     .keep_ms = settings.workspace.output_keep_s * 1000},
+          .gc = {.archive_after_ms = settings.gc.archive_after_s * 1000,
+                 .lately = seconds(settings.gc.keep_unused_s)},
+          .budgets = {.store_bytes = settings.store.budget_bytes,
+                      .store_files = settings.store.budget_files,
+                      .repo_bytes = settings.repo.budget_bytes,
+                      .user_bytes = settings.user.budget_bytes},
+          .replica = {.directory = settings.replica.directory,
+                      .interval = seconds(settings.replica.interval_s),
+                      .same_disk = settings.replica.same_disk,
+                      .store_image = settings.store.image}};
+}
+
+layers::StoreImageOptions store_image(const config::Settings& settings) {
+  return {.directory = settings.store.directory,
+          .image = settings.store.image,
+          .bytes = settings.store.image_bytes};
+}
+
+backends::ProbeOptions probe_options(const config::Settings& settings) {
+  return {.store = settings.store.directory,
+          .store_image = settings.store.image,
+          .docker_socket = settings.docker.socket,
+          .disk_first_id = settings.ids.disk_first_id,
+          .sandbox_first_id = settings.ids.sandbox_first_id,
+          .sandbox_id_slots = settings.ids.sandbox_slots};
+}
+
+std::vector<SettingView> shown_settings(const config::Loaded& loaded) {
+  std::vector<SettingView> views;
+  for (const auto& item : loaded.shown) {
+    views.push_back({item.name, item.value, item.unit, item.source, item.help});
+  }
+  return views;
+}
+
+Limits limits(const config::Settings& settings) {
+  Limits limits;
+  limits.max_connections = settings.api.max_connections;
+  // Keeps room for root, however many connections one user opens.
+  limits.max_connections_per_uid = std::max(1U, settings.api.max_connections / 4 * 3);
+  limits.json_bytes = settings.api.max_json_bytes;
+  return limits;
+}
+
+}  // namespace
+
+Settings settings_of(const config::Loaded& loaded) {
+  const auto& settings = loaded.settings;
+  return {.log = log_options(settings.log),
+          .unknown_variables = loaded.unknown_variables,
+          .shown = shown_settings(loaded),
+          .image = store_image(settings),
+          .reserve_bytes = settings.store.reserve_bytes,
+          .services = service_options(settings),
+          .probe = probe_options(settings),
+          .socket = settings.api.socket,
+          .group = settings.api.group,
+          .threads = settings.daemon.threads,
+          .limits = limits(settings),
+          .sync_interval = seconds(settings.workspace.sync_interval_s),
+          .reconcile_interval = seconds(settings.daemon.reconcile_interval_s)};
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,89 @@
+#include "workspace/services/services.h"
+
+#include "workspace/access/placement.h"
+#include "workspace/archive/store.h"
+
+namespace moorage::workspace {
+namespace {
+
+GcRules gc_rules(GcRules rules, Context& context) {
+  rules.archive_elsewhere = ArchiveStore(context).is_elsewhere();
+  return rules;
+}
+
+Context checked(Context context) {
+  check_rules(context.options.placement_rules, context.backends.names());
+  return context;
+}
+
+}  // namespace
+
+Services::Services(state_db::Store& opened, const ServiceOptions& options)
+    : store(opened),
+      registry(options.backends),
+      repos(options.repos),
+      base_trees(repos),
+      storage(layers::make_overlay_storage(options.storage)),
+      context(checked({.store = store,
+                       .repos = repos,
+                       .base_trees = base_trees,
+                       .backends = registry,
+                       .storage = *storage,
+                       .locks = locks,
+                       .options = options.workspace,
+                       .metrics = metrics})),
+      early_watcher(std::make_unique<ExecWatcher>(context, active)),
+      mirrors(context),
+      repositories(context, mirrors),
+      integrity(context),
+      put_away(context, mirrors, integrity),
+      bring_back(context, mirrors, integrity),
+      replica(context, active, options.replica),
+      workspaces(context, mirrors, active, *early_watcher, integrity, bring_back, replica),
+      execs(context, workspaces, active, *early_watcher),
+      archives(context, workspaces, active, put_away, bring_back),
+      flattening(context, mirrors, active),
+      gc(context, active, workspaces.leases(), mirrors, integrity, archives,
+         gc_rules(options.gc, context)),
+      spools(context),
+      budgets(context, gc, spools, options.budgets),
+      snapshots(context, workspaces, active, flattening, integrity, budgets),
+      moves(context, workspaces, execs, active),
+      comparison(context, workspaces),
+      output_retention(context, options.output),
+      best_of_driver(context, workspaces, execs, snapshots, comparison),
+      best_of_listens(early_watcher->listen(best_of_driver)),
+      retention_listens(early_watcher->listen(output_retention)),
+      best_of(context, workspaces, snapshots, best_of_driver),
+      snapshot_keeper(context, active, snapshots),
+      reconciler(context, mirrors, workspaces, active, *early_watcher),
+      doctor(context, mirrors, workspaces, *early_watcher, reconciler),
+      usage(context),
+      top(context, active, *early_watcher),
+      exports(context, mirrors, workspaces, snapshots, active, integrity, spools),
+      imports(context, mirrors, workspaces, integrity, budgets),
+      quotas(context, active, *early_watcher,
+             [this](base::WorkspaceId id, const std::string& reason) {
+               workspaces.stop_because(id, reason);
+             }),
+      guard(context, active, *early_watcher,
+            {.stop = [this](base::WorkspaceId id,
+                            const std::string& reason) { workspaces.stop_because(id, reason); },
+             .low = [this] { gc.request(); }}),
+      watcher(std::move(early_watcher)),
+      idle_keeper(context, workspaces, active, *watcher) {
+  connect();
+}
+
+void Services::connect() {
+  using Row = state_db::WorkspaceRow;
+  auto& hooks = workspaces.hooks();
+  hooks.flatten = [this](const Row& row) { flattening.require_shallow(row); };
+  hooks.before_exec = [this](const Row& row) { return snapshots.before_exec(row); };
+  hooks.after_stop = [this](const Row& row) { snapshots.after_stop(row); };
+  hooks.admit = [this](uint32_t uid, base::RepoId repository) { budgets.admit(uid, repository); };
+  hooks.require_within = [this](const auto& row) { quotas.require_within(row); };
+  doctor.watch(replica);
+}
+
+}  // namespace moorage::workspace
