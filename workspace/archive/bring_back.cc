@@ -69,17 +69,17 @@ class ReturnVisitor : public ArchiveVisitor {
     return top + "/" + part + "/upper";
   }
 
-  // Called in the transaction that makes it ready, after everything is synced.
-  void set_hot() {
+  // False: in the transaction that makes it ready, after everything is synced. True also for a
+  // layer whose files somebody removed: treat it as cold from now on.
+  void set_cold(bool cold) {
     state_db::LayerTable(context_.store)
-        .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), false);
+        .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), cold);
   }
 
  private:
   // A frozen layer may still exist because others use it, or a merge may have put it into one that
   // does. The rest stay locked, always in the same order, and cold until they are complete.
   void choose() {
-    state_db::LayerTable table(context_.store);
     std::set<base::LayerId> missing;
     for (const auto& layer : archived_layers(context_, row_, WithSnapshots::yes).layers) {
       if (layer.id == row_.layer || is_whole(layer.id)) continue;
@@ -93,17 +93,12 @@ class ReturnVisitor : public ArchiveVisitor {
       held_.push_back(std::move(guard));
       wanted_.insert(layer);
     }
-    set_cold();
+    set_cold(true);
     wanted_.insert(row_.layer);
   }
   bool is_whole(base::LayerId layer) {
     return !state_db::LayerTable(context_.store).get(layer).cold &&
            base::path_exists(context_.storage.layer_path(layer));
-  }
-  // Also for a layer whose files somebody removed: treat it as cold from now on.
-  void set_cold() {
-    state_db::LayerTable(context_.store)
-        .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), true);
   }
 
   Context& context_;
@@ -166,7 +161,7 @@ void BringBack::run(const state_db::WorkspaceRow& row, const JoinKey& join) {
     base::sync_file_system(context_.storage.layer_path(row.layer));
     unarchive_files.pass();
     context_.store.transaction([&] {
-      visitor.set_hot();
+      visitor.set_cold(false);
       table.finish_restore(row.id);
       if (join) join(row.id.str());
       integrity_.keep_returned(row, taken);
