@@ -27,7 +27,7 @@ using state_db::ExecCategory;
 constexpr size_t kPoolThreads = 4;
 constexpr size_t kEndThreads = 8;
 constexpr size_t kPoolQueue = 100'000;
-constexpr std::chrono::milliseconds kTellPause{1'000};
+constexpr std::chrono::milliseconds kBusyPause{1'000};
 // The warden ends a hook at its deadline and reports it; we wait this much longer for its report.
 constexpr std::chrono::milliseconds kReportPatience{5'000};
 // One journal must not hold up the others, so a turn reads at most this much of it.
@@ -130,7 +130,7 @@ void ExecWatcher::watch_sandbox(const LiveSandbox& running) {
   if (!pidfd && errno != ESRCH) base::throw_errno("pidfd_open");
   // The process may have died, and its pid been reused, before the pidfd was made.
   if (!pidfd || !base::process_alive(running.init)) {
-    return tell_death(init);
+    return report_death(init);
   }
   const std::lock_guard lock(mutex_);
   add_to_epoll(epoll_.get(), pidfd.get(), static_cast<uint64_t>(running.sandbox.value));
@@ -318,17 +318,17 @@ void ExecWatcher::handle_death(base::SandboxId sandbox) {
     dead = found->second.second;
     inits_.erase(found);
   }
-  tell_death(dead);
+  report_death(dead);
 }
 
-void ExecWatcher::tell_death(const LiveSandbox& dead) {
+void ExecWatcher::report_death(const LiveSandbox& dead) {
   const base::Share share{.user = dead.owner, .subject = dead.workspace.str()};
   pool_.submit(share, [this, dead, share] {
     bool heard = true;
     listeners_.each([&](ExecListener& listener) {
       heard = listener.sandbox_died(dead.workspace, dead.sandbox) && heard;
     });
-    if (!heard) retry_in(kTellPause, share, [this, dead] { tell_death(dead); });
+    if (!heard) retry_in(kBusyPause, share, [this, dead] { report_death(dead); });
   });
 }
 

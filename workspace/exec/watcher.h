@@ -67,7 +67,8 @@ class ExecWatcher {
   void kill_after(base::ExecId exec, std::chrono::milliseconds grace);  // if it still runs then
   std::optional<Progress> progress(base::ExecId exec);  // nullopt: it is no longer watched
   Subscription subscribe(base::ExecId exec, Callback callback);
-  // A command whose warden did not say whether it started. The reconciler takes them all and asks.
+  // A command whose warden has not said yet whether it started: an adopted one, or its start got no
+  // answer. The reconciler takes them all and asks.
   struct Unconfirmed {
     state_db::ExecRow exec;
     std::string why;  // reason to record if it never started
@@ -83,7 +84,7 @@ class ExecWatcher {
   void handle_inotify();
   void handle_death(base::SandboxId sandbox);
   int watch_journal(const std::string& path);
-  void tell_death(const LiveSandbox& dead);
+  void report_death(const LiveSandbox& dead);
   int poll_unwatched();  // journals without a watch; ms until the next poll, -1: none
   int kill_overdue();    // likewise for the next kill, and for ends that nobody reported
   int retry_overdue();   // likewise for deaths that met a busy workspace, and unwritten outcomes

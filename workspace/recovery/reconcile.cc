@@ -330,7 +330,7 @@ void Reconciler::remove_used() {
 void Reconciler::periodic() {
   const std::lock_guard one_at_a_time(periodic_mutex_);
   try_step("reconcile.repositories", "", [&] { settle_repositories(); });
-  try_step("reconcile.warden", "", [&] { ask_again(); });
+  try_step("reconcile.warden", "", [&] { ask_wardens(); });
   try_step("reconcile.sandboxes", "", [&] { clear_remains(); });
   round_.wait();
   try_step("reconcile.lost_work", "", [&] { keep_lost_work(context_); });

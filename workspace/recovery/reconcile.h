@@ -58,10 +58,8 @@ class Reconciler {
   void begin(const char* event, base::WorkspaceId workspace, const std::function<void()>& step);
   bool adopt(const state_db::SandboxRow& row);
   void adopt_exec(const state_db::ExecRow& exec, const LiveSandbox& running);
-  void confirm_later(const state_db::ExecRow& exec, const std::string& why);
-  void ask_later(const std::shared_ptr<const LiveSandbox>& running);
-  void ask_warden(const LiveSandbox& running);
-  void ask_again();
+  void ask_warden(const LiveSandbox& running, const std::vector<ExecWatcher::Unconfirmed>& execs);
+  void ask_wardens();  // about all commands whose start nobody confirmed
   bool is_untouched(const state_db::WorkspaceRow& row);
   void remove_used();
   void remove_strangers();
@@ -88,11 +86,6 @@ class Reconciler {
   base::WorkspaceId noted_;              // last one visited by this pass over notes
   std::set<base::WorkspaceId> unnoted_;  // skipped because a verb held them
   std::chrono::steady_clock::time_point notes_due_;
-  std::mutex mutex_;  // guards the next two
-  // Execs that their wardens have not confirmed yet: adopted ones, and those whose start got no
-  // answer.
-  std::map<base::SandboxId, std::vector<ExecWatcher::Unconfirmed>> unconfirmed_;
-  std::set<base::SandboxId> asking_;
   Repairs repairs_;
   base::ThreadPool askers_;  // these two last: their work uses the members above
   RoundWork round_;

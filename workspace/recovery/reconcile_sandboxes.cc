@@ -125,7 +125,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
     try_step("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec, *running); });
   }
   after_adoption.pass();
-  ask_later(running);
+  ask_wardens();
   base::log(LogLevel::info, "sandbox.adopted",
             {{"ws", row.workspace},
              {"sb", row.id},
@@ -146,67 +146,43 @@ void Reconciler::adopt_exec(const state_db::ExecRow& exec, const LiveSandbox& ru
   group->set_frozen(false);  // the daemon may have died during a disk walk
   watcher_.watch_exec(exec, true, count_refusals(running, *group));
   if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
-  confirm_later(exec, "it was never started: the daemon stopped first");
-}
-
-void Reconciler::confirm_later(const state_db::ExecRow& exec, const std::string& why) {
-  const std::lock_guard lock(mutex_);
-  unconfirmed_[exec.request.sandbox].push_back({exec, why});
-}
-
-// Nobody waits for the answer: a warden may get no CPU.
-void Reconciler::ask_later(const std::shared_ptr<const LiveSandbox>& running) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!unconfirmed_.contains(running->sandbox) || !asking_.insert(running->sandbox).second)
-      return;
-  }
-  askers_.submit([this, running] {
-    try_step("reconcile.warden", running->sandbox.str(), [&] { ask_warden(*running); });
-    const std::lock_guard lock(mutex_);
-    asking_.erase(running->sandbox);
-  });
+  watcher_.add_unconfirmed(exec, "it was never started: the daemon stopped first");
 }
 
 // An exec unknown to the warden has its end in the journal, or never reached the warden.
-void Reconciler::ask_warden(const LiveSandbox& running) {
-  std::vector<ExecWatcher::Unconfirmed> asked;
-  {
-    const std::lock_guard lock(mutex_);
-    asked = unconfirmed_[running.sandbox];
-  }
+void Reconciler::ask_warden(const LiveSandbox& running,
+                            const std::vector<ExecWatcher::Unconfirmed>& execs) {
   std::set<std::string> known;
   for (const auto& process : backends::EnvdClient(running.endpoint).list(kWardenPatience)) {
     known.insert(process.tag);
   }
-  for (const auto& [exec, why] : asked) {
+  for (const auto& [exec, why] : execs) {
     const bool is_known = known.contains(exec.id.str());
     if (decide(is_known ? state_db::ExecSeen::known : state_db::ExecSeen::unknown) ==
         state_db::Repair::adopt)
       continue;
     watcher_.settle_exec(exec, ExecCategory::not_started, why);
   }
-  const std::lock_guard lock(mutex_);
-  auto& rest = unconfirmed_[running.sandbox];  // others may have been added behind these
-  const size_t done = std::min(asked.size(), rest.size());
-  rest.erase(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(done));
-  if (rest.empty()) unconfirmed_.erase(running.sandbox);
 }
 
-void Reconciler::ask_again() {
-  for (const auto& [exec, why] : watcher_.take_unconfirmed()) confirm_later(exec, why);
-  std::vector<base::SandboxId> waiting;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [sandbox, execs] : unconfirmed_) waiting.push_back(sandbox);
-  }
-  for (const auto sandbox : waiting) {
-    if (const auto running = active_.by_sandbox(sandbox)) {
-      ask_later(running);
-    } else {
-      const std::lock_guard lock(mutex_);
-      unconfirmed_.erase(sandbox);  // its execs were settled with it
-    }
+// Nobody waits for the answers: a warden may get no CPU.
+void Reconciler::ask_wardens() {
+  std::map<base::SandboxId, std::vector<ExecWatcher::Unconfirmed>> unconfirmed;
+  for (auto& one : watcher_.take_unconfirmed())
+    unconfirmed[one.exec.request.sandbox].push_back(std::move(one));
+  for (const auto& [sandbox, of_sandbox] : unconfirmed) {
+    const auto running = active_.by_sandbox(sandbox);
+    if (!running) continue;  // its execs were settled with it
+    askers_.submit([this, running, execs = of_sandbox] {
+      try_step("reconcile.warden", running->sandbox.str(), [&] {
+        try {
+          ask_warden(*running, execs);
+        } catch (const Error&) {
+          for (const auto& [exec, why] : execs) watcher_.add_unconfirmed(exec, why);
+          throw;
+        }
+      });
+    });
   }
 }
 
