@@ -72,7 +72,7 @@ void start_timers(Server& server, const Settings& settings, Services& services,
   server.every(seconds(1), [&] { services.idle_keeper.look(); });
   server.every(seconds(1), [&] { services.quotas.measure_rested(); });
   server.every(seconds(1), [&] { services.workspaces.measure_late(); });
-  server.every(seconds(1), [&] { services.best_of_driver.look(); });
+  server.every(seconds(1), [&] { services.best_of_driver.tick(); });
   server.every(seconds(1), [&] { services.workspaces.waiters().look(); });
   server.every(seconds(2), [&] { services.snapshot_keeper.look(); });
   server.every(kRetentionPause, [&] { services.output_retention.sweep(); });

@@ -69,7 +69,7 @@ base::ExecId Wired::make_exec(base::WorkspaceId workspace, bool with_journal) {
   const std::string path = workspace::journal_directory(services_.context.options, workspace, id);
   base::make_directories(path);
   base::open_file(path + "/output", O_WRONLY | O_CREAT | O_EXCL, 0600);
-  services_.watcher->watch_exec(table.get(id), false);
+  services_.watcher.watch_exec(table.get(id), false);
   return id;
 }
 

@@ -127,7 +127,7 @@ void BestOfDriver::at_start() {
   }
 }
 
-void BestOfDriver::look() {
+void BestOfDriver::tick() {
   try_step("best_of.look", "", [&] {
     for (const auto id : BestOfTable(context_.store).open()) request(id);
   });

@@ -54,7 +54,7 @@ class BestOfDriver : public ExecListener {
   };
 
   void at_start();  // before the API answers: cleans up after a crash
-  void look();      // every second: drives all that nothing else woke
+  void tick();      // every second: drives all that nothing else woke
   void request(base::BestOfId id);
   void request(base::AttemptId id);
   void exec_ended(const state_db::ExecRow& exec) override;

@@ -70,8 +70,7 @@ struct Services {
   Metrics metrics;
   Context context;
   LiveSandboxes active;
-  // Constructed before the verbs, destroyed before them (see `watcher`): its threads call them.
-  std::unique_ptr<ExecWatcher> early_watcher;
+  ExecWatcher watcher;  // its threads call nobody whose ExecListeners::Handle is gone
   Repositories mirrors;
   RepositoryVerbs repositories;
   IntegrityCheck integrity;
@@ -102,7 +101,6 @@ struct Services {
   Imports imports;
   QuotaWatch quotas;
   DiskGuard guard;
-  std::unique_ptr<ExecWatcher> watcher;
   IdleKeeper idle_keeper;
 
  private:
