@@ -32,10 +32,9 @@ constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
 
-Flattening::Flattening(Context& context, Repositories& repositories, LiveSandboxes& active)
+Flattening::Flattening(Context& context, Repositories& repositories)
     : context_(context),
       repositories_(repositories),
-      active_(active),
       flights_(
           kMergers,
           [this](int64_t key) {
@@ -103,7 +102,7 @@ void Flattening::tidy(base::WorkspaceId workspace) {
   merged_.notify_all();
   // The replaced layers can go once the verb that requested the merge has ended.
   context_.locks.lock(workspace.str(), "flatten");
-  release_replaced_layers(context_, active_);
+  release_replaced_layers(context_);
   collect_layers(context_);
 }
 

@@ -31,7 +31,7 @@ class Flattening {
   // The most that one mount can hold, besides the base tree and the deltas on it.
   static constexpr size_t kMost = layers::Mounter::kMaxLowers - 1 - repo_cache::kMaxDeltas;
 
-  Flattening(Context& context, Repositories& repositories, LiveSandboxes& active);
+  Flattening(Context& context, Repositories& repositories);
 
   void request(base::WorkspaceId workspace);  // in the background, if there is anything to do
   // Checks that one more frozen layer can be mounted. If not, waits a bounded time for merging.
@@ -50,7 +50,6 @@ class Flattening {
 
   Context& context_;
   Repositories& repositories_;
-  LiveSandboxes& active_;
   std::mutex mutex_;
   std::condition_variable merged_;
   std::map<base::WorkspaceId, std::string> failures_;  // why the last merge failed

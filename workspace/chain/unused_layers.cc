@@ -56,7 +56,7 @@ void collect_layers(Context& context) {
     base::log(base::LogLevel::info, "layer.collected", {{"ly", layer}});
 }
 
-void release_replaced_layers(Context& context, LiveSandboxes& active) {
+void release_replaced_layers(Context& context) {
   state_db::LayerTable table(context.store);
   for (const auto& replaced : table.replaced()) {
     // A lock holder may be mounting the chain that it read before the merge.
@@ -66,16 +66,17 @@ void release_replaced_layers(Context& context, LiveSandboxes& active) {
       auto guard = lock_if_free(context, id.str());
       if (!guard) return false;
       held.push_back(*std::move(guard));
-      return !active.mounted(id) || state_db::WorkspaceTable(context.store).get(id).layer.value >
-                                        replaced.mounted_upto.value;
+      return !context.live.mounted(id) ||
+             state_db::WorkspaceTable(context.store).get(id).layer.value >
+                 replaced.mounted_upto.value;
     });
     if (unmounted) table.forget_replaced(replaced.by);
   }
 }
 
-void settle_snapshot(Context& context, LiveSandboxes& active, const state_db::SnapshotRow& row) {
+void settle_snapshot(Context& context, const state_db::SnapshotRow& row) {
   state_db::SnapshotTable table(context.store);
-  const auto running = active.running(row.workspace);
+  const auto running = context.live.running(row.workspace);
   state_db::SnapshotSeen seen = state_db::SnapshotSeen::at_rest;
   const auto sandbox = running ? state_db::SandboxTable(context.store).find(running->sandbox)
                                : std::optional<state_db::SandboxRow>{};

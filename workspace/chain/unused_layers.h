@@ -12,10 +12,10 @@ namespace moorage::workspace {
 // locked layer stays, with the layers below it. Needs no lock from the caller.
 void collect_layers(Context& context);
 // Releases layers that a merge replaced, if no older mount of them can remain.
-void release_replaced_layers(Context& context, LiveSandboxes& active);
+void release_replaced_layers(Context& context);
 
 // Settles an interrupted snapshot by the table in state_db/recovery_table.h. The caller holds the
 // lock of its workspace, and the sandbox is adopted or gone.
-void settle_snapshot(Context& context, LiveSandboxes& active, const state_db::SnapshotRow& row);
+void settle_snapshot(Context& context, const state_db::SnapshotRow& row);
 
 }  // namespace moorage::workspace

@@ -38,9 +38,8 @@ base::Usage measured(const std::string& layer) {
 
 }  // namespace
 
-Measurer::Measurer(Context& context, LiveSandboxes& active, Changes& changes)
+Measurer::Measurer(Context& context, Changes& changes)
     : context_(context),
-      active_(active),
       changes_(changes),
       flights_(
           kThreads, [this](int64_t key) { measure({key}); }, base::SingleFlight::Fair{}) {}
@@ -86,7 +85,7 @@ void Measurer::forget(base::WorkspaceId id) {
 }
 
 void Measurer::before_stop(const state_db::WorkspaceRow& row) {
-  const auto running = active_.running(row.id);
+  const auto running = context_.live.running(row.id);
   if (!running) return;
   state_db::WorkspaceFacts facts;
   facts.unpushed = count_unpushed(*running, row.base_commit, kLastGitDeadline);
@@ -132,7 +131,7 @@ state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
     }
   });
   try_step(row, "disk", [&] { disk.settle(row.id); });
-  if (const auto running = active_.running(row.id)) {
+  if (const auto running = context_.live.running(row.id)) {
     facts.unpushed = count_unpushed(*running, row.base_commit, kGitDeadline);
   }
   return facts;

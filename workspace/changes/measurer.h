@@ -20,7 +20,7 @@ namespace moorage::workspace {
 
 class Measurer {
  public:
-  Measurer(Context& context, LiveSandboxes& active, Changes& changes);
+  Measurer(Context& context, Changes& changes);
 
   // Waits up to a second for current facts; less if it knows that waiting is useless. The count
   // also belongs to `ended`, the exec that ended last, if no other one runs meanwhile.
@@ -46,7 +46,6 @@ class Measurer {
             base::ExecId counted = {});
 
   Context& context_;
-  LiveSandboxes& active_;
   Changes& changes_;
   std::mutex mutex_;
   std::map<base::WorkspaceId, base::ExecId> uncounted_;

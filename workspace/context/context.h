@@ -13,6 +13,7 @@
 #include "layers/ids.h"
 #include "layers/overlay.h"
 #include "workspace/access/access.h"
+#include "workspace/context/live_sandboxes.h"
 #include "workspace/context/placement_rule.h"
 
 namespace moorage::state_db {
@@ -79,6 +80,7 @@ struct Context {
   repo_cache::BaseTrees& base_trees;
   backends::Registry& backends;
   layers::Storage& storage;
+  LiveSandboxes& live;
   base::KeyedMutex& locks;
   Options options;
   Metrics& metrics;

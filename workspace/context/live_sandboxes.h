@@ -1,7 +1,7 @@
 // The parts of a workspace that are live in this process: its running sandbox and its mounts. An
-// upper directory has at most one overlay superblock: all users share one `Mounted`. After the last
-// one, a thread from its owner's share unmounts it, because that syncs the whole file system below;
-// only then is a new one mounted. workspace/recovery/reconcile.h rebuilds this at start from
+// upper directory has at most one overlay superblock: all users share one `SharedMounts`. After the
+// last one, a thread from its owner's share unmounts it, because that syncs the whole file system
+// below; only then is a new one mounted. workspace/recovery/reconcile.h rebuilds this at start from
 // whatever survived.
 #pragma once
 

@@ -96,7 +96,7 @@ bool is_stopping(Context& context, base::SandboxId sandbox) {
                  row->state == state_db::SandboxState::stopped);
 }
 
-ExecEvidence gather_evidence(Context& context, LiveSandboxes& active, const state_db::ExecRow& exec,
+ExecEvidence gather_evidence(Context& context, const state_db::ExecRow& exec,
                              const Refusals& before, bool failed) {
   ExecEvidence evidence;
   if (failed) {
@@ -106,7 +106,7 @@ ExecEvidence gather_evidence(Context& context, LiveSandboxes& active, const stat
     evidence.disk_quota = is_at_limit(context, exec.request.workspace);
     evidence.stopping = is_stopping(context, exec.request.sandbox);
   }
-  const auto running = active.without_mounts(exec.request.sandbox);
+  const auto running = context.live.without_mounts(exec.request.sandbox);
   if (!running) return evidence;
   try {
     auto group = running->backend->exec_group(running->name, exec.id.str());

@@ -23,7 +23,7 @@ bool is_stopping(Context& context, base::SandboxId sandbox);
 
 // For a command that has just ended; `before`: the refusals when it began. Removes its group, or
 // ends a fork bomb that it left.
-ExecEvidence gather_evidence(Context& context, LiveSandboxes& active, const state_db::ExecRow& exec,
+ExecEvidence gather_evidence(Context& context, const state_db::ExecRow& exec,
                              const Refusals& before, bool failed);
 
 }  // namespace moorage::workspace

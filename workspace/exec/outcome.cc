@@ -63,8 +63,7 @@ void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
                                         std::max(started_ms, context_.store.clock().wall_ms()));
   end.record.output_bytes = watched->output_bytes;
   end.record.omitted_bytes = std::max(end.record.omitted_bytes, watched->omitted_bytes());
-  end.evidence =
-      gather_evidence(context_, active_, watched->row, watched->before, !succeeded(end.record));
+  end.evidence = gather_evidence(context_, watched->row, watched->before, !succeeded(end.record));
   const bool asks = ask_listeners(listeners_, watched->row, &ExecListener::suspects_disk);
   if (!watched->sync && !asks) {
     record(watched, std::move(end));

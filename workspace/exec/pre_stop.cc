@@ -86,7 +86,7 @@ std::optional<state_db::ExecRow> PreStop::begun(const state_db::WorkspaceRow& ro
 }
 
 std::string PreStop::run(const state_db::WorkspaceRow& row) {
-  const auto running = active_.running(row.id);
+  const auto running = context_.live.running(row.id);
   if (row.policy.pre_stop.empty() || !running || !base::process_alive(running->init)) return {};
   auto hook = begun(row, *running);
   if (!hook) hook = begin(row, *running);

@@ -15,8 +15,8 @@ namespace moorage::workspace {
 
 class PreStop {
  public:
-  PreStop(Context& context, LiveSandboxes& active, ExecWatcher& watcher)
-      : context_(context), active_(active), launcher_(context, watcher) {}
+  PreStop(Context& context, ExecWatcher& watcher)
+      : context_(context), launcher_(context, watcher) {}
 
   // Starts it if the workspace has one and a sandbox, and throws Waiting until it ends; then
   // returns its failure, which is also an event. Caller holds the workspace's lock.
@@ -31,7 +31,6 @@ class PreStop {
   state_db::ExecRow begin(const state_db::WorkspaceRow& row, const LiveSandbox& running);
 
   Context& context_;
-  LiveSandboxes& active_;
   ExecLauncher launcher_;
   std::mutex mutex_;
   // Only in memory: after a crash the next stop starts a new one.

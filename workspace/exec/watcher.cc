@@ -61,9 +61,8 @@ void warn_of_polling(const char* setting) {
 
 }  // namespace
 
-ExecWatcher::ExecWatcher(Context& context, LiveSandboxes& active)
+ExecWatcher::ExecWatcher(Context& context)
     : context_(context),
-      active_(active),
       epoll_(check(epoll_create1(EPOLL_CLOEXEC), "epoll_create")),
       wake_(check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
       pool_(kPoolThreads, kPoolQueue),
@@ -385,7 +384,7 @@ int ExecWatcher::kill_overdue() {
 }
 
 void ExecWatcher::kill_group(const Watched& watched) {
-  const auto running = active_.without_mounts(watched.row.request.sandbox);
+  const auto running = context_.live.without_mounts(watched.row.request.sandbox);
   if (!running) return;
   try {
     running->backend->exec_group(running->name, watched.row.id.str())->kill();

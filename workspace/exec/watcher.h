@@ -36,7 +36,7 @@ class ExecWatcher {
     uint64_t output_bytes = 0;
     int64_t last_output_ms = 0;
   };
-  ExecWatcher(Context& context, LiveSandboxes& active);
+  ExecWatcher(Context& context);
   ~ExecWatcher();
 
   [[nodiscard]] ExecListeners::Handle listen(ExecListener& listener) {
@@ -106,7 +106,6 @@ class ExecWatcher {
   void unsubscribe(base::ExecId exec, uint64_t number);
   void wake();
   Context& context_;
-  LiveSandboxes& active_;
   base::Fd inotify_;  // empty while root has no inotify instance left
   base::Fd epoll_;
   base::Fd wake_;

@@ -51,12 +51,10 @@ state_db::LayerSeen look_at_layer(Context& context, const state_db::WorkspaceRow
 }  // namespace
 
 Reconciler::Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces,
-                       LiveSandboxes& active, ExecWatcher& watcher,
-                       std::chrono::milliseconds patience)
+                       ExecWatcher& watcher, std::chrono::milliseconds patience)
     : context_(context),
       repositories_(repositories),
       workspaces_(workspaces),
-      active_(active),
       watcher_(watcher),
       repairs_(context),
       askers_(kAskers, std::numeric_limits<size_t>::max()),
@@ -96,7 +94,7 @@ void Reconciler::settle_snapshots() {
     try_step("reconcile.snapshot", row.id.str(), [&] {
       const auto guard = lock_if_free(context_, row.workspace.str());
       if (!guard || table.get(row.id).state != state_db::SnapshotState::taking) return;
-      settle_snapshot(context_, active_, row);
+      settle_snapshot(context_, row);
     });
   }
 }
@@ -299,7 +297,8 @@ void Reconciler::purge(const state_db::WorkspaceRow& due) {
 
 // True if nobody has done anything with it since its creation: it equals its repository.
 bool Reconciler::is_untouched(const state_db::WorkspaceRow& row) {
-  return !row.policy.pinned && !active_.in_use(row.id) && !workspaces_.leases().look(row.id) &&
+  return !row.policy.pinned && !context_.live.in_use(row.id) &&
+         !workspaces_.leases().look(row.id) &&
          state_db::IntegrityTable(context_.store).get(row.id).state ==
              state_db::IntegrityState::unknown &&  // no sandbox began, no file was written
          state_db::SnapshotTable(context_.store).kept(row.id).empty();
@@ -343,7 +342,7 @@ void Reconciler::periodic() {
   try_step("reconcile.takeovers", "", [&] { finish_takeovers(); });
   round_.wait();
   try_step("reconcile.layers", "", [&] {
-    release_replaced_layers(context_, active_);
+    release_replaced_layers(context_);
     collect_layers(context_);
   });
   try_step("reconcile.archives", "", [&] { settle_archives(); });

@@ -27,8 +27,7 @@ class Reconciler {
  public:
   // `patience`: how long a round waits for steps on single workspaces (round_work.h).
   Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces,
-             LiveSandboxes& active, ExecWatcher& watcher,
-             std::chrono::milliseconds patience = std::chrono::seconds(5));
+             ExecWatcher& watcher, std::chrono::milliseconds patience = std::chrono::seconds(5));
   // Runs before the API answers. It never walks files of a workspace, reads journals, or waits for
   // the processes of a sandbox to end.
   void at_start();
@@ -80,7 +79,6 @@ class Reconciler {
   Context& context_;
   Repositories& repositories_;
   Workspaces& workspaces_;
-  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   std::mutex periodic_mutex_;
   base::WorkspaceId noted_;              // last one visited by this pass over notes

@@ -98,7 +98,7 @@ void Reconciler::settle_base_tree(base::RepoId repository, const std::string& co
 
 // Base commits of the workspaces with mounts, including mounts of sandboxes of an earlier daemon.
 std::set<std::string> Reconciler::mounted_commits(base::RepoId repository) {
-  std::set<base::WorkspaceId> mounted = active_.mounted();
+  std::set<base::WorkspaceId> mounted = context_.live.mounted();
   for (const auto& [workspace, sandbox] : state_db::SandboxTable(context_.store).all_live())
     mounted.insert(workspace);
   std::set<std::string> commits;

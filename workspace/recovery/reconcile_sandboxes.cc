@@ -110,7 +110,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
     mounted.mounts = adopted_mounts(context_.store, row);
     mounted.user_host_id = row.first_host_id + layers::kUser;
     mounted.owner = running->owner;
-    running->mounted = active_.share(row.workspace, std::move(mounted));
+    running->mounted = context_.live.share(row.workspace, std::move(mounted));
   } catch (const Error& error) {
     base::log(LogLevel::warning, "sandbox.not_adopted",
               {{"sb", row.id}, {"error", error.message()}});
@@ -119,7 +119,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   if (row.state == SandboxState::frozen) {
     context_.store.move(row.id, SandboxState::frozen, SandboxState::running, "thawed at start");
   }
-  active_.set_running(running);
+  context_.live.set_running(running);
   try_step("reconcile.sandbox", row.id.str(), [&] { watcher_.watch_sandbox(*running); });
   for (const auto& exec : state_db::ExecTable(context_.store).running(row.id)) {
     try_step("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec, *running); });
@@ -171,7 +171,7 @@ void Reconciler::ask_wardens() {
   for (auto& one : watcher_.take_unconfirmed())
     unconfirmed[one.exec.request.sandbox].push_back(std::move(one));
   for (const auto& [sandbox, of_sandbox] : unconfirmed) {
-    const auto running = active_.by_sandbox(sandbox);
+    const auto running = context_.live.by_sandbox(sandbox);
     if (!running) continue;  // its execs were settled with it
     askers_.submit([this, running, execs = of_sandbox] {
       try_step("reconcile.warden", running->sandbox.str(), [&] {
@@ -200,7 +200,7 @@ std::map<base::WorkspaceId, Reconciler::Remains> Reconciler::find_remains() {
   for (auto& exec : state_db::ExecTable(context_.store).running()) {
     if (decide(state_db::ExecSeen::sandbox_gone) != state_db::Repair::finish) continue;
     const auto id = exec.request.sandbox;
-    if (active_.running_sandbox(exec.request.workspace) == id) continue;
+    if (context_.live.running_sandbox(exec.request.workspace) == id) continue;
     const auto sandbox = table.find(id);
     // A start or clean-up of its sandbox is still running and settles it.
     if (sandbox && sandbox->state != SandboxState::destroyed && !dead.contains(id)) continue;

@@ -35,8 +35,7 @@ std::string_view replica_state_name(ReplicaState state) {
   return "";
 }
 
-Replica::Replica(Context& context, LiveSandboxes& active, Rules rules)
-    : context_(context), active_(active), rules_(std::move(rules)) {
+Replica::Replica(Context& context, Rules rules) : context_(context), rules_(std::move(rules)) {
   status_.directory = rules_.directory;
 }
 
@@ -77,8 +76,8 @@ void Replica::pause(std::chrono::milliseconds time) {
 void Replica::run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);  // of this thread, on Linux
   ReplicaWriter writer(
-      context_, active_, {rules_.directory, rules_.same_disk, rules_.store_image},
-      [this] { look(); }, [this](std::chrono::milliseconds time) { pause(time); });
+      context_, {rules_.directory, rules_.same_disk, rules_.store_image}, [this] { look(); },
+      [this](std::chrono::milliseconds time) { pause(time); });
   for (;;) {
     const auto begin = steady_clock::now();
     ReplicaStatus next = status();

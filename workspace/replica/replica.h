@@ -54,7 +54,7 @@ class Replica {
     bool same_disk = false;
     std::string store_image{};  // the file that contains the store, if any
   };
-  Replica(Context& context, LiveSandboxes& active, Rules rules);
+  Replica(Context& context, Rules rules);
   ~Replica();  // after stop()
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
@@ -76,7 +76,6 @@ class Replica {
   void pause(std::chrono::milliseconds time);
 
   Context& context_;
-  LiveSandboxes& active_;
   const Rules rules_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

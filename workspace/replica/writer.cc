@@ -76,11 +76,9 @@ struct ReplicaWriter::Tree {
   std::unique_ptr<TreeRecord> record;  // null: read it from the packs
 };
 
-ReplicaWriter::ReplicaWriter(Context& context, LiveSandboxes& active, Rules rules,
-                             std::function<void()> look,
+ReplicaWriter::ReplicaWriter(Context& context, Rules rules, std::function<void()> look,
                              std::function<void(std::chrono::milliseconds)> pause)
     : context_(context),
-      active_(active),
       rules_(std::move(rules)),
       look_(std::move(look)),
       pause_(std::move(pause)) {}
@@ -228,7 +226,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_layer(const state_db::NeededLayer& 
     FollowedTree tree;
     for (const char* part : kParts) tree.roots.push_back({part, path + "/" + part + "/upper"});
     if (const auto sandbox =
-            layer.workspace ? active_.running_sandbox(layer.workspace) : base::SandboxId{}) {
+            layer.workspace ? context_.live.running_sandbox(layer.workspace) : base::SandboxId{}) {
       // Uses the row, because a reference to the running sandbox would slow down a snapshot now.
       const auto row = state_db::SandboxTable(context_.store).find(sandbox);
       if (row) {

@@ -47,7 +47,7 @@ class ReplicaWriter {
     std::string store_image{};  // empty: the store is not in an image file
   };
   // `look` is called now and then, and may throw to stop. `pause` waits, and returns early to stop.
-  ReplicaWriter(Context& context, LiveSandboxes& active, Rules rules, std::function<void()> look,
+  ReplicaWriter(Context& context, Rules rules, std::function<void()> look,
                 std::function<void(std::chrono::milliseconds)> pause);
   ~ReplicaWriter();
   // Throws on a failure; the next round continues from there.
@@ -80,7 +80,6 @@ class ReplicaWriter {
   void prune();
 
   Context& context_;
-  LiveSandboxes& active_;
   const Rules rules_;
   const std::function<void()> look_;
   const std::function<void(std::chrono::milliseconds)> pause_;

@@ -91,8 +91,8 @@ LiveSandbox SandboxStart::begin(const state_db::WorkspaceRow& row,
 LiveSandboxPtr SandboxStart::finish(const state_db::SandboxRow& sandbox, LiveSandbox begun,
                                     const layers::ActiveMounts& mounts, const Also& also) {
   begun.mounted =
-      active_.share(begun.workspace, {layers::copy_sandbox_mounts(begun.init),
-                                      sandbox.first_host_id + layers::kUser, begun.owner});
+      context_.live.share(begun.workspace, {layers::copy_sandbox_mounts(begun.init),
+                                            sandbox.first_host_id + layers::kUser, begun.owner});
   context_.store.transaction([&] {
     if (also) also();
     state_db::SandboxTable(context_.store)
@@ -102,7 +102,7 @@ LiveSandboxPtr SandboxStart::finish(const state_db::SandboxRow& sandbox, LiveSan
 }
 
 void SandboxStart::take_up(const LiveSandboxPtr& running) {
-  active_.set_running(running);
+  context_.live.set_running(running);
   watcher_.watch_sandbox(*running);
   base::log(base::LogLevel::info, "sandbox.started",
             {{"ws", running->workspace}, {"sb", running->sandbox}, {"pid", running->init.pid}});

@@ -24,8 +24,7 @@ void check_backend_accepts(Context& context, const state_db::Place& place,
 
 class SandboxStart {
  public:
-  SandboxStart(Context& context, LiveSandboxes& active, ExecWatcher& watcher)
-      : context_(context), active_(active), watcher_(watcher) {}
+  SandboxStart(Context& context, ExecWatcher& watcher) : context_(context), watcher_(watcher) {}
 
   // Describes the sandbox for this workspace; throws if the host's rules or its backend refuse.
   state_db::NewSandbox plan(const state_db::WorkspaceRow& row);
@@ -39,7 +38,6 @@ class SandboxStart {
 
  private:
   Context& context_;
-  LiveSandboxes& active_;
   ExecWatcher& watcher_;
 };
 

@@ -67,9 +67,9 @@ struct Services {
   repo_cache::BaseTrees base_trees;
   std::unique_ptr<layers::Storage> storage;
   base::KeyedMutex locks;
+  LiveSandboxes live;
   Metrics metrics;
   Context context;
-  LiveSandboxes active;
   ExecWatcher watcher;  // its threads call nobody whose ExecListeners::Handle is gone
   Repositories mirrors;
   RepositoryVerbs repositories;

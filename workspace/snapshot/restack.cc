@@ -49,11 +49,11 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
   SharedMounts next{workspaces_.mount_for(row, *running), running->mounted->user_host_id,
                     row.owner_uid};
   const auto give_up = [&] {
-    active_.share(row.id, std::move(next));  // unmounts there, which may wait for the disk
+    context_.live.share(row.id, std::move(next));  // unmounts there, which may wait for the disk
     return std::nullopt;
   };
   mounted.pass();
-  auto exchange = active_.begin_exchange(std::move(running));
+  auto exchange = context_.live.begin_exchange(std::move(running));
   if (!exchange) return give_up();
   const LiveSandbox& before = exchange->running();
   uint64_t pause_us = 0;
@@ -78,7 +78,7 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
   }
   thawed.pass();
   auto after = std::make_shared<LiveSandbox>(before);
-  after->mounted = active_.share(row.id, std::move(next));
+  after->mounted = context_.live.share(row.id, std::move(next));
   exchange->done(after);
   return Done{after, pause_us};
 }

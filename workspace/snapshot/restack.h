@@ -16,8 +16,7 @@ namespace moorage::workspace {
 
 class Restack {
  public:
-  Restack(Context& context, Workspaces& workspaces, LiveSandboxes& active)
-      : context_(context), workspaces_(workspaces), active_(active) {}
+  Restack(Context& context, Workspaces& workspaces) : context_(context), workspaces_(workspaces) {}
 
   // Whether a try is worthwhile: the chain is short, and no process visibly holds the mounts.
   bool is_likely(const state_db::WorkspaceRow& row, const LiveSandbox& running);
@@ -35,7 +34,6 @@ class Restack {
  private:
   Context& context_;
   Workspaces& workspaces_;
-  LiveSandboxes& active_;
 };
 
 }  // namespace moorage::workspace

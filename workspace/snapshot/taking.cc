@@ -72,7 +72,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
                                    std::vector<base::WorkspaceId>* made) {
   require_room(context_.options, "cannot take a snapshot");
   const auto row = workspaces_.settled(present);
-  auto running = active_.running(row.id);
+  auto running = context_.live.running(row.id);
   wanted.workspace = row.id;
   wanted.way = SnapshotWay::at_rest;
   const SnapshotWay beside =
@@ -82,7 +82,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
     if (wanted.next_on && !in_place(wanted.way))
       throw Error(Code::conflict, row.name + " is in use");
   } else {
-    active_.wait_unmounted(row.id, context_.options.transfer_patience);
+    context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
   }
   if (in_place(wanted.way)) flattening_.require_room(row);
   state_db::SnapshotTable table(context_.store);
@@ -114,7 +114,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
       } else if (wanted.next_on) {
         throw Error(Code::conflict, "something in " + row.name + " holds its files");
       } else {
-        running = active_.running(row.id);
+        running = context_.live.running(row.id);
         taking = table.become_copy(taking.id, beside);
       }
     }
@@ -261,7 +261,7 @@ bool Snapshots::is_empty(base::LayerId layer) const {
 }
 
 std::vector<pid_t> Snapshots::processes_of(const state_db::WorkspaceRow& row) {
-  const auto running = active_.running(row.id);
+  const auto running = context_.live.running(row.id);
   return running ? running->backend->members(running->name) : std::vector<pid_t>{};
 }
 
@@ -278,7 +278,7 @@ void Snapshots::bring_to_rest(const state_db::WorkspaceRow& row, bool kill,
   if (kill) {
     workspaces_.pre_stop().run(row);
     workspaces_.stop_sandbox(row, reason);
-    return active_.wait_unmounted(row.id, context_.options.transfer_patience);
+    return context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
   }
   refuse_busy(row);
   try {
@@ -293,11 +293,11 @@ void Snapshots::bring_to_rest(const state_db::WorkspaceRow& row, bool kill,
 void Snapshots::go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted,
                            bool kill, const std::string& reason) {
   const auto is_idle = [&] {  // and nobody uses the mounts from outside
-    const auto running = active_.running(row.id);
+    const auto running = context_.live.running(row.id);
     return running && running->backend->members(running->name).empty();
   };
   const auto patience = Clock::now() + (kill ? std::chrono::milliseconds(0) : kLeftovers);
-  while (active_.running(row.id)) {
+  while (context_.live.running(row.id)) {
     auto pause = kLook;
     try {
       if (is_idle()) {

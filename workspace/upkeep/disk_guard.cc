@@ -33,8 +33,8 @@ uint64_t written_by(const std::vector<pid_t>& processes) {
 
 }  // namespace
 
-DiskGuard::DiskGuard(Context& context, LiveSandboxes& active, ExecWatcher& watcher, Hooks hooks)
-    : context_(context), active_(active), watcher_(watcher), hooks_(std::move(hooks)) {}
+DiskGuard::DiskGuard(Context& context, ExecWatcher& watcher, Hooks hooks)
+    : context_(context), watcher_(watcher), hooks_(std::move(hooks)) {}
 
 void DiskGuard::look() {
   const DiskRoom room = look_at_room(context_.options);
@@ -72,7 +72,7 @@ uint64_t DiskGuard::grown(const std::string& subject, uint64_t written_bytes) {
 
 std::vector<DiskGuard::Writer> DiskGuard::writers() {
   std::vector<Writer> writers;
-  for (const auto& running : active_.all()) {
+  for (const auto& running : context_.live.all()) {
     const auto execs = state_db::ExecTable(context_.store).running(running.sandbox);
     uint64_t of_execs = 0;
     for (const auto& exec : execs) {

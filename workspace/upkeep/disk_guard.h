@@ -27,7 +27,7 @@ class DiskGuard {
     std::function<void(base::WorkspaceId, const std::string& reason)> stop;
     std::function<void()> low = {};  // the level fell: run collection
   };
-  DiskGuard(Context& context, LiveSandboxes& active, ExecWatcher& watcher, Hooks hooks);
+  DiskGuard(Context& context, ExecWatcher& watcher, Hooks hooks);
 
   void look();  // call from one thread only
 
@@ -44,7 +44,6 @@ class DiskGuard {
   void end(const Writer& writer, const std::string& reason);
 
   Context& context_;
-  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   const Hooks hooks_;
   RoomLevel level_ = RoomLevel::enough;

@@ -37,10 +37,9 @@ MOORAGE_CRASH_POINT(after_cache, "gc.after_cache");
 
 }  // namespace
 
-Gc::Gc(Context& context, LiveSandboxes& active, Leases& leases, Repositories& repositories,
-       IntegrityCheck& integrity, Archives& archives, GcRules rules)
+Gc::Gc(Context& context, Leases& leases, Repositories& repositories, IntegrityCheck& integrity,
+       Archives& archives, GcRules rules)
     : context_(context),
-      active_(active),
       leases_(leases),
       repositories_(repositories),
       integrity_(integrity),
@@ -67,7 +66,7 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
   facts.depended_on = state_db::LayerTable(context_.store).bases();
   for (const auto& [workspace, sandbox] : state_db::SandboxTable(context_.store).all_live())
     facts.running.insert(workspace);
-  facts.mounted = active_.mounted();
+  facts.mounted = context_.live.mounted();
   for (const auto& row : facts.workspaces) {
     if (leases_.is_held(row.id)) facts.leased.insert(row.id);
   }
@@ -162,7 +161,7 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
       leases_.is_held(row.workspace)) {
     throw Error(Code::conflict, "it is in use again");
   }
-  active_.wait_unmounted(row.workspace, milliseconds(0));
+  context_.live.wait_unmounted(row.workspace, milliseconds(0));
   const layers::CachePlace place = layers::place_of_cache(row.path);
   std::vector<std::string> uppers;
   for (const auto& layer : state_db::LayerTable(context_.store).chain(current.layer))

@@ -33,11 +33,12 @@ class Gc {
     bool enough = false;
   };
 
-  Gc(Context& context, LiveSandboxes& active, Leases& leases, Repositories& repositories,
-     IntegrityCheck& integrity, Archives& archives, GcRules rules);
+  Gc(Context& context, Leases& leases, Repositories& repositories, IntegrityCheck& integrity,
+     Archives& archives, GcRules rules);
 
   std::vector<GcRow> plan(const Scope& scope = {});
-  // Takes the plan's rows in order until `enough` is true. Throws conflict: another run is active.
+  // Takes the plan's rows in order until `enough` is true. Throws conflict: another run is
+  // context.live.
   Result run(const std::string& reason, const Scope& scope, const std::function<bool()>& enough);
   // The same on its own thread, until twice the reserve is free. Never waits.
   void request();
@@ -52,7 +53,6 @@ class Gc {
   void record(const GcRow& row, const std::string& reason);
 
   Context& context_;
-  LiveSandboxes& active_;
   Leases& leases_;
   Repositories& repositories_;
   IntegrityCheck& integrity_;

@@ -63,10 +63,11 @@ void IdleCount::add(const Look& look, int64_t pause_ms) {
   longest_ms_ = pause_ms * 3 / 2;  // a check may run late on a busy host
 }
 
-RestView look_at_rest(const WorkspaceView& view, LiveSandboxes& active, const base::Clock& clock) {
+RestView look_at_rest(const WorkspaceView& view, Context& context) {
   RestView shown;
+  const base::Clock& clock = context.store.clock();
   const int64_t now = clock.boot_ms();
-  const auto seen = active.rest(view.row.id);
+  const auto seen = context.live.rest(view.row.id);
   if (seen) {
     shown.busy_with = seen->busy_with;
     if (shown.busy_with.empty()) {
@@ -88,11 +89,9 @@ RestView look_at_rest(const WorkspaceView& view, LiveSandboxes& active, const ba
   return shown;
 }
 
-IdleKeeper::IdleKeeper(Context& context, Workspaces& workspaces, LiveSandboxes& active,
-                       ExecWatcher& watcher)
+IdleKeeper::IdleKeeper(Context& context, Workspaces& workspaces, ExecWatcher& watcher)
     : context_(context),
       workspaces_(workspaces),
-      active_(active),
       watcher_(watcher),
       stoppers_(kStoppers, kMaxQueue) {}
 
@@ -100,7 +99,7 @@ IdleKeeper::~IdleKeeper() { workspaces_.waiters().leave(); }
 
 void IdleKeeper::look() {
   std::set<base::SandboxId> there;
-  for (const auto& running : active_.all()) {
+  for (const auto& running : context_.live.all()) {
     there.insert(running.sandbox);
     try {
       look_at_budget(running);
@@ -119,7 +118,7 @@ std::string IdleKeeper::busy_with(const LiveSandbox& running) {
   }
   if (workspaces_.leases().is_held(running.workspace)) return "its lease";
   // A file transfer, or a command that is about to start.
-  if (active_.in_use(running.workspace)) return "a transfer";
+  if (context_.live.in_use(running.workspace)) return "a transfer";
   return {};
 }
 
@@ -131,15 +130,15 @@ void IdleKeeper::look_at(const LiveSandbox& running, Known& known) {
   const int64_t pause_ms = pause_of(policy);
   known.next_boot_ms = now + pause_ms;
   std::string busy = busy_with(running);
-  const bool used = active_.was_used(running.workspace);
+  const bool used = context_.live.was_used(running.workspace);
   const uint64_t used_usec = running.backend->inspect(running.name).cpu_usec;
   const uint64_t cpu_usec = used_usec - std::min(used_usec, running.asked_usec->load());
   known.count.add({.boot_ms = now, .in_use = !busy.empty() || used, .cpu_usec = cpu_usec},
                   pause_ms);
   if (busy.empty() && known.count.works()) busy = "background processes";
   const int64_t idle_ms = known.count.idle_ms();
-  active_.set_rest(running.workspace,
-                   {.busy_with = std::move(busy), .idle_ms = idle_ms, .boot_ms = now});
+  context_.live.set_rest(running.workspace,
+                         {.busy_with = std::move(busy), .idle_ms = idle_ms, .boot_ms = now});
   look_at_lifetime(running, row, known);
   if (policy.idle_stop_s > 0 && idle_ms >= policy.idle_stop_s * 1000)
     stop_later(running, row.owner_uid, &IdleKeeper::stop_idle);
@@ -215,15 +214,15 @@ void IdleKeeper::stop_idle(const LiveSandbox& running) {
       context_.locks.lock(running.workspace.str(), "idle stop", std::chrono::milliseconds(0));
   const auto row = state_db::WorkspaceTable(context_.store).get(running.workspace);
   const int64_t idle_stop_s = effective_policy(row.policy, context_.options).idle_stop_s;
-  if (idle_stop_s == 0 || active_.was_used(running.workspace) || !busy_with(running).empty())
+  if (idle_stop_s == 0 || context_.live.was_used(running.workspace) || !busy_with(running).empty())
     return workspaces_.pre_stop().forget(running.sandbox);
   workspaces_.pre_stop().run(row);
-  const auto taken = active_.take_unused(running);
+  const auto taken = context_.live.take_unused(running);
   if (!taken) return workspaces_.pre_stop().forget(running.sandbox);
   // Catches a use that began and ended between the two checks.
   if (!busy_with(running).empty()) {
     workspaces_.pre_stop().forget(running.sandbox);
-    return active_.set_running(taken);
+    return context_.live.set_running(taken);
   }
   workspaces_.stop_sandbox(row, "idle for " + short_time(idle_stop_s));
 }

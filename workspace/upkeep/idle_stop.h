@@ -48,11 +48,11 @@ class IdleCount {
   int64_t idle_ms_ = 0;
 };
 
-RestView look_at_rest(const WorkspaceView& view, LiveSandboxes& active, const base::Clock& clock);
+RestView look_at_rest(const WorkspaceView& view, Context& context);
 
 class IdleKeeper {
  public:
-  IdleKeeper(Context& context, Workspaces& workspaces, LiveSandboxes& active, ExecWatcher& watcher);
+  IdleKeeper(Context& context, Workspaces& workspaces, ExecWatcher& watcher);
   ~IdleKeeper();  // gives up stops that wait for a hook
 
   void look();  // call it every second; its own threads do the stopping
@@ -77,7 +77,6 @@ class IdleKeeper {
 
   Context& context_;
   Workspaces& workspaces_;
-  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   std::map<base::SandboxId, Known> known_;  // used only by look()
   std::mutex mutex_;

@@ -54,9 +54,8 @@ layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row) {
   return {row.policy.limits.disk_bytes, row.policy.limits.disk_files};
 }
 
-QuotaWatch::QuotaWatch(Context& context, LiveSandboxes& active, ExecWatcher& watcher, Stop stop)
+QuotaWatch::QuotaWatch(Context& context, ExecWatcher& watcher, Stop stop)
     : context_(context),
-      active_(active),
       watcher_(watcher),
       stop_(std::move(stop)),
       free_space_(context.options.store),
@@ -82,7 +81,7 @@ QuotaWatch::Clock::time_point QuotaWatch::look() {
   auto next = now + kIdlePause;  // a sandbox may start meanwhile and write
   free_space_.look();
   std::map<base::WorkspaceId, bool> live;
-  for (const auto& running : active_.all()) {
+  for (const auto& running : context_.live.all()) {
     live[running.workspace] = true;
     try {
       next = std::min(next, look_at(running));
@@ -165,7 +164,7 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const LiveSandbox& running) {
 }
 
 void QuotaWatch::walk(base::WorkspaceId id) {
-  const auto running = active_.without_mounts(id);
+  const auto running = context_.live.without_mounts(id);
   const auto row = state_db::WorkspaceTable(context_.store).find(id);
   if (!running || !row || !row->layer || !limit_of(*row).any()) return;
   Seen seen;
@@ -300,7 +299,7 @@ void QuotaWatch::measure_dead(const state_db::WorkspaceRow& row, const LiveSandb
 }
 
 bool QuotaWatch::suspects_disk(const state_db::ExecRow& ended) {
-  const auto running = active_.without_mounts(ended.request.workspace);
+  const auto running = context_.live.without_mounts(ended.request.workspace);
   const auto row = state_db::WorkspaceTable(context_.store).find(ended.request.workspace);
   if (!running || !row || !limit_of(*row).any()) return false;
   const layers::QuotaLimit limit = limit_of(*row);

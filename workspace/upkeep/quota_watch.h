@@ -42,7 +42,7 @@ layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row);
 class QuotaWatch : private ExecListener {
  public:
   using Stop = std::function<void(base::WorkspaceId, const std::string& reason)>;
-  QuotaWatch(Context& context, LiveSandboxes& active, ExecWatcher& watcher, Stop stop);
+  QuotaWatch(Context& context, ExecWatcher& watcher, Stop stop);
 
   // Runs the thread while it lives.
   class Work {
@@ -126,7 +126,6 @@ class QuotaWatch : private ExecListener {
   void measure_one_rested(base::WorkspaceId id, const layers::QuotaUse& counted);
 
   Context& context_;
-  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   const Stop stop_;
   SpaceMoves free_space_;

@@ -44,7 +44,7 @@ void QuotaWatch::measure_rested() {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, seen] : seen_) {
-      const bool rests = !active_.running_sandbox(id) && !active_.mounted(id);
+      const bool rests = !context_.live.running_sandbox(id) && !context_.live.mounted(id);
       if (rests && seen.uploaded && Clock::now() > seen.next_walk) rested[id] = seen.use;
     }
   }

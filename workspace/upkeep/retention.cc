@@ -38,7 +38,7 @@ std::vector<base::SnapshotId> past_retention(const std::vector<state_db::Snapsho
 
 void SnapshotKeeper::look() {
   std::set<base::SandboxId> there;
-  for (const auto& running : active_.all()) {
+  for (const auto& running : context_.live.all()) {
     there.insert(running.sandbox);
     try_step("snapshot.interval", running.workspace.str(), [&] { look_at(running); });
   }
@@ -53,7 +53,7 @@ void SnapshotKeeper::look_at(const LiveSandbox& running) {
   const auto [taken, is_new] = taken_boot_ms_.try_emplace(running.sandbox, now_ms);
   const int64_t since_ms = now_ms - taken->second;
   if (is_new || since_ms < row.policy.snapshot_every_s * 1000) return;
-  const auto rest = active_.rest(running.workspace);
+  const auto rest = context_.live.rest(running.workspace);
   if (rest && rest->busy_with.empty() && rest->idle_ms >= since_ms) return;  // nothing ran
   try {
     snapshots_.take_interval(running.workspace);

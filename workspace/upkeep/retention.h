@@ -19,8 +19,8 @@ std::vector<base::SnapshotId> past_retention(const std::vector<state_db::Snapsho
 
 class SnapshotKeeper {
  public:
-  SnapshotKeeper(Context& context, LiveSandboxes& active, Snapshots& snapshots)
-      : context_(context), active_(active), snapshots_(snapshots) {}
+  SnapshotKeeper(Context& context, Snapshots& snapshots)
+      : context_(context), snapshots_(snapshots) {}
 
   void look();  // call it every few seconds, from one thread
 
@@ -29,7 +29,6 @@ class SnapshotKeeper {
   void drop_past();
 
   Context& context_;
-  LiveSandboxes& active_;
   Snapshots& snapshots_;
   std::map<base::SandboxId, int64_t> taken_boot_ms_;  // last snapshot, or first sight
 };

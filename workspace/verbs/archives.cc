@@ -35,7 +35,8 @@ uint64_t Archives::collect(base::WorkspaceId id, const std::string& reason) {
   const auto row = state_db::WorkspaceTable(context_.store).get(id);
   const Caller collector;  // root without a lease: a held lease stops collection
   const auto writing = workspaces_.leases().write(collector, row);
-  if (row.policy.pinned || state_db::SandboxTable(context_.store).live(id) || active_.mounted(id))
+  if (row.policy.pinned || state_db::SandboxTable(context_.store).live(id) ||
+      context_.live.mounted(id))
     throw Error(Code::conflict, row.name + " is in use again");
   const uint64_t freed = put_away(collector, row, "collected: " + reason, {});
   const auto archive = state_db::ArchiveTable(context_.store).find(id).value();

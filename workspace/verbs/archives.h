@@ -12,13 +12,8 @@ namespace moorage::workspace {
 
 class Archives {
  public:
-  Archives(Context& context, Workspaces& workspaces, LiveSandboxes& active, PutAway& put_away,
-           BringBack& bring_back)
-      : context_(context),
-        workspaces_(workspaces),
-        active_(active),
-        put_away_(put_away),
-        bring_back_(bring_back) {}
+  Archives(Context& context, Workspaces& workspaces, PutAway& put_away, BringBack& bring_back)
+      : context_(context), workspaces_(workspaces), put_away_(put_away), bring_back_(bring_back) {}
 
   WorkspaceView archive(const Caller& caller, const std::string& name, const Progress& progress);
   WorkspaceView unarchive(const Caller& caller, const std::string& name, const Progress& progress);
@@ -36,7 +31,6 @@ class Archives {
 
   Context& context_;
   Workspaces& workspaces_;
-  LiveSandboxes& active_;
   PutAway& put_away_;
   BringBack& bring_back_;
 };

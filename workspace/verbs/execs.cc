@@ -126,11 +126,11 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   if (record.timeout_ms == 0) record.timeout_ms = context_.options.default_timeout_ms;
   apply_budget(row, record);
   look.reset();  // the steps below may remove the rest of a dead sandbox
-  const auto use = active_.use(row.id);
+  const auto use = context_.live.use(row.id);
   std::string warning;
   const auto snapshot = snapshot_before(row, frees, warning);
   // By id only: holding a dead sandbox would hold its mounts, and no new one could start.
-  const auto before = active_.running_sandbox(row.id);
+  const auto before = context_.live.running_sandbox(row.id);
   const auto [created, running, began] = record_intent(caller, row, record, snapshot, look);
   if (created.existed) {
     require_launched(caller, created.id);
@@ -353,7 +353,7 @@ std::string Execs::output_obstacle() const {
 
 std::shared_ptr<const LiveSandbox> Execs::sandbox_of(const state_db::ExecRow& row) {
   if (row.state != state_db::ExecState::running) throw_over(row);
-  auto running = active_.by_sandbox(row.request.sandbox);
+  auto running = context_.live.by_sandbox(row.request.sandbox);
   if (!running) throw Error(Code::conflict, row.id.str() + ": its sandbox is stopping");
   return running;
 }

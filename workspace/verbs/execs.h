@@ -33,10 +33,9 @@ struct ExecView {
 
 class Execs {
  public:
-  Execs(Context& context, Workspaces& workspaces, LiveSandboxes& active, ExecWatcher& watcher)
+  Execs(Context& context, Workspaces& workspaces, ExecWatcher& watcher)
       : context_(context),
         workspaces_(workspaces),
-        active_(active),
         watcher_(watcher),
         launcher_(context, watcher) {}
 
@@ -127,7 +126,6 @@ class Execs {
   std::set<base::ExecId> launching_;
   Context& context_;
   Workspaces& workspaces_;
-  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   ExecLauncher launcher_;
 };

@@ -29,13 +29,11 @@ constexpr size_t kMaxWaiting = 16;
 }  // namespace
 
 Exports::Exports(Context& context, Repositories& repositories, Workspaces& workspaces,
-                 Snapshots& snapshots, LiveSandboxes& active, IntegrityCheck& integrity,
-                 ExportSpools& spools)
+                 Snapshots& snapshots, IntegrityCheck& integrity, ExportSpools& spools)
     : context_(context),
       repositories_(repositories),
       workspaces_(workspaces),
       snapshots_(snapshots),
-      active_(active),
       integrity_(integrity),
       spools_(spools),
       exporters_(kExporters, kMaxWaiting) {}
@@ -54,7 +52,7 @@ Exports::Source Exports::hold(const state_db::WorkspaceRow& row, base::KeyedMute
                               WithSnapshots with) {
   Source source;
   source.row = row;
-  if (active_.running(row.id)) {
+  if (context_.live.running(row.id)) {
     const auto taken = snapshots_.for_export(row);
     source.snapshot = taken.id;
     try {

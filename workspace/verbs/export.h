@@ -17,8 +17,7 @@ namespace moorage::workspace {
 class Exports {
  public:
   Exports(Context& context, Repositories& repositories, Workspaces& workspaces,
-          Snapshots& snapshots, LiveSandboxes& active, IntegrityCheck& integrity,
-          ExportSpools& spools);
+          Snapshots& snapshots, IntegrityCheck& integrity, ExportSpools& spools);
 
   struct Export {
     std::shared_ptr<base::ByteSpool> stream;
@@ -40,7 +39,6 @@ class Exports {
   Repositories& repositories_;
   Workspaces& workspaces_;
   Snapshots& snapshots_;
-  LiveSandboxes& active_;
   IntegrityCheck& integrity_;
   ExportSpools& spools_;
   base::ThreadPool exporters_;  // last: waits for the exports, which end with their streams

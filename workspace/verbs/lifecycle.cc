@@ -55,11 +55,11 @@ LiveSandboxPtr Workspaces::ensure_running(const state_db::WorkspaceRow& row, con
     if (also) also();
     return running;
   };
-  if (auto running = active_.running(row.id); running && base::process_alive(running->init))
+  if (auto running = context_.live.running(row.id); running && base::process_alive(running->init))
     return found(std::move(running));
   const auto guard =
       context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
-  if (auto running = active_.running(row.id)) {
+  if (auto running = context_.live.running(row.id)) {
     if (base::process_alive(running->init)) return found(std::move(running));
     watcher_.forget_sandbox(running->sandbox);
   }
@@ -78,7 +78,7 @@ LiveSandboxPtr Workspaces::start_sandbox(const state_db::WorkspaceRow& row, cons
   const auto began = base::Histogram::Clock::now();
   const auto wanted = starts_.plan(row);
   const layers::Chain layers = chain(row);
-  active_.wait_unmounted(row.id, context_.options.transfer_patience);
+  context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
   state_db::SandboxTable table(context_.store);
   const auto sandbox = context_.store.transaction([&] {
     integrity_.begin_writing(row.id);
@@ -110,7 +110,7 @@ void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::s
   pre_stop_.forget(sandbox.id);
   context_.backends.get(sandbox.backend).destroy(sandbox.name);
   watcher_.settle(sandbox.id, reason);
-  active_.clear_running(sandbox.id);
+  context_.live.clear_running(sandbox.id);
   base::remove_tree(context_.options.sandbox_directory(sandbox.id.str()));
   state_db::SandboxTable table(context_.store);
   context_.store.transaction([&] {
@@ -177,7 +177,7 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::
   backend.stop(sandbox->name, context_.options.stop_grace);
   stop_after_backend.pass();
   watcher_.settle(sandbox->id, reason);
-  active_.clear_running(sandbox->id);
+  context_.live.clear_running(sandbox->id);
   const auto taken = seal_stopped(row);
   // once stop answers, everything is durable
   base::sync_file_system(base::path_exists(context_.storage.layer_path(row.layer))
@@ -200,7 +200,7 @@ void Workspaces::refuse_busy(const state_db::WorkspaceRow& row) {
     throw Error(Code::conflict, row.name + " is busy: " + name_commands(running),
                 "wait for it, or end it: moorage kill " + running.front().id.str());
   }
-  if (active_.in_use(row.id)) {
+  if (context_.live.in_use(row.id)) {
     throw Error(Code::conflict, row.name + " is busy: a command is starting, or a file in transfer",
                 "try again in a moment");
   }
@@ -209,29 +209,29 @@ void Workspaces::refuse_busy(const state_db::WorkspaceRow& row) {
 void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason,
                                Hook hook) {
   refuse_busy(row);
-  if (auto running = active_.running(row.id)) {
+  if (auto running = context_.live.running(row.id)) {
     measurer_.before_stop(row);
     if (hook == Hook::run) pre_stop_.run(row);
-    auto taken = active_.take_unused(*running);
+    auto taken = context_.live.take_unused(*running);
     const auto sandbox = running->sandbox;
     running.reset();  // release the mounts
     try {
       refuse_busy(row);  // a command may have begun meanwhile
       if (!taken) throw Error(Code::conflict, row.name + " was just used", "try again");
     } catch (const Error&) {
-      if (taken) active_.set_running(std::move(taken));
+      if (taken) context_.live.set_running(std::move(taken));
       pre_stop_.forget(sandbox);
       throw;
     }
   }
   stop_sandbox(row, reason);
-  active_.wait_unmounted(row.id, context_.options.transfer_patience);
+  context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
 }
 
 // A transfer that holds the mounts continues after the stop; the seal is taken when it ends.
 IntegrityCheck::Taken Workspaces::seal_stopped(const state_db::WorkspaceRow& row) {
   try {
-    active_.wait_unmounted(row.id, kUnmountPatience);
+    context_.live.wait_unmounted(row.id, kUnmountPatience);
   } catch (const Error&) {
     return {};
   }
@@ -410,7 +410,7 @@ WorkspaceView Workspaces::resume_remove(const Caller& caller, const std::string&
 }
 
 void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
-  active_.wait_unmounted(row.id, context_.options.transfer_patience);
+  context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
   collect_layers(context_);  // for example a layer above it, from an undone snapshot
   if (row.layer) context_.storage.remove_layer(row.layer);
   remove_archive(context_, row.id);

@@ -33,7 +33,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   moved.runtime = place.runtime;
   auto wanted = starts_.plan(moved);
   state_db::SandboxTable sandboxes(context_.store);
-  if (const auto old = sandboxes.live(row.id); old && !active_.running(row.id))
+  if (const auto old = sandboxes.live(row.id); old && !context_.live.running(row.id))
     clear_sandbox(*old, "found dead at a move");
   const auto tell_place = [&] {
     context_.store.transaction([&] {
@@ -41,7 +41,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
       join_key(context_.store, caller, row.id.str() + " " + notice);
     });
   };
-  if (!active_.running(row.id)) {
+  if (!context_.live.running(row.id)) {
     tell_place();
     return after_outcome.pass();
   }

@@ -88,7 +88,7 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
   for (const auto& exec : state_db::ExecTable(context_.store).running()) {
     if (exec.request.workspace == row.id) plan.execs.push_back(exec.id);
   }
-  if (const auto running = active_.running(row.id)) {
+  if (const auto running = context_.live.running(row.id)) {
     plan.running = true;
     if (plan.execs.empty() && !running->backend->members(running->name).empty())
       plan.notices.push_back("background processes that commands left running end");

@@ -35,8 +35,8 @@ struct MovePlan {
 
 class Moves {
  public:
-  Moves(Context& context, Workspaces& workspaces, Execs& execs, LiveSandboxes& active)
-      : context_(context), workspaces_(workspaces), execs_(execs), active_(active) {}
+  Moves(Context& context, Workspaces& workspaces, Execs& execs)
+      : context_(context), workspaces_(workspaces), execs_(execs) {}
 
   // Returns what a move would do; throws what it would refuse.
   MovePlan check(const Caller& caller, const std::string& name, const MoveRequest& request);
@@ -55,7 +55,6 @@ class Moves {
   Context& context_;
   Workspaces& workspaces_;
   Execs& execs_;
-  LiveSandboxes& active_;
 };
 
 }  // namespace moorage::workspace

@@ -209,7 +209,7 @@ SnapshotRow Snapshots::for_export(const state_db::WorkspaceRow& row) {
 }
 
 void Snapshots::after_stop(const state_db::WorkspaceRow& row) {
-  if (active_.mounted(row.id)) return;
+  if (context_.live.mounted(row.id)) return;
   flattening_.request(row.id);
   if (!row.policy.snapshot_on_stop) return;
   try {

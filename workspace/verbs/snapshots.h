@@ -50,12 +50,11 @@ inline constexpr uint32_t kMaxForks = 100;
 
 class Snapshots {
  public:
-  Snapshots(Context& context, Workspaces& workspaces, LiveSandboxes& active, Flattening& flattening,
+  Snapshots(Context& context, Workspaces& workspaces, Flattening& flattening,
             IntegrityCheck& integrity, Admission& admission)
       : context_(context),
         workspaces_(workspaces),
-        active_(active),
-        restack_(context, workspaces, active),
+        restack_(context, workspaces),
         flattening_(flattening),
         integrity_(integrity),
         admission_(admission) {}
@@ -126,7 +125,6 @@ class Snapshots {
 
   Context& context_;
   Workspaces& workspaces_;
-  LiveSandboxes& active_;
   Restack restack_;
   Flattening& flattening_;
   IntegrityCheck& integrity_;

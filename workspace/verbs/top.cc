@@ -51,7 +51,7 @@ void Top::look_at_sandbox(TopLine& line, size_t& execs_left) {
     if (const auto progress = watcher_.progress(exec.id))
       line.last_output_ms = std::max(line.last_output_ms, progress->last_output_ms);
   }
-  const auto running = active_.running(line.row.id);
+  const auto running = context_.live.running(line.row.id);
   if (!running) return;
   try {
     line.status = running->backend->inspect(running->name);

@@ -34,8 +34,7 @@ struct TopView {
 
 class Top {
  public:
-  Top(Context& context, LiveSandboxes& active, ExecWatcher& watcher)
-      : context_(context), active_(active), watcher_(watcher) {}
+  Top(Context& context, ExecWatcher& watcher) : context_(context), watcher_(watcher) {}
   // `own`: only the caller's, also for root.
   TopView look(const Caller& caller, bool own);
 
@@ -45,7 +44,6 @@ class Top {
                                     size_t& execs_left);
 
   Context& context_;
-  LiveSandboxes& active_;
   ExecWatcher& watcher_;
 };
 

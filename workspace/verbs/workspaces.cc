@@ -51,8 +51,7 @@ std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const Workspa
   const auto& row = view.row;
   if (row.base_ref.empty() || !view.repo.scope.empty()) return std::nullopt;
   try {
-    const int behind =
-        repos.behind(repo_directory(row.repository), row.base_commit, row.base_ref);
+    const int behind = repos.behind(repo_directory(row.repository), row.base_commit, row.base_ref);
     if (behind >= 0) return static_cast<uint64_t>(behind);
   } catch (const Error&) {
     // The mirror is being rebuilt, so the number is unknown for now.
@@ -62,20 +61,18 @@ std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const Workspa
 
 }  // namespace
 
-Workspaces::Workspaces(Context& context, Repositories& repositories, LiveSandboxes& active,
-                       ExecWatcher& watcher, IntegrityCheck& integrity, BringBack& bring_back,
-                       const Replica& replica)
+Workspaces::Workspaces(Context& context, Repositories& repositories, ExecWatcher& watcher,
+                       IntegrityCheck& integrity, BringBack& bring_back, const Replica& replica)
     : context_(context),
       repositories_(repositories),
-      active_(active),
       watcher_(watcher),
-      starts_(context, active, watcher),
+      starts_(context, watcher),
       changes_(context.repos),
-      measurer_(context, active, changes_),
+      measurer_(context, changes_),
       waiters_([this](base::ExecId id) {
         return state_db::ExecTable(context_.store).get(id).state != state_db::ExecState::running;
       }),
-      pre_stop_(context, active, watcher),
+      pre_stop_(context, watcher),
       leases_(context.store),
       integrity_(integrity),
       bring_back_(bring_back),
@@ -84,10 +81,10 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, LiveSandbox
           kSealers, [this](int64_t key) { seal_at_rest({key}); }, base::SingleFlight::Fair{}),
       disposals_(kDisposers, kMostDisposals),
       listens_(watcher.listen(*this)) {
-  active_.on_rest([this](base::WorkspaceId id) { request_seal(context_, sealing_, id); });
+  context_.live.on_rest([this](base::WorkspaceId id) { request_seal(context_, sealing_, id); });
 }
 
-Workspaces::~Workspaces() { active_.on_rest({}); }
+Workspaces::~Workspaces() { context_.live.on_rest({}); }
 
 state_db::WorkspaceRow Workspaces::find(const Caller& caller, const std::string& name,
                                         Right right) {
@@ -110,7 +107,7 @@ void Workspaces::complete(WorkspaceView& view) {
   view.off_host = replica_.view(view.row.id, view.integrity.seal);
   view.policy = effective_policy(view.row.policy, context_.options);
   if (view.sandbox && view.sandbox->state == state_db::SandboxState::running)
-    view.rest = look_at_rest(view, active_, context_.store.clock());
+    view.rest = look_at_rest(view, context_);
   if (view.doing) {
     if (const auto progress = watcher_.progress(view.doing->id))
       view.last_output_ms = progress->last_output_ms;
@@ -172,7 +169,7 @@ WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
   view.archive = state_db::ArchiveTable(context_.store).find(row.id);
   if (view.archive) view.archive_file = ArchiveStore(context_).path(*view.archive);
   view.base_tree = state_db::BaseTreeTable(context_.store).find(row.repository, row.base_commit);
-  if (const auto running = active_.running(row.id)) {
+  if (const auto running = context_.live.running(row.id)) {
     view.sandbox_status = running->backend->inspect(running->name);
   }
   return view;
@@ -267,7 +264,7 @@ layers::ActiveMounts Workspaces::mount_for(const state_db::WorkspaceRow& row,
 FilesLease Workspaces::files(const Caller& caller, const std::string& name, Right right) {
   const auto row = find(caller, name, right);
   if (asks_lease(right)) leases_.check(caller, row);
-  auto use = active_.use(row.id);
+  auto use = context_.live.use(row.id);
   auto mounted = mounts(row, right);
   const auto& [tree, home, tree_device, home_device] = mounted->mounts;
   const std::vector<layers::InsideRoot> roots{{"/workspace", tree.get()},
@@ -283,9 +280,9 @@ FileChange Workspaces::change_files(const Caller& caller, const state_db::Worksp
 
 std::shared_ptr<const SharedMounts> Workspaces::mounts(const state_db::WorkspaceRow& row,
                                                        Right right) {
-  if (const auto running = active_.running(row.id)) return running->mounted;
+  if (const auto running = context_.live.running(row.id)) return running->mounted;
   const auto guard = context_.locks.lock(row.id.str(), "file access");
-  if (const auto running = active_.running(row.id)) return running->mounted;
+  if (const auto running = context_.live.running(row.id)) return running->mounted;
   layers::Chain layers;
   const auto mount = [&] {
     const uint32_t first = context_.options.disk_first_id;  // no sandbox: use the ids on disk
@@ -294,7 +291,7 @@ std::shared_ptr<const SharedMounts> Workspaces::mounts(const state_db::Workspace
     return SharedMounts{mount_layers(layers, first, layers::MountRoom::roots),
                         first + layers::kUser, row.owner_uid};
   };
-  auto mounted = active_.at_rest(row.id, mount, context_.options.transfer_patience);
+  auto mounted = context_.live.at_rest(row.id, mount, context_.options.transfer_patience);
   // Before the first byte: a seal that exists when we die must be true.
   if (asks_lease(right)) {
     state_db::IntegrityTable table(context_.store);
@@ -313,7 +310,7 @@ void Workspaces::seal_at_rest(base::WorkspaceId id) {
   try {
     const auto guard = context_.locks.lock(id.str(), "seal", std::chrono::milliseconds(0));
     const auto row = state_db::WorkspaceTable(context_.store).find(id);
-    if (!row || row->state != WorkspaceState::ready || active_.mounted(id)) return;
+    if (!row || row->state != WorkspaceState::ready || context_.live.mounted(id)) return;
     const auto known = state_db::IntegrityTable(context_.store).get(id);
     using state_db::IntegrityState;
     // Files may have been written to a workspace that never ran.
@@ -344,7 +341,7 @@ void Workspaces::seal_unsealed() {
 void Workspaces::accept(const state_db::WorkspaceRow& row) {
   const auto guard = context_.locks.lock(row.id.str(), "accept");
   const bool rests =
-      !active_.mounted(row.id) && !state_db::SandboxTable(context_.store).live(row.id);
+      !context_.live.mounted(row.id) && !state_db::SandboxTable(context_.store).live(row.id);
   const auto taken = rests ? integrity_.take(row) : IntegrityCheck::Taken{};
   base::sync_file_system(context_.options.store);
   context_.store.transaction([&] { integrity_.keep(row, taken); });
@@ -369,7 +366,7 @@ layers::ActiveMounts Workspaces::mount_layers(const layers::Chain& layers, uint3
 void Workspaces::sync_active() {
   state_db::SnapshotTable snapshots(context_.store);
   const auto unsynced = snapshots.not_durable();
-  if (!active_.all().empty() || !unsynced.empty())
+  if (!context_.live.all().empty() || !unsynced.empty())
     sync_all_initial_files(context_, [&] { base::sync_file_system(context_.options.store); });
   if (!unsynced.empty()) {
     context_.store.transaction([&] {
@@ -406,7 +403,7 @@ layers::Chain Workspaces::chain_at(const state_db::WorkspaceRow& row) {
 
 state_db::WorkspaceRow Workspaces::settled(const state_db::WorkspaceRow& row) {
   if (const auto taking = state_db::SnapshotTable(context_.store).taking(row.id))
-    settle_snapshot(context_, active_, *taking);
+    settle_snapshot(context_, *taking);
   return state_db::WorkspaceTable(context_.store).get(row.id);
 }
 

@@ -23,9 +23,8 @@ namespace moorage::workspace {
 
 class Workspaces : private ExecListener {
  public:
-  Workspaces(Context& context, Repositories& repositories, LiveSandboxes& active,
-             ExecWatcher& watcher, IntegrityCheck& integrity, BringBack& bring_back,
-             const Replica& replica);
+  Workspaces(Context& context, Repositories& repositories, ExecWatcher& watcher,
+             IntegrityCheck& integrity, BringBack& bring_back, const Replica& replica);
   ~Workspaces();
   WorkspaceHooks& hooks() { return hooks_; }
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
@@ -136,7 +135,6 @@ class Workspaces : private ExecListener {
 
   Context& context_;
   Repositories& repositories_;
-  LiveSandboxes& active_;
   ExecWatcher& watcher_;
   SandboxStart starts_;
   Changes changes_;

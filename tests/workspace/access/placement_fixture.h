@@ -89,6 +89,7 @@ struct PlacementFixture {
   repo_cache::BaseTrees base_trees{repos};
   std::unique_ptr<layers::Storage> storage =
       layers::make_overlay_storage({.store = directory.path()});
+  LiveSandboxes live;
   base::KeyedMutex locks;
   Metrics metrics;
   Context context{store,
@@ -96,6 +97,7 @@ struct PlacementFixture {
                   base_trees,
                   registry,
                   *storage,
+                  live,
                   locks,
                   [this] {
                     Options options;
@@ -103,18 +105,17 @@ struct PlacementFixture {
                     return options;
                   }(),
                   metrics};
-  LiveSandboxes active;
-  std::unique_ptr<ExecWatcher> watcher = std::make_unique<ExecWatcher>(context, active);
+  std::unique_ptr<ExecWatcher> watcher = std::make_unique<ExecWatcher>(context);
   Repositories repositories{context};
   IntegrityCheck integrity{context};
   BringBack bring_back{context, repositories, integrity};
-  Replica replica{context, active, {}};
-  Workspaces workspaces{context, repositories, active, *watcher, integrity, bring_back, replica};
-  Execs execs{context, workspaces, active, *watcher};
-  Moves moves{context, workspaces, execs, active};
-  Flattening flattening{context, repositories, active};
+  Replica replica{context, {}};
+  Workspaces workspaces{context, repositories, *watcher, integrity, bring_back, replica};
+  Execs execs{context, workspaces, *watcher};
+  Moves moves{context, workspaces, execs};
+  Flattening flattening{context, repositories};
   AdmitAll admission;
-  Snapshots snapshots{context, workspaces, active, flattening, integrity, admission};
+  Snapshots snapshots{context, workspaces, flattening, integrity, admission};
   LevelBackend* lxc = put("lxc", backends::Isolation::userns);
   LevelBackend* docker = put("docker", backends::Isolation::container);
   LevelBackend* process = put("process", backends::Isolation::none);

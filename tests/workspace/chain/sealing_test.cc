@@ -36,14 +36,13 @@ struct SlowStorage : layers::ForwardingStorage {
 struct SealFixture : ContextFixture {
   std::promise<void> gate;
   SlowStorage slow{*storage};
-  Context slowed{store, repos, base_trees, registry, slow, locks, context.options, metrics};
-  LiveSandboxes active;
-  ExecWatcher watcher{slowed, active};
+  Context slowed{store, repos, base_trees, registry, slow, live, locks, context.options, metrics};
+  ExecWatcher watcher{slowed};
   Repositories repositories{slowed};
   IntegrityCheck checks{slowed};
   BringBack bring_back{slowed, repositories, checks};
-  Replica replica{slowed, active, {}};
-  Workspaces workspaces{slowed, repositories, active, watcher, checks, bring_back, replica};
+  Replica replica{slowed, {}};
+  Workspaces workspaces{slowed, repositories, watcher, checks, bring_back, replica};
 
   // Stopped, and changed since its last seal.
   state_db::WorkspaceTable::Created add(const std::string& name, uint32_t owner) {

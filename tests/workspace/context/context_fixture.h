@@ -37,6 +37,7 @@ struct ContextFixture {
   repo_cache::BaseTrees base_trees{repos};
   std::unique_ptr<layers::Storage> storage =
       layers::make_overlay_storage({.store = directory.path()});
+  LiveSandboxes live;
   base::KeyedMutex locks;
   Metrics metrics;
   Context context{store,
@@ -44,6 +45,7 @@ struct ContextFixture {
                   base_trees,
                   registry,
                   *storage,
+                  live,
                   locks,
                   [this] {
                     Options options;

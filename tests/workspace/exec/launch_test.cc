@@ -62,10 +62,9 @@ struct LaunchFixture : ContextFixture {
     options.name_prefix = "moorage-test-";
     return options;
   }()};
-  LiveSandboxes active;
-  ExecWatcher watcher{context, active};
+  ExecWatcher watcher{context};
   ExecLauncher launcher{context, watcher};
-  PreStop pre_stop{context, active, watcher};
+  PreStop pre_stop{context, watcher};
   state_db::WorkspaceRow row;
   std::shared_ptr<LiveSandbox> running = std::make_shared<LiveSandbox>();
 
@@ -89,9 +88,9 @@ struct LaunchFixture : ContextFixture {
     backends::SandboxSpec spec;
     spec.name = running->name;
     running->init = backend.start(spec).init;  // this process
-    active.set_running(running);
+    context.live.set_running(running);
   }
-  ~LaunchFixture() { active.clear_running(running->sandbox); }
+  ~LaunchFixture() { context.live.clear_running(running->sandbox); }
 
   // As a verb does: the record, the launch, and what follows a failed one.
   state_db::ExecRow launch(const ExecRequest& request) {
@@ -151,7 +150,7 @@ TEST_CASE("a stop without a hook or without a sandbox runs none") {
   LaunchFixture no_hook;
   CHECK(no_hook.pre_stop.run(no_hook.row).empty());
   LaunchFixture no_sandbox({"save"});
-  no_sandbox.active.clear_running(no_sandbox.running->sandbox);
+  no_sandbox.context.live.clear_running(no_sandbox.running->sandbox);
   CHECK(no_sandbox.pre_stop.run(no_sandbox.row).empty());
   CHECK(state_db::ExecTable(no_sandbox.store).list().empty());
 }

@@ -29,7 +29,7 @@ struct ReconcileFixture : PlacementFixture {
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
   std::atomic<int> hanging = 0;
-  Reconciler reconciler{context, repositories, workspaces, active, *watcher, 50ms};
+  Reconciler reconciler{context, repositories, workspaces, *watcher, 50ms};
 
   ReconcileFixture() {
     docker->before_destroy = [this](const std::string&) {
@@ -147,7 +147,7 @@ TEST_CASE("a waiting disposable workspace is removed only if nobody touched it")
   const auto used = test.make_disposable("used");
   // As writing a file does before its first byte.
   state_db::IntegrityTable(test.store).set(written, IntegrityState::intact);
-  const auto use = test.active.use(used);
+  const auto use = test.live.use(used);
   Leases::Wanted wanted;
   wanted.holder = "agent";
   wanted.ttl_ms = 60 * kMinute_ms;

@@ -90,6 +90,7 @@ struct Kept {
   std::unique_ptr<repo_cache::RepoCache> repos;
   std::unique_ptr<repo_cache::BaseTrees> base_trees;
   std::unique_ptr<Storage> storage;
+  LiveSandboxes live;
   base::KeyedMutex locks;
   Metrics metrics;
   std::unique_ptr<Context> context;
@@ -113,7 +114,7 @@ struct Kept {
     Options verbs;
     verbs.store = directory;
     context = std::make_unique<Context>(
-        Context{*store, *repos, *base_trees, *registry, *storage, locks, verbs, metrics});
+        Context{*store, *repos, *base_trees, *registry, *storage, live, locks, verbs, metrics});
     workspace = add_workspace("one");
   }
 

@@ -34,14 +34,14 @@ struct RecordingStorage : ForwardingStorage {
 
 struct UpdateFixture : ContextFixture {
   RecordingStorage recording{*storage};
-  Context recorded{store, repos, base_trees, registry, recording, locks, context.options, metrics};
-  LiveSandboxes active;
-  ExecWatcher watcher{recorded, active};
+  Context recorded{store, repos, base_trees,      registry, recording,
+                   live,  locks, context.options, metrics};
+  ExecWatcher watcher{recorded};
   Repositories repositories{recorded};
   IntegrityCheck integrity{recorded};
   BringBack bring_back{recorded, repositories, integrity};
-  Replica replica{recorded, active, {}};
-  Workspaces workspaces{recorded, repositories, active, watcher, integrity, bring_back, replica};
+  Replica replica{recorded, {}};
+  Workspaces workspaces{recorded, repositories, watcher, integrity, bring_back, replica};
 };
 
 }  // namespace
