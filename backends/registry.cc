@@ -1,5 +1,6 @@
 #include "backends/registry.h"
 
+#include <array>
 #include <string_view>
 
 #include "base/error.h"
@@ -37,19 +38,8 @@ constexpr Entry kBackends[] = {MOORAGE_BACKENDS(ENTER)};
 }  // namespace
 
 std::string_view isolation_name(Isolation isolation) {
-  switch (isolation) {
-    case Isolation::none:
-      return "none";
-    case Isolation::container:
-      return "container";
-    case Isolation::userns:
-      return "userns";
-    case Isolation::gvisor:
-      return "gvisor";
-    case Isolation::vm:
-      return "vm";
-  }
-  return "none";
+  constexpr std::array<std::string_view, 5> kNames{"none", "container", "userns", "gvisor", "vm"};
+  return kNames.at(static_cast<size_t>(isolation));
 }
 
 Isolation isolation_of(const Capabilities& can, const std::string& runtime) {

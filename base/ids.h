@@ -3,7 +3,9 @@
 // and never reuses them; 0 means "none".
 #pragma once
 
+#include <algorithm>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -15,57 +17,40 @@ namespace moorage::base {
 std::string format_id(std::string_view prefix, int64_t value);
 std::optional<int64_t> parse_id(std::string_view prefix, std::string_view text);
 
-template <typename Tag>
+// A text as the argument of a template.
+template <size_t Bytes>
+struct IdPrefix {
+  consteval IdPrefix(const char (&from)[Bytes]) { std::copy_n(from, Bytes, text); }
+  char text[Bytes];
+};
+
+template <IdPrefix Prefix>
 struct Id {
+  static constexpr std::string_view kPrefix = Prefix.text;
   int64_t value = 0;
   explicit operator bool() const { return value != 0; }
   friend auto operator<=>(const Id&, const Id&) = default;
-  std::string str() const { return format_id(Tag::kPrefix, value); }
+  std::string str() const { return format_id(kPrefix, value); }
   static std::optional<Id> parse(std::string_view text) {
-    if (auto number = parse_id(Tag::kPrefix, text)) return Id{*number};
+    if (auto number = parse_id(kPrefix, text)) return Id{*number};
     return std::nullopt;
   }
 };
 
-struct RepoTag {
-  static constexpr std::string_view kPrefix = "repo";
-};
-struct LayerTag {
-  static constexpr std::string_view kPrefix = "ly";
-};
-struct WorkspaceTag {
-  static constexpr std::string_view kPrefix = "ws";
-};
-struct SandboxTag {
-  static constexpr std::string_view kPrefix = "sb";
-};
-struct ExecTag {
-  static constexpr std::string_view kPrefix = "ex";
-};
-struct SnapshotTag {
-  static constexpr std::string_view kPrefix = "sn";
-};
-struct BestOfTag {
-  static constexpr std::string_view kPrefix = "bo";
-};
-struct AttemptTag {
-  static constexpr std::string_view kPrefix = "at";
-};
-
-using RepoId = Id<RepoTag>;
-using LayerId = Id<LayerTag>;
-using WorkspaceId = Id<WorkspaceTag>;
-using SandboxId = Id<SandboxTag>;
-using ExecId = Id<ExecTag>;
-using SnapshotId = Id<SnapshotTag>;
-using BestOfId = Id<BestOfTag>;
-using AttemptId = Id<AttemptTag>;
+using RepoId = Id<"repo">;
+using LayerId = Id<"ly">;
+using WorkspaceId = Id<"ws">;
+using SandboxId = Id<"sb">;
+using ExecId = Id<"ex">;
+using SnapshotId = Id<"sn">;
+using BestOfId = Id<"bo">;
+using AttemptId = Id<"at">;
 
 }  // namespace moorage::base
 
-template <typename Tag>
-struct std::hash<moorage::base::Id<Tag>> {
-  size_t operator()(const moorage::base::Id<Tag>& id) const {
+template <moorage::base::IdPrefix Prefix>
+struct std::hash<moorage::base::Id<Prefix>> {
+  size_t operator()(const moorage::base::Id<Prefix>& id) const {
     return std::hash<int64_t>{}(id.value);
   }
 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <memory>
 #include <optional>
@@ -177,18 +178,15 @@ std::string display_of(const std::vector<std::string>& parts) {
   return printable(join(parts, parts.size() > 2 ? parts.size() - 2 : 0));
 }
 
+struct SchemeFacts {
+  std::string_view name;
+  std::string_view default_port;
+};
+constexpr std::array<SchemeFacts, 4> kSchemes{
+    {{"https", "443"}, {"ssh", "22"}, {"git", "9418"}, {"file", ""}}};  // in the order of Scheme
+
 std::string_view default_port(Scheme scheme) {
-  switch (scheme) {
-    case Scheme::https:
-      return "443";
-    case Scheme::ssh:
-      return "22";
-    case Scheme::git:
-      return "9418";
-    case Scheme::file:
-      break;
-  }
-  return "";
+  return kSchemes.at(static_cast<size_t>(scheme)).default_port;
 }
 
 RepoUrl assemble(Scheme scheme, Authority authority, std::string_view path, bool scp_form) {
@@ -269,17 +267,7 @@ RepoUrl parse_scp_form(std::string_view text) {
 }  // namespace
 
 std::string_view scheme_name(Scheme scheme) {
-  switch (scheme) {
-    case Scheme::https:
-      return "https";
-    case Scheme::ssh:
-      return "ssh";
-    case Scheme::git:
-      return "git";
-    case Scheme::file:
-      return "file";
-  }
-  return "";
+  return kSchemes.at(static_cast<size_t>(scheme)).name;
 }
 
 RepoUrl parse_url(std::string_view text, const UrlPolicy& policy) {

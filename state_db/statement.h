@@ -86,8 +86,8 @@ class Statement {
   template <typename T>
   requires std::is_integral_v<T>
   void put(T value) { put_integer(static_cast<int64_t>(value)); }
-  template <typename Tag>
-  void put(base::Id<Tag> id) {
+  template <base::IdPrefix Prefix>
+  void put(base::Id<Prefix> id) {
     id ? put_integer(id.value) : put_null();
   }
   template <typename State>
@@ -105,8 +105,8 @@ class Statement {
   template <typename T>
   requires std::is_integral_v<T>
   void get(T& out) { out = static_cast<T>(get_integer()); }
-  template <typename Tag>
-  void get(base::Id<Tag>& out) {
+  template <base::IdPrefix Prefix>
+  void get(base::Id<Prefix>& out) {
     out.value = get_integer();
   }
   template <typename State>

@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <array>
+
 #include "warden/spawn.h"
 
 namespace moorage::warden {
@@ -48,32 +50,16 @@ StartFailure explain_execute(const Command& command, int error_number) {
   }
 }
 
-const char* describe(StartStep step) {
-  switch (step) {
-    case StartStep::fork:
-      return "fork";
-    case StartStep::join:
-      return "join its process group outside";
-    case StartStep::session:
-      return "create a session";
-    case StartStep::streams:
-      return "set up the streams";
-    case StartStep::terminal:
-      return "take the terminal";
-    case StartStep::limits:
-      return "set the limits";
-    case StartStep::groups:
-      return "set the groups";
-    case StartStep::user:
-      return "change to the user";
-    case StartStep::pid:
-    case StartStep::directory:
-    case StartStep::interpreter:
-    case StartStep::execute:
-      break;
-  }
-  return "start";
-}
+// In the order of StartStep; the steps of explain_failure() have none.
+constexpr std::array<const char*, 13> kSteps{"start",
+                                             "fork",
+                                             "join its process group outside",
+                                             "create a session",
+                                             "set up the streams",
+                                             "take the terminal",
+                                             "set the limits",
+                                             "set the groups",
+                                             "change to the user"};
 
 }  // namespace
 
@@ -91,7 +77,8 @@ StartFailure explain_failure(const Command& command, const StatusRecord& record)
                      ::strerror(record.value) + "; create it or choose another"};
   }
   std::string reason = record.value ? ::strerror(record.value) : "the new process was killed";
-  return {126, std::string("the command could not ") + describe(record.step) + ": " + reason};
+  return {126, std::string("the command could not ") + kSteps.at(static_cast<size_t>(record.step)) +
+                   ": " + reason};
 }
 
 }  // namespace moorage::warden

@@ -18,7 +18,8 @@
 namespace moorage::base {
 namespace {
 
-// openat2 returns EAGAIN when a rename raced with the path; a loop of renames must not block us.
+// openat2 returns EAGAIN when a rename raced with the path; an agent that renames in a loop must
+// not block us.
 constexpr int kMaxTries = 100;
 
 [[noreturn]] void throw_open_error(const std::string& path, int error_number) {
@@ -28,16 +29,11 @@ constexpr int kMaxTries = 100;
       throw Error(Code::already_exists, what + ": it already exists");
     case EAGAIN:
       throw Error(Code::conflict, what + ": the tree keeps changing", "try again");
-    case ELOOP:
-      throw Error(Code::invalid_argument, what + ": the path contains a symbolic link");
-    case EXDEV:
-      throw Error(Code::invalid_argument, what + ": the path leaves the tree");
-    case EINVAL:
-      throw Error(Code::invalid_argument, what + ": not a regular file");
     case ENOTDIR:
     case EISDIR:
     case ENXIO:
     case ENAMETOOLONG:
+    case ELOOP:
       try {
         throw_errno(what, error_number);
       } catch (const Error& error) {
@@ -48,8 +44,33 @@ constexpr int kMaxTries = 100;
   }
 }
 
+[[noreturn]] void throw_beneath_error(const std::string& path, int error_number) {
+  const std::string what = "open " + escape_for_message(path);
+  if (error_number == ELOOP)
+    throw Error(Code::invalid_argument, what + ": the path contains a symbolic link");
+  if (error_number == EXDEV)
+    throw Error(Code::invalid_argument, what + ": the path leaves the tree");
+  if (error_number == EINVAL) throw Error(Code::invalid_argument, what + ": not a regular file");
+  throw_open_error(path, error_number);
+}
+
+Fd try_open(int directory, const char* path, int flags, mode_t mode, uint64_t resolve) {
+  // openat2 rejects O_PATH combined with flags for reading and writing.
+  const int guards = (flags & O_PATH) ? O_CLOEXEC : O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  open_how how{};
+  how.flags = static_cast<uint64_t>(static_cast<unsigned>(flags | guards));
+  how.mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? mode & 07777 : 0;
+  how.resolve = resolve | RESOLVE_NO_MAGICLINKS;
+  for (int i = 0; i < kMaxTries; ++i) {
+    const long fd = syscall(SYS_openat2, directory, path, &how, sizeof how);
+    if (fd >= 0) return Fd(static_cast<int>(fd));
+    if (errno != EAGAIN && errno != EINTR) break;
+  }
+  return {};
+}
+
 Fd opened(Fd fd, const std::string& path) {
-  if (!fd) throw_open_error(path, errno);
+  if (!fd) throw_beneath_error(path, errno);
   return fd;
 }
 
@@ -62,19 +83,8 @@ Fd try_open_beneath(int directory, const std::string& path, int flags, mode_t mo
     errno = ENOENT;
     return {};
   }
-  // openat2 rejects O_PATH combined with flags for reading and writing.
-  const int guards = (flags & O_PATH) ? 0 : O_NONBLOCK | O_NOCTTY;
-  open_how how{};
-  how.flags = static_cast<uint64_t>(static_cast<unsigned>(flags | guards | O_NOFOLLOW | O_CLOEXEC));
-  how.mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? mode & 07777 : 0;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
-  const char* below = path.empty() ? "." : path.c_str();
-  for (int i = 0; i < kMaxTries; ++i) {
-    const long fd = syscall(SYS_openat2, directory, below, &how, sizeof how);
-    if (fd >= 0) return Fd(static_cast<int>(fd));
-    if (errno != EAGAIN && errno != EINTR) break;
-  }
-  return {};
+  return try_open(directory, path.empty() ? "." : path.c_str(), flags | O_NOFOLLOW, mode,
+                  RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV);
 }
 
 Fd open_beneath(int directory, const std::string& path, int flags, mode_t mode) {
@@ -123,6 +133,24 @@ Fd try_open_parent(int directory, dev_t device, ino_t inode) {
   const bool expected =
       up && fstat(up.get(), &status) == 0 && status.st_dev == device && status.st_ino == inode;
   return expected ? std::move(up) : Fd();
+}
+
+Fd open_in_root(int root_fd, const std::string& path, int flags, mode_t mode) {
+  if (path.find('\0') != std::string::npos)
+    throw Error(Code::invalid_argument, "a path cannot contain a zero byte");
+  const bool is_root = path.find_first_not_of('/') == std::string::npos;
+  Fd fd = try_open(root_fd, is_root ? "." : path.c_str(), flags, mode, RESOLVE_IN_ROOT);
+  if (!fd) throw_open_error(path, errno);
+  return fd;
+}
+
+Fd open_regular_in_root(int root_fd, const std::string& path, int flags, mode_t mode) {
+  Fd fd = open_in_root(root_fd, path, flags, mode);
+  struct stat status;
+  check(fstat(fd.get(), &status), "inspect " + path);
+  if (!S_ISREG(status.st_mode))
+    throw Error(Code::invalid_argument, path + " is not a regular file");
+  return fd;
 }
 
 }  // namespace moorage::base

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 
 namespace moorage::base {
@@ -25,19 +26,10 @@ void reset_signals() {
 }  // namespace
 
 std::string_view child_step_name(ChildStep step) {
-  switch (step) {
-    case ChildStep::redirect:
-      return "set up standard streams";
-    case ChildStep::close_others:
-      return "close other descriptors";
-    case ChildStep::directory:
-      return "change directory";
-    case ChildStep::limits:
-      return "set limits";
-    case ChildStep::exec:
-      return "execute";
-  }
-  return "start";
+  constexpr std::array<std::string_view, 5> kNames{"set up standard streams",
+                                                   "close other descriptors", "change directory",
+                                                   "set limits", "execute"};
+  return kNames.at(static_cast<size_t>(step));
 }
 
 void ChildPlan::apply() const {

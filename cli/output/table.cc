@@ -1,6 +1,7 @@
 #include "cli/output/table.h"
 
 #include <algorithm>
+#include <array>
 
 #include "cli/output/text.h"
 
@@ -10,29 +11,15 @@ namespace {
 constexpr size_t kGap = 2;
 constexpr size_t kNarrowest = 6;  // a shrunk column keeps this width
 
-std::string_view colour_code(Colour colour) {
-  switch (colour) {
-    case Colour::green:
-      return "\x1b[32m";
-    case Colour::yellow:
-      return "\x1b[33m";
-    case Colour::red:
-      return "\x1b[31m";
-    case Colour::dim:
-      return "\x1b[2m";
-    case Colour::bold:
-      return "\x1b[1m";
-    case Colour::plain:
-      break;
-  }
-  return "";
-}
+// In the order of Colour.
+constexpr std::array<std::string_view, 6> kCodes{"",         "\x1b[32m", "\x1b[33m",
+                                                 "\x1b[31m", "\x1b[2m",  "\x1b[1m"};
 
 }  // namespace
 
 std::string coloured(std::string_view text, Colour colour) {
   if (colour == Colour::plain || text.empty()) return std::string(text);
-  return std::string(colour_code(colour)) + std::string(text) + "\x1b[0m";
+  return std::string(kCodes.at(static_cast<size_t>(colour))) + std::string(text) + "\x1b[0m";
 }
 
 std::vector<size_t> Table::widths(size_t limit) const {

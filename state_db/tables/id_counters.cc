@@ -11,12 +11,12 @@ namespace moorage::state_db {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kTables{{
-    {base::RepoTag::kPrefix, "repositories"},
-    {base::LayerTag::kPrefix, "layers"},
-    {base::WorkspaceTag::kPrefix, "workspaces"},
-    {base::SandboxTag::kPrefix, "sandboxes"},
-    {base::ExecTag::kPrefix, "execs"},
-    {base::SnapshotTag::kPrefix, "snapshots"},
+    {base::RepoId::kPrefix, "repositories"},
+    {base::LayerId::kPrefix, "layers"},
+    {base::WorkspaceId::kPrefix, "workspaces"},
+    {base::SandboxId::kPrefix, "sandboxes"},
+    {base::ExecId::kPrefix, "execs"},
+    {base::SnapshotId::kPrefix, "snapshots"},
 }};
 
 std::string_view table_of(std::string_view prefix) {

@@ -14,9 +14,9 @@ class IdCounters {
  public:
   explicit IdCounters(Store& store) : store_(store) {}
   // Gives only higher numbers from now on. False: nothing to change.
-  template <typename Tag>
-  bool raise_above(base::Id<Tag> used) {
-    return raise(Tag::kPrefix, used.value);
+  template <base::IdPrefix Prefix>
+  bool raise_above(base::Id<Prefix> used) {
+    return raise(Prefix.text, used.value);
   }
 
  private:

@@ -8,8 +8,8 @@
 
 namespace moorage::state_db {
 
-template <typename Tag>
-std::string id_list(const std::vector<base::Id<Tag>>& ids) {
+template <base::IdPrefix Prefix>
+std::string id_list(const std::vector<base::Id<Prefix>>& ids) {
   std::string list;
   for (const auto id : ids) list += (list.empty() ? "" : ",") + std::to_string(id.value);
   return "[" + list + "]";

@@ -1,5 +1,6 @@
 #include "warden/io/connect_protocol.h"
 
+#include <array>
 #include <boost/beast/core/detail/base64.hpp>
 #include <boost/json.hpp>
 
@@ -10,67 +11,30 @@ namespace base64 = boost::beast::detail::base64;
 using base::Code;
 using base::Error;
 
+struct ConnectCode {
+  std::string_view name;
+  int status;
+};
+// In the order of base::Code.
+constexpr std::array<ConnectCode, 13> kCodes{{{"invalid_argument", 400},
+                                              {"not_found", 404},
+                                              {"already_exists", 409},
+                                              {"failed_precondition", 400},
+                                              {"permission_denied", 403},
+                                              {"unavailable", 503},
+                                              {"unimplemented", 501},
+                                              {"resource_exhausted", 429},
+                                              {"deadline_exceeded", 504},
+                                              {"unknown", 500},
+                                              {"data_loss", 500},
+                                              {"internal", 500},
+                                              {"internal", 500}}};
+
 }  // namespace
 
-std::string_view connect_code(Code code) {
-  switch (code) {
-    case Code::invalid_argument:
-      return "invalid_argument";
-    case Code::not_found:
-      return "not_found";
-    case Code::already_exists:
-      return "already_exists";
-    case Code::conflict:
-      return "failed_precondition";
-    case Code::permission_denied:
-      return "permission_denied";
-    case Code::unavailable:
-      return "unavailable";
-    case Code::unsupported:
-      return "unimplemented";
-    case Code::resource_exhausted:
-      return "resource_exhausted";
-    case Code::deadline_exceeded:
-      return "deadline_exceeded";
-    case Code::unknown_outcome:
-      return "unknown";
-    case Code::corrupted:
-      return "data_loss";
-    case Code::io:
-      return "internal";
-    case Code::internal:
-      return "internal";
-  }
-  return "internal";
-}
+std::string_view connect_code(Code code) { return kCodes.at(static_cast<size_t>(code)).name; }
 
-int connect_status(Code code) {
-  switch (code) {
-    case Code::invalid_argument:
-    case Code::conflict:
-      return 400;
-    case Code::permission_denied:
-      return 403;
-    case Code::not_found:
-      return 404;
-    case Code::already_exists:
-      return 409;
-    case Code::resource_exhausted:
-      return 429;
-    case Code::unsupported:
-      return 501;
-    case Code::unavailable:
-      return 503;
-    case Code::deadline_exceeded:
-      return 504;
-    case Code::unknown_outcome:
-    case Code::corrupted:
-    case Code::io:
-    case Code::internal:
-      return 500;
-  }
-  return 500;
-}
+int connect_status(Code code) { return kCodes.at(static_cast<size_t>(code)).status; }
 
 std::string error_json(const Error& error) {
   std::string message = error.message();

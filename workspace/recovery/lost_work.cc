@@ -33,7 +33,7 @@ Id highest_in(const std::string& directory) {
 base::ExecId highest_exec(const std::string& directory) {
   base::ExecId highest;
   for (const auto& name : names_in(directory)) {
-    if (!name.starts_with(base::WorkspaceTag::kPrefix)) continue;
+    if (!name.starts_with(base::WorkspaceId::kPrefix)) continue;
     highest = std::max(highest, highest_in<base::ExecId>(directory + "/" + name + "/journal"));
   }
   return highest;
