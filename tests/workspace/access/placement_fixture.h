@@ -67,19 +67,19 @@ struct AdmitAll : Admission {
 struct PlacementFixture {
   layers::TemporaryDirectory directory;
   ShiftedClock clock;
-  backends::BackendOptions backend_options = [this] {
-    backends::BackendOptions options;
-    options.name_prefix = "moorage-test-";
-    options.images_directory = directory.path() + "/images";
-    options.favor_quick_cgroup_moves = false;
-    return options;
-  }();
   state_db::Store store{[this] {
     state_db::StoreOptions options;
     options.directory = directory.path();
     options.clock = &clock;
     return options;
   }()};
+  backends::BackendOptions backend_options = [this] {
+    backends::BackendOptions options;
+    options.name_prefix = "moorage-" + store.store_id() + "-";
+    options.images_directory = directory.path() + "/images";
+    options.favor_quick_cgroup_moves = false;
+    return options;
+  }();
   backends::Registry registry{backend_options};
   repo_cache::RepoCache repos{[this] {
     repo_cache::RepoCacheOptions options;

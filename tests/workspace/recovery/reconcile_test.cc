@@ -3,14 +3,11 @@
 
 #include <catch2/catch.hpp>
 #include <future>
-#include <thread>
 
-#include "patience.h"
-#include "state_db/tables/execs.h"
-#include "state_db/tables/integrity.h"
+#include "base/os/files.h"
+#include "state_db/tables/layers.h"
 #include "state_db/tables/snapshots.h"
-#include "workspace/access/placement_fixture.h"
-#include "workspace/context/new_workspace.h"
+#include "workspace/recovery/recovery_fixture.h"
 
 namespace moorage::workspace {
 namespace {
@@ -22,43 +19,18 @@ using state_db::SandboxState;
 using state_db::WorkspaceState;
 
 constexpr int64_t kMinute_ms = 60'000;
-const auto kLong = 20s * tests::patience();
 
-struct ReconcileFixture : PlacementFixture {
+struct ReconcileFixture : RecoveryFixture {
   // An engine whose destroy waits until the test releases it.
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
   std::atomic<int> hanging = 0;
-  Reconciler reconciler{context, repositories, workspaces, *watcher, 50ms};
 
   ReconcileFixture() {
     docker->before_destroy = [this](const std::string&) {
       ++hanging;
       released.wait();
     };
-  }
-  // Needs no repair.
-  state_db::WorkspaceRow make_whole(const std::string& name, const std::string& backend) {
-    const auto row = make_workspace(name, backend);
-    state_db::IntegrityTable(store).set(row.id, IntegrityState::intact);
-    state_db::IntegrityTable(store).set_seal(row.id, "sealed");
-    return row;
-  }
-  // Has a sandbox whose init is gone, and a command that ran in it.
-  state_db::ExecRow make_dead(const std::string& name, const std::string& backend) {
-    state_db::NewSandbox sandbox;
-    sandbox.workspace = make_whole(name, backend).id;
-    sandbox.backend = backend;
-    sandbox.image = "host";
-    state_db::SandboxTable sandboxes(store);
-    state_db::ExecRequest request;
-    request.workspace = sandbox.workspace;
-    request.sandbox = sandboxes.create(sandbox).id;
-    sandboxes.set_running(request.sandbox, {});
-    request.argv = {"true"};
-    request.user = "user";
-    state_db::ExecTable table(store);
-    return table.get(table.create(request).id);
   }
   base::WorkspaceId make_disposable(const std::string& name, bool pinned = false) {
     auto wanted = new_workspace(store, name, 0);
@@ -71,21 +43,6 @@ struct ReconcileFixture : PlacementFixture {
     table.set_ready(id);
     storage->make_layer(table.get(id).layer);
     return id;
-  }
-  SandboxState state(const state_db::ExecRow& exec) {
-    return state_db::SandboxTable(store).get(exec.request.sandbox).state;
-  }
-  WorkspaceState state(base::WorkspaceId id) {
-    return state_db::WorkspaceTable(store).get(id).state;
-  }
-  state_db::ExecRow now(const state_db::ExecRow& exec) {
-    return state_db::ExecTable(store).get(exec.id);
-  }
-  template <typename Condition>
-  bool comes(Condition condition) {
-    const auto end = std::chrono::steady_clock::now() + kLong;
-    while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(5ms);
-    return condition();
   }
   // Fails if the work waits for the engine.
   template <typename Work>
@@ -160,6 +117,55 @@ TEST_CASE("a waiting disposable workspace is removed only if nobody touched it")
   CHECK(test.comes([&] { return test.state(untouched) == WorkspaceState::deleted; }));
   for (const auto id : {written, leased, pinned, used})
     CHECK(test.state(id) == WorkspaceState::ready);
+}
+
+TEST_CASE("a sandbox that state.db does not list is ended with its directory") {
+  RecoveryFixture test;
+  const auto known = test.make_running("known", "lxc");
+  backends::SandboxSpec spec;
+  spec.name = test.backend_options.name_prefix + "sb_99";
+  test.docker->start(spec);
+  const std::string directories = test.directory.path() + "/sandboxes/";
+  base::make_directories(directories + "sb_99");
+  test.reconciler.periodic();
+  CHECK(test.comes([&] { return test.docker->list().empty(); }));
+  CHECK(!base::path_exists(directories + "sb_99"));
+  CHECK(test.lxc->list() == std::vector<std::string>{known.name});
+  CHECK(base::path_exists(directories + known.id.str()));
+}
+
+TEST_CASE("an interrupted create is undone before the daemon answers, and frees its name") {
+  RecoveryFixture test;
+  auto wanted = new_workspace(test.store, "cut", 0);
+  wanted.backend = "lxc";
+  wanted.image = "host";
+  const auto cut = state_db::WorkspaceTable(test.store).create(wanted);
+  test.storage->make_layer(cut.layer);
+  test.reconciler.at_start();
+  CHECK(test.state(cut.id) == WorkspaceState::failed);
+  CHECK_NOTHROW(test.make_workspace("cut", "lxc"));
+  test.reconciler.after_ready();
+  CHECK(test.comes([&] { return !base::path_exists(test.storage->layer_path(cut.layer)); }));
+}
+
+TEST_CASE("work that state.db does not list is moved aside, and its ids are never used again") {
+  RecoveryFixture test;
+  const std::string store = test.directory.path();
+  test.storage->make_layer({77});
+  base::make_directories(store + "/workspaces/ws_88/journal/ex_99");
+  base::write_file(store + "/workspaces/ws_88/journal/ex_99/output", "precious");
+  test.reconciler.at_start();
+  CHECK(!base::path_exists(test.storage->layer_path({77})));
+  CHECK(!base::path_exists(store + "/workspaces/ws_88"));
+  const auto lost = base::list_directory(test.context.options.lost());
+  REQUIRE(lost.size() == 2);
+  CHECK(lost.at(0).starts_with("ly_77-"));
+  CHECK(base::read_file(test.context.options.lost() + "/" + lost.at(1) + "/journal/ex_99/output") ==
+        "precious");
+  const auto next = test.make_workspace("next", "lxc");
+  CHECK(next.id.value > 88);
+  CHECK(next.layer.value > 77);
+  CHECK(test.make_dead("later", "lxc").id.value > 99);
 }
 
 }  // namespace moorage::workspace

@@ -1,0 +1,132 @@
+// Doctor finds differences between rows, disk and backends, repairs the safe ones, and leaves the
+// others to a person with a command.
+#include "workspace/recovery/doctor.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "base/os/files.h"
+#include "workspace/recovery/recovery_fixture.h"
+
+namespace moorage::workspace {
+namespace {
+
+using state_db::IntegrityState;
+using state_db::WorkspaceState;
+
+const Finding* find(const Diagnosis& diagnosis, const std::string& subject) {
+  const auto& all = diagnosis.findings;
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const Finding& each) { return each.subject == subject; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+struct DoctorFixture : RecoveryFixture {
+  std::string store_path = directory.path();
+  DoctorFixture() {
+    store.refill_reserve();
+    base::check(chmod(store_path.c_str(), 0700), "chmod");
+  }
+  // With its layer on the disk.
+  state_db::WorkspaceRow make_complete(const std::string& name) {
+    const auto row = make_whole(name, "lxc");
+    storage->make_layer(row.layer);
+    return row;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("doctor finds nothing in a store whose rows, disk and sandboxes agree") {
+  DoctorFixture test;
+  test.make_complete("rests");
+  const auto sandbox = test.make_running("works", "lxc");
+  test.storage->make_layer(state_db::WorkspaceTable(test.store).get(sandbox.workspace).layer);
+  const Diagnosis diagnosis = test.doctor.look(true);
+  for (const auto& finding : diagnosis.findings) INFO(finding.text);
+  CHECK(diagnosis.findings.empty());
+  CHECK(diagnosis.clean());
+}
+
+TEST_CASE("doctor repairs the safe differences, and the next check is clean") {
+  DoctorFixture test;
+  test.storage->make_layer({77});
+  base::make_directories(test.store_path + "/workspaces/ws_88/journal");
+  base::make_directories(test.store_path + "/sandboxes/sb_99");
+  backends::SandboxSpec unknown;
+  unknown.name = test.backend_options.name_prefix + "sb_98";
+  test.docker->start(unknown);
+  base::remove_tree(test.store_path + "/reserve");
+  base::check(chmod(test.store_path.c_str(), 0755), "chmod");
+  const auto cut = test.make_complete("cut");
+  test.store.move(cut.id, WorkspaceState::ready, WorkspaceState::deleting, "by the test");
+  const auto changed = test.make_complete("changed");
+  state_db::IntegrityTable(test.store).set(changed.id, IntegrityState::changed_outside, "a file");
+
+  const Diagnosis seen = test.doctor.look(false);
+  CHECK(!seen.clean());
+  const Diagnosis fixed = test.doctor.fix(false);
+  for (const std::string& subject :
+       {test.store_path + "/layers/ly_77", test.store_path + "/workspaces/ws_88",
+        test.store_path + "/sandboxes/sb_99", unknown.name, test.store_path + "/reserve",
+        test.store_path, cut.id.str(), changed.id.str()}) {
+    INFO(subject);
+    REQUIRE(find(seen, subject));
+    CHECK(!find(seen, subject)->repaired);
+    REQUIRE(find(fixed, subject));
+    CHECK(find(fixed, subject)->repaired);
+  }
+  // The work that was moved aside stays for a person.
+  const Diagnosis after = test.doctor.look(false);
+  REQUIRE(after.findings.size() == 1);
+  CHECK(after.findings.front().check == "lost");
+  CHECK(base::list_directory(test.context.options.lost()).size() == 2);
+}
+
+TEST_CASE("doctor leaves lost files to a person, with a command") {
+  DoctorFixture test;
+  const auto row = test.make_complete("broken");
+  base::remove_tree(test.storage->layer_path(row.layer) + "/home");
+  base::make_directories(test.store_path + "/layers/of-a-person");
+  const Diagnosis fixed = test.doctor.fix(false);
+  CHECK(!fixed.clean());
+  for (const std::string& subject : {row.id.str(), test.store_path + "/layers/of-a-person"}) {
+    INFO(subject);
+    const Finding* finding = find(fixed, subject);
+    REQUIRE(finding);
+    CHECK(finding->severity == Severity::error);
+    CHECK(!finding->repaired);
+    CHECK(finding->mend.empty());
+    CHECK(!finding->command.empty());
+  }
+  CHECK(base::path_exists(test.store_path + "/layers/of-a-person"));
+}
+
+TEST_CASE("a running command without a watcher and a dead sandbox are errors") {
+  DoctorFixture test;
+  const auto dead = test.make_dead("dead", "lxc");
+  test.storage->make_layer(state_db::WorkspaceTable(test.store).get(dead.request.workspace).layer);
+  const Diagnosis seen = test.doctor.look(false);
+  for (const std::string& subject : {dead.id.str(), dead.request.sandbox.str()}) {
+    INFO(subject);
+    REQUIRE(find(seen, subject));
+    CHECK(find(seen, subject)->severity == Severity::error);
+  }
+  const Diagnosis fixed = test.doctor.fix(false);
+  REQUIRE(find(fixed, dead.request.sandbox.str()));
+  CHECK(find(fixed, dead.request.sandbox.str())->repaired);
+  CHECK(test.now(dead).state == state_db::ExecState::interrupted);
+}
+
+// A verb at work is between two steps all the time.
+TEST_CASE("doctor does not report a workspace while a verb works on it") {
+  DoctorFixture test;
+  const auto row = test.make_complete("busy");
+  test.store.move(row.id, WorkspaceState::ready, WorkspaceState::deleting, "by the test");
+  const auto verb = test.locks.lock(row.id.str(), "delete", std::chrono::milliseconds(0));
+  CHECK(test.doctor.look(false).findings.empty());
+}
+
+}  // namespace moorage::workspace
