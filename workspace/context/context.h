@@ -73,6 +73,10 @@ inline std::string journal_directory(const Options& options, base::WorkspaceId w
                                      base::ExecId exec) {
   return options.store + "/workspaces/" + workspace.str() + "/journal/" + exec.str();
 }
+inline std::string journal_path(const Options& options, base::WorkspaceId workspace,
+                                base::ExecId exec) {
+  return journal_directory(options, workspace, exec) + "/output";
+}
 
 struct Context {
   state_db::Store& store;

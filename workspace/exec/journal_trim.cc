@@ -34,10 +34,8 @@ void ExecWatcher::cut_middle(const WatchedPtr& watched, uint64_t limit_bytes) {
   ends_.submit(watched->share(), [this, watched, cut = *cut] {
     bool failed = false;
     try {
-      cut_journal(
-          journal_directory(context_.options, watched->row.request.workspace, watched->row.id) +
-              "/output",
-          cut);
+      cut_journal(journal_path(context_.options, watched->row.request.workspace, watched->row.id),
+                  cut);
     } catch (const base::Error& error) {
       failed = true;
       base::log(base::LogLevel::error, "exec.journal_not_cut",

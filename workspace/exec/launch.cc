@@ -23,7 +23,7 @@ MOORAGE_CRASH_POINT(after_journal, "exec.after_journal");
 constexpr std::chrono::milliseconds kWardenDeadline{10'000};
 
 // Starts from an empty environment; the request's own values win.
-std::map<std::string, std::string> full_environment(const ExecRequest& request,
+std::map<std::string, std::string> full_environment(const state_db::ExecRequest& request,
                                                     const state_db::WorkspaceRow& workspace) {
   const bool root = request.user == "root";
   std::map<std::string, std::string> environment = request.environment;
@@ -60,11 +60,12 @@ base::Fd make_journal(const std::string& directory) {
 
 }  // namespace
 
-void ExecLauncher::launch(const state_db::ExecRow& exec, const ExecRequest& request,
-                          const state_db::WorkspaceRow& workspace, const LiveSandbox& running) {
+void ExecLauncher::launch(const state_db::ExecRow& exec, const state_db::WorkspaceRow& workspace,
+                          const LiveSandbox& running, const LaunchOptions& options) {
+  const auto& request = exec.request;
   const base::Fd journal = make_journal(journal_directory(context_.options, workspace.id, exec.id));
   const auto group = running.backend->exec_group(running.name, exec.id.str());
-  watcher_.watch_exec(exec, request.sync, count_refusals(running, *group));
+  watcher_.watch_exec(exec, options.sync, count_refusals(running, *group));
   after_journal.pass();
 
   const std::vector<base::Fd> joins = group->join_fds();
@@ -76,8 +77,8 @@ void ExecLauncher::launch(const state_db::ExecRow& exec, const ExecRequest& requ
   start.directory = request.directory;
   start.user = request.user;
   start.input = request.input;
-  if (request.terminal) start.terminal = {request.terminal->first, request.terminal->second};
-  start.timeout_ms = exec.request.timeout_ms;
+  if (options.terminal) start.terminal = {options.terminal->first, options.terminal->second};
+  start.timeout_ms = request.timeout_ms;
   start.output_limit_bytes = context_.options.output_limit_bytes;
   start.journal_room_bytes = base::journal_room(context_.options.output_limit_bytes);
   start.journal_fd = journal.get();

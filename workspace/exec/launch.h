@@ -3,11 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "state_db/tables/workspaces.h"
@@ -15,17 +12,9 @@
 
 namespace moorage::workspace {
 
-struct ExecRequest {
-  std::vector<std::string> argv;                   // at least one; no NUL bytes
-  std::map<std::string, std::string> environment;  // added to the built one
-  std::string directory = "/workspace";
-  std::string user = "user";                              // or "root"
-  std::optional<std::pair<uint32_t, uint32_t>> terminal;  // columns, rows
-  bool input = false;
-  int64_t timeout_ms = 0;       // 0: the configured default
-  bool free_space = false;      // removes files: allowed on a nearly full disk
-  bool sync = false;            // make files durable before reporting the end
-  std::string idempotency_key;  // empty: none
+struct LaunchOptions {
+  std::optional<std::pair<uint32_t, uint32_t>> terminal{};  // columns, rows
+  bool sync = false;  // make files durable before reporting the end
 };
 
 class ExecLauncher {
@@ -33,8 +22,8 @@ class ExecLauncher {
   ExecLauncher(Context& context, ExecWatcher& watcher) : context_(context), watcher_(watcher) {}
 
   // If it throws, call settle_failed_launch.
-  void launch(const state_db::ExecRow& exec, const ExecRequest& request,
-              const state_db::WorkspaceRow& workspace, const LiveSandbox& running);
+  void launch(const state_db::ExecRow& exec, const state_db::WorkspaceRow& workspace,
+              const LiveSandbox& running, const LaunchOptions& options = {});
   // The command may be running although no answer arrived. Only the warden knows; if it cannot be
   // asked now, the watcher keeps the question (ExecWatcher::add_unconfirmed).
   void settle_failed_launch(const state_db::ExecRow& exec, const LiveSandbox& running,

@@ -42,22 +42,20 @@ std::string trouble_of(const state_db::ExecRow& exec, int64_t deadline_s) {
 }  // namespace
 
 state_db::ExecRow PreStop::begin(const state_db::WorkspaceRow& row, const LiveSandbox& running) {
-  ExecRequest request;
-  request.argv = row.policy.pre_stop;
   state_db::ExecRequest record;
   record.workspace = row.id;
   record.sandbox = running.sandbox;
   record.owner_uid = row.owner_uid;
-  record.argv = request.argv;
-  record.directory = request.directory;
-  record.user = request.user;
+  record.argv = row.policy.pre_stop;
+  record.directory = "/workspace";
+  record.user = "user";
   record.timeout_ms = row.policy.pre_stop_deadline_s * 1000;
   record.hook = kPreStop;
   state_db::ExecTable table(context_.store);
   const auto exec = table.get(table.create(record).id);
   after_intent.pass();
   try {
-    launcher_.launch(exec, request, row, running);
+    launcher_.launch(exec, row, running);
   } catch (const Error& error) {
     launcher_.settle_failed_launch(exec, running, error);
   }

@@ -87,8 +87,7 @@ void ExecWatcher::wake() {
 }
 
 void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before) {
-  const std::string path =
-      journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
+  const std::string path = journal_path(context_.options, exec.request.workspace, exec.id);
   auto watched = std::make_shared<Watched>(exec, base::open_file(path, O_RDONLY), sync, before,
                                            context_.options.output_limit_bytes);
   watched->set_began(context_.store.clock());
@@ -150,11 +149,9 @@ void ExecWatcher::settle(base::SandboxId sandbox, const std::string& why_interru
     }
   }
   for (const auto& watched : affected) {
-    while (read_journal(watched, Ends::here)) {
-    }
-    interrupt(watched, is_stopping(context_, sandbox) ? ExecCategory::stopped : ExecCategory::lost,
-              why_interrupted);
-    watched->wait_handled();
+    read_to_end(watched,
+                is_stopping(context_, sandbox) ? ExecCategory::stopped : ExecCategory::lost,
+                why_interrupted);
   }
 }
 
@@ -166,8 +163,7 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory catego
     if (const auto found = execs_.find(exec.id); found != execs_.end()) watched = found->second;
   }
   if (!watched) {
-    const std::string path =
-        journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
+    const std::string path = journal_path(context_.options, exec.request.workspace, exec.id);
     // No journal: the daemon died after writing the record. /dev/null reads as an empty journal.
     const bool began = base::path_exists(path);
     watched = std::make_shared<Watched>(exec, base::open_file(began ? path : "/dev/null", O_RDONLY),
@@ -176,6 +172,11 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory catego
     // The journal may hold its end, and the row does not say whether a sync was requested.
     if (began) base::sync_file_system(context_.options.store);
   }
+  read_to_end(watched, category, why_interrupted);
+}
+
+void ExecWatcher::read_to_end(const WatchedPtr& watched, ExecCategory category,
+                              const std::string& why_interrupted) {
   while (read_journal(watched, Ends::here)) {
   }
   interrupt(watched, category, why_interrupted);

@@ -94,6 +94,8 @@ class ExecWatcher {
   bool read_journal(const WatchedPtr& watched, Ends ends);  // one turn; true if more is left
   uint64_t journal_limit(base::WorkspaceId workspace);      // for each of its commands, now
   void cut_middle(const WatchedPtr& watched, uint64_t limit_bytes);  // caller holds its mutex
+  void read_to_end(const WatchedPtr& watched, state_db::ExecCategory category,
+                   const std::string& why_interrupted);
   void end(const WatchedPtr& watched, const base::Frame& frame);
   void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
                  const std::string& why);

@@ -135,9 +135,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
 }
 
 void Reconciler::adopt_exec(const state_db::ExecRow& exec, const LiveSandbox& running) {
-  const std::string journal =
-      journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
-  if (!base::path_exists(journal)) {
+  if (!base::path_exists(journal_path(context_.options, exec.request.workspace, exec.id))) {
     return watcher_.settle_exec(exec, ExecCategory::not_started,
                                 "it was never started: the daemon stopped first");
   }

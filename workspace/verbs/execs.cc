@@ -137,7 +137,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     return get(caller, created.id);
   }
   after_intent.pass();
-  launch(created.id, request, row, *running);
+  launch(created.id, row, *running, {request.terminal, request.sync});
   after_start.pass();
   context_.metrics.exec_start.observe_since(began);
   base::log(base::LogLevel::info, "exec.started",
@@ -202,11 +202,11 @@ Execs::Intent Execs::record_intent(const Caller& caller, const state_db::Workspa
   throw Error(Code::unavailable, row.name + " is being stopped", "try again in a moment");
 }
 
-void Execs::launch(base::ExecId id, const ExecRequest& request, const state_db::WorkspaceRow& row,
-                   const LiveSandbox& running) {
+void Execs::launch(base::ExecId id, const state_db::WorkspaceRow& row, const LiveSandbox& running,
+                   const LaunchOptions& options) {
   const auto exec = state_db::ExecTable(context_.store).get(id);
   try {
-    launcher_.launch(exec, request, row, running);
+    launcher_.launch(exec, row, running, options);
   } catch (Error& error) {
     launcher_.settle_failed_launch(exec, running, error);
     // The sandbox died after the check; do not blame a wrong name of the caller's.
@@ -337,8 +337,7 @@ Execs::History Execs::history(const Caller& caller, const std::string& workspace
 
 base::Fd Execs::open_journal(const Caller& caller, base::ExecId id) {
   const auto row = find_exec(context_.store, caller, id, Right::read);
-  return base::open_file(
-      journal_directory(context_.options, row.request.workspace, row.id) + "/output", O_RDONLY);
+  return base::open_file(journal_path(context_.options, row.request.workspace, row.id), O_RDONLY);
 }
 
 ExecWatcher::Subscription Execs::subscribe(base::ExecId id, std::function<void()> changed) {

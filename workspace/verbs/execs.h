@@ -101,8 +101,8 @@ class Execs {
   Intent record_intent(const Caller& caller, const state_db::WorkspaceRow& row,
                        state_db::ExecRequest& record, base::SnapshotId snapshot,
                        std::optional<state_db::Look>& look);
-  void launch(base::ExecId id, const ExecRequest& request, const state_db::WorkspaceRow& row,
-              const LiveSandbox& running);
+  void launch(base::ExecId id, const state_db::WorkspaceRow& row, const LiveSandbox& running,
+              const LaunchOptions& options);
   // nullopt: the sandbox is being stopped.
   std::optional<state_db::ExecTable::Created> create_record(const Caller& caller,
                                                             const state_db::WorkspaceRow& workspace,

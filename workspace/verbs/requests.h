@@ -23,7 +23,6 @@
 #include "workspace/context/names.h"
 #include "workspace/context/progress.h"
 #include "workspace/context/ready.h"
-#include "workspace/exec/launch.h"
 #include "workspace/replica/replica.h"
 #include "workspace/repositories/imported_work.h"
 
@@ -96,6 +95,19 @@ struct BusyRule {
 struct StopRequest {
   bool run_hook = true;
   BusyRule busy{};
+};
+
+struct ExecRequest {
+  std::vector<std::string> argv;                   // at least one; no NUL bytes
+  std::map<std::string, std::string> environment;  // added to the built one
+  std::string directory = "/workspace";
+  std::string user = "user";                              // or "root"
+  std::optional<std::pair<uint32_t, uint32_t>> terminal;  // columns, rows
+  bool input = false;
+  int64_t timeout_ms = 0;       // 0: the configured default
+  bool free_space = false;      // removes files: allowed on a nearly full disk
+  bool sync = false;            // make files durable before reporting the end
+  std::string idempotency_key;  // empty: none
 };
 
 void check_request(const CreateRequest& request);

@@ -93,16 +93,18 @@ struct LaunchFixture : ContextFixture {
   ~LaunchFixture() { context.live.clear_running(running->sandbox); }
 
   // As a verb does: the record, the launch, and what follows a failed one.
-  state_db::ExecRow launch(const ExecRequest& request) {
+  state_db::ExecRow launch() {
     state_db::ExecRequest record;
     record.workspace = row.id;
     record.sandbox = running->sandbox;
     record.owner_uid = row.owner_uid;
-    record.argv = request.argv;
+    record.argv = {"job"};
+    record.directory = "/workspace";
+    record.user = "user";
     state_db::ExecTable table(store);
     const auto exec = table.get(table.create(record).id);
     try {
-      launcher.launch(exec, request, row, *running);
+      launcher.launch(exec, row, *running);
       FAIL("no warden answered, but the launch succeeded");
     } catch (const base::Error& error) {
       launcher.settle_failed_launch(exec, *running, error);
@@ -111,17 +113,11 @@ struct LaunchFixture : ContextFixture {
   }
 };
 
-ExecRequest job() {
-  ExecRequest request;
-  request.argv = {"job"};
-  return request;
-}
-
 }  // namespace
 
 TEST_CASE("a command whose warden is not there is recorded as never started") {
   LaunchFixture test;
-  const auto exec = test.launch(job());
+  const auto exec = test.launch();
   CHECK(exec.state == ExecState::interrupted);
   CHECK(exec.outcome.category == ExecCategory::not_started);
   CHECK(exec.outcome.error.starts_with("it was never started: "));
@@ -131,7 +127,7 @@ TEST_CASE("a command whose warden is not there is recorded as never started") {
 TEST_CASE("a command whose warden died during its start stays running until somebody can ask") {
   LaunchFixture test;
   const SilentWarden warden(test.running->endpoint.unix_socket);
-  const auto exec = test.launch(job());
+  const auto exec = test.launch();
   CHECK(exec.state == ExecState::running);
   const auto unconfirmed = test.watcher.take_unconfirmed();
   REQUIRE(unconfirmed.size() == 1);
@@ -142,8 +138,8 @@ TEST_CASE("a command whose warden died during its start stays running until some
 
 TEST_CASE("a second launch of one record is refused: a command runs once or not at all") {
   LaunchFixture test;
-  const auto exec = test.launch(job());
-  CHECK_THROWS_AS(test.launcher.launch(exec, job(), test.row, *test.running), base::Error);
+  const auto exec = test.launch();
+  CHECK_THROWS_AS(test.launcher.launch(exec, test.row, *test.running), base::Error);
 }
 
 TEST_CASE("a stop without a hook or without a sandbox runs none") {
