@@ -150,7 +150,7 @@ std::string check_id_ranges(const ProbeOptions& options) {
   if (pool_end > options.disk_first_id && disk_end > options.sandbox_first_id) {
     wrong("the sandboxes' id range and the store's overlap", hint);
   }
-  auto look = [&](const char* path, int id_field, int count_field) {
+  auto refuse_used = [&](const char* path, int id_field, int count_field) {
     std::istringstream lines(base::read_file_if_exists(path).value_or(""));
     for (std::string line; std::getline(lines, line);) {
       std::istringstream fields(line);
@@ -166,16 +166,16 @@ std::string check_id_ranges(const ProbeOptions& options) {
       }
     }
   };
-  look("/etc/subuid", 1, 2);
-  look("/etc/subgid", 1, 2);
-  look("/etc/passwd", 2, -1);
-  look("/etc/group", 2, -1);
+  refuse_used("/etc/subuid", 1, 2);
+  refuse_used("/etc/subgid", 1, 2);
+  refuse_used("/etc/passwd", 2, -1);
+  refuse_used("/etc/group", 2, -1);
   return std::to_string(options.sandbox_id_slots) + " sandboxes can run at once, ids from " +
          std::to_string(options.sandbox_first_id);
 }
 
 // Which storage driver the layers use, and why.
-std::string tell_storage(const ProbeOptions& options) {
+std::string describe_storage(const ProbeOptions& options) {
   if (options.store_image.empty()) {
     return "overlay: the store's file system (" + base::mount_of(options.store).type +
            ") supports everything layers need";
@@ -249,7 +249,7 @@ std::vector<Check> probe_host(const ProbeOptions& options) {
         run("overlay", [&] { return try_overlay(options.store, options.disk_first_id); }));
   }
   if (options.store.empty() || checks.back().ok)  // the store's own check reports overlay problems
-    checks.push_back(run("storage", [&] { return tell_storage(options); }));
+    checks.push_back(run("storage", [&] { return describe_storage(options); }));
   checks.push_back(run("ids", [&] { return check_id_ranges(options); }));
   if (!options.store.empty())
     checks.push_back(run("disk", [&] { return check_disk(options.store); }));

@@ -67,7 +67,8 @@ std::string diagnosis_of(const Unreadable& trouble, const std::string& store) {
   };
   add(Severity::error, trouble.what, trouble.hint);
   if (trouble.trouble == Trouble::damaged) {
-    for (const auto& problem : state_db::tell_damage(trouble.copy.empty() ? store : trouble.copy))
+    for (const auto& problem :
+         state_db::describe_damage(trouble.copy.empty() ? store : trouble.copy))
       add(Severity::error, problem, "");
   }
   if (!trouble.copy.empty())

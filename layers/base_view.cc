@@ -38,7 +38,7 @@ BaseView::BaseView(const std::vector<std::string>& deltas, const std::string& tr
 }
 
 // Resolves each name in all merged directories, as ovl_lookup() does.
-std::optional<mode_t> BaseView::look(const std::string& path) const {
+std::optional<mode_t> BaseView::find_mode(const std::string& path) const {
   std::optional<mode_t> found = S_IFDIR | 0755;
   std::vector<Fd> here;
   for (const Fd& layer : layers_) here.push_back(layer.duplicate());

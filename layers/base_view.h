@@ -17,7 +17,7 @@ class BaseView {
   // Deltas nearest first.
   BaseView(const std::vector<std::string>& deltas, const std::string& tree);
   // Type and mode of a path ("" is the root). nullopt: it does not exist.
-  std::optional<mode_t> look(const std::string& path) const;
+  std::optional<mode_t> find_mode(const std::string& path) const;
 
  private:
   std::vector<base::Fd> layers_;  // nearest first

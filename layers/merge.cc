@@ -94,8 +94,8 @@ class Merge {
     return {layer, KnownDirectory(std::move(directory)), marked};
   }
 
-  std::optional<mode_t> look_at_base(const std::string& path) const {
-    return base_ ? base_->look(path) : std::nullopt;
+  std::optional<mode_t> mode_in_base(const std::string& path) const {
+    return base_ ? base_->find_mode(path) : std::nullopt;
   }
 
   // An existing name was already taken: ext4 may return names with the same hash again when a
@@ -151,7 +151,7 @@ class Merge {
     } else if (level.base) {
       base = join(*level.base, lookup.target());
     }
-    const auto mode = base ? look_at_base(*base) : std::nullopt;
+    const auto mode = base ? mode_in_base(*base) : std::nullopt;
     return mode && S_ISDIR(*mode) ? base : std::nullopt;
   }
 
@@ -159,7 +159,7 @@ class Merge {
   // up as a device.
   void hide(const std::string& name) {
     const MergeLevel& level = stack_.top();
-    if (!level.base || !look_at_base(join(*level.base, name))) return;
+    if (!level.base || !mode_in_base(join(*level.base, name))) return;
     if (mknodat(level.made.fd(), name.c_str(), S_IFCHR, makedev(0, 0)) < 0 && errno != EEXIST)
       base::throw_errno("make a whiteout");
   }

@@ -53,7 +53,7 @@ struct FileId {
 
 FileId id_of(const struct stat& status) { return {status.st_dev, status.st_ino}; }
 
-struct stat look_at(const Fd& file, const std::string& path) {
+struct stat status_of(const Fd& file, const std::string& path) {
   struct stat status {};
   base::check(fstat(file.get(), &status), "check " + path);
   return status;
@@ -285,7 +285,7 @@ StoreImage StoreImage::open(const StoreImageOptions& options) {
     make_image(options);
   }
   opened.file_ = base::open_file(options.image, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
-  const struct stat status = look_at(opened.file_, options.image);
+  const struct stat status = status_of(opened.file_, options.image);
   refuse_unsafe(status, options.image);
   if (!base::lock_file(opened.file_.get(), options.image))
     throw Error(Code::conflict, options.image + " is in use by another mooraged",

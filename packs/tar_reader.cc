@@ -157,9 +157,9 @@ struct ArchiveReader::State {
         throw Error(Code::resource_exhausted,
                     "the archive exceeds its size limit " + state->place());
       }
-      if (state->limits.look && state->bytes >= state->next_look) {
-        state->limits.look();
-        state->next_look = state->bytes + state->limits.look_bytes;
+      if (state->limits.check && state->bytes >= state->next_check) {
+        state->limits.check();
+        state->next_check = state->bytes + state->limits.check_bytes;
       }
       *bytes = piece.data();
       return static_cast<la_ssize_t>(piece.size());
@@ -176,7 +176,7 @@ struct ArchiveReader::State {
   std::unique_ptr<archive, int (*)(archive*)> tar{archive_read_new(), archive_read_free};
   uint64_t step_bytes = 0;
   uint64_t bytes = 0;
-  uint64_t next_look = 0;
+  uint64_t next_check = 0;
   ArchiveEntry entry;
   bool in_entry = false;
   EntryDigest digest;

@@ -22,9 +22,9 @@ struct ReadLimits {
   uint64_t max_entries = 20'000'000;
   uint64_t max_bytes = 1ULL << 50;    // of the tar, decompressed
   uint64_t max_step_bytes = 4 << 20;  // of one header, or of one map of holes
-  // Called once for each look_bytes of the tar, to check the target disk. May throw.
-  std::function<void()> look = {};
-  uint64_t look_bytes = 4 << 20;
+  // Called once for each check_bytes of the tar, to check the target disk. May throw.
+  std::function<void()> check = {};
+  uint64_t check_bytes = 4 << 20;
 };
 
 class ArchiveReader {

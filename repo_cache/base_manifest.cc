@@ -38,7 +38,7 @@ std::string manifest_of(const std::string& commit, const BaseTreeInfo& info) {
 }
 
 // Empty in a manifest of an older release.
-void parse_look(std::istream& in, BaseTreeInfo& info) {
+void parse_index_facts(std::istream& in, BaseTreeInfo& info) {
   std::string word;
   if (in >> word >> info.index_bytes >> word >> info.root && word == "root") return;
   info.index_bytes = 0;
@@ -67,7 +67,7 @@ BaseTreeInfo parse_manifest(const std::string& text, const std::string& expected
   if (!in || version != 1 || commit != expected_commit) throw_damaged();
   info.own_files = info.files + info.directories;
   info.own_bytes = info.bytes;
-  parse_look(in, info);
+  parse_index_facts(in, info);
   parse_delta(in, commit, info);
   return info;
 }

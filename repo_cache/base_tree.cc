@@ -33,7 +33,7 @@ using base::Error;
 constexpr const char* kDamaged = ".damaged-";
 constexpr const char* kTorn = ".torn-";
 constexpr size_t kMinPiece = 64;  // files
-constexpr uint64_t kLookBytes = 4 << 20;
+constexpr uint64_t kCheckBytes = 4 << 20;
 constexpr size_t kPiecesAThread = 8;  // at first; later pieces are smaller
 
 MOORAGE_CRASH_POINT(tree_written, "tree.written");
@@ -41,13 +41,13 @@ MOORAGE_CRASH_POINT(whole_written, "rebase.after_tree");
 MOORAGE_CRASH_POINT(whole_counts, "rebase.after_manifest");
 
 // Records the facts that whole() checks.
-void look_at(const std::string& tree, BaseTreeInfo& info) {
+void record_index_facts(const std::string& tree, BaseTreeInfo& info) {
   info.index_bytes = index_bytes_of(tree);
   info.root = root_of(tree);
 }
 
 BaseTreeInfo whole_info(const std::string& tree, BaseTreeInfo info) {
-  look_at(tree, info);
+  record_index_facts(tree, info);
   info.own_files = info.files + info.directories;
   info.own_bytes = info.bytes;
   return info;
@@ -70,7 +70,7 @@ void add(BaseTreeInfo& total, const BaseTreeInfo& part) {
 class Checkout {
  public:
   Checkout(const RepoCache& cache, std::string git_directory, const std::string& commit,
-           const Deadline& deadline, ProgressFunction progress, std::function<void()> look,
+           const Deadline& deadline, ProgressFunction progress, std::function<void()> check_room,
            const std::string& old_index)
       : owner_(cache.options().disk_first_id + 1000),
         threads_(thread_count(cache.options())),
@@ -78,7 +78,7 @@ class Checkout {
         commit_(commit),
         deadline_(deadline),
         progress_(std::move(progress)),
-        look_(std::move(look)) {
+        check_room_(std::move(check_room)) {
     const GitRepository repository = open_mirror(git_directory_);
     listing_ = list_tree(repository.get(), commit);
     attributes_ = read_attributes(repository.get(), listing_, cache.options().max_attribute_steps);
@@ -159,9 +159,9 @@ class Checkout {
       if (!times_s_.empty()) writer.set_time(times_s_[i]);
       stats_[i] = writer.write(root, file.path.c_str(), file);
       written += stats_[i].size;
-      if (i % kMinPiece == 0 || written >= kLookBytes) {
+      if (i % kMinPiece == 0 || written >= kCheckBytes) {
         deadline_.left();
-        if (look_) look_();
+        if (check_room_) check_room_();
         written = 0;
       }
       report();
@@ -183,7 +183,7 @@ class Checkout {
   const std::string commit_;
   const Deadline& deadline_;
   const ProgressFunction progress_;
-  const std::function<void()> look_;
+  const std::function<void()> check_room_;
   TreeListing listing_;
   Attributes attributes_;
   uint32_t mtime_s_ = 0;
@@ -326,7 +326,8 @@ std::vector<std::string> BaseTrees::list(const std::string& repo) const {
 
 BaseTreeInfo BaseTrees::write(const std::string& repo, const std::string& commit,
                               const std::string& origin_url, Duration patience,
-                              const ProgressFunction& progress, const std::function<void()>& look,
+                              const ProgressFunction& progress,
+                              const std::function<void()>& check_room,
                               const std::string& old_index) {
   const Deadline deadline(patience);
   const std::string place = directory(repo, commit);
@@ -338,7 +339,7 @@ BaseTreeInfo BaseTrees::write(const std::string& repo, const std::string& commit
   base::remove_tree(temporary);
   base::make_directories(temporary, 0755);
   try {
-    Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, progress, look,
+    Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, progress, check_room,
                       old_index);
     const BaseTreeInfo info =
         whole_info(temporary + "/tree", checkout.write(temporary + "/tree", origin_url));
@@ -369,7 +370,7 @@ BaseTreeInfo BaseTrees::write_over(const std::string& repo, const std::string& c
     BaseTreeInfo info;
     const base::Fd upper = base::open_directory(delta);
     write_delta_with_index(repo, parent, commit, upper.get(), &info);
-    look_at(delta, info);
+    record_index_facts(delta, info);
     info.parent = parent;
     write_manifest(temporary, commit, info);
     tree_written.pass();
@@ -383,7 +384,7 @@ BaseTreeInfo BaseTrees::write_over(const std::string& repo, const std::string& c
 
 BaseTreeInfo BaseTrees::make_whole(const std::string& repo, const std::string& commit,
                                    const std::string& origin_url, Duration patience,
-                                   const std::function<void()>& look) {
+                                   const std::function<void()>& check_room) {
   const Deadline deadline(patience);
   const std::string place = directory(repo, commit);
   const auto guard = writers_->mutex.lock(repo + "/" + commit, "checkout", patience);
@@ -393,7 +394,8 @@ BaseTreeInfo BaseTrees::make_whole(const std::string& repo, const std::string& c
   base::remove_tree(temporary);
   base::remove_tree(place + "/tree");  // left by an interrupted try; the manifest ignores it
   try {
-    Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, {}, look, old_index);
+    Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, {}, check_room,
+                      old_index);
     const BaseTreeInfo info = whole_info(temporary, checkout.write(temporary, origin_url));
     base::rename_into_place(temporary, place + "/tree");
     base::sync_file_system(place);

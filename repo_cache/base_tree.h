@@ -77,12 +77,13 @@ class BaseTrees {
   std::vector<std::string> list(const std::string& repo) const;                 // commits, sorted
 
   // Writes the tree unless it exists. One writer per tree: later callers wait for it. origin_url
-  // goes into the tree's .git/config as remote "origin" ("" = no remote). Any thread calls `look`
-  // every few files or 4 MiB; it throws to cancel, which leaves nothing. Files in `old_index` get
-  // their times from it, so that an index copied by a workspace stays valid.
+  // goes into the tree's .git/config as remote "origin" ("" = no remote). Any thread calls
+  // `check_room` every few files or 4 MiB; it throws to cancel, which leaves nothing. Files in
+  // `old_index` get their times from it, so that an index copied by a workspace stays valid.
   BaseTreeInfo write(const std::string& repo, const std::string& commit,
                      const std::string& origin_url, Duration deadline,
-                     const ProgressFunction& progress = {}, const std::function<void()>& look = {},
+                     const ProgressFunction& progress = {},
+                     const std::function<void()>& check_room = {},
                      const std::string& old_index = {});
   // The index of a tree, for write(). Empty if unreadable or damaged.
   std::string index(const std::string& repo, const std::string& commit) const;
@@ -101,7 +102,7 @@ class BaseTrees {
   // directory stays until remove_old_form(), as mounts may use it.
   BaseTreeInfo make_whole(const std::string& repo, const std::string& commit,
                           const std::string& origin_url, Duration deadline,
-                          const std::function<void()>& look);
+                          const std::function<void()>& check_room);
   bool has_old_form(const std::string& repo, const std::string& commit) const;  // or a part of one
   void remove_old_form(const std::string& repo, const std::string& commit);
   void sync(const std::string& repo, const std::string& commit) const;  // syncfs
@@ -110,7 +111,7 @@ class BaseTrees {
   // end. Not if it is from an earlier boot.
   enum class StoodOn { maybe, no };
   void set_aside(const std::string& repo, const std::string& commit, StoodOn stood_on);
-  static bool is_kept(const std::string& leftover);  // sandboxes may use it
+  static bool is_kept(const std::string& leftover);                   // sandboxes may use it
   std::vector<std::string> leftovers(const std::string& repo) const;  // and kept trees
   void remove_leftover(const std::string& repo, const std::string& name);
 

@@ -52,13 +52,13 @@ class ProgressReader {
         if (line_.size() < 400) line_ += c;
         continue;
       }
-      tell();
+      report_line();
       line_.clear();
     }
   }
 
  private:
-  void tell() {
+  void report_line() {
     const size_t sign = line_.find('%');
     if (sign == std::string::npos || sign < 1) return;
     size_t first = sign;

@@ -55,7 +55,7 @@ git_oid commit_of(git_repository* repository, const char* ref) {
   return oid;
 }
 
-ImportResult look_at(const std::string& quarantine) {
+ImportResult read_commits(const std::string& quarantine) {
   const GitRepository repository = open_mirror(quarantine);
   const git_oid head = commit_of(repository.get(), kHeadRef);
   const git_oid work = commit_of(repository.get(), kWorkRef);
@@ -115,7 +115,7 @@ ImportResult RepoCache::import_bundle(const std::string& repo, int bundle_fd,
   mirror.recover(deadline);
   const Quarantine quarantine(path + "/import.new");
   unpack(mirror, quarantine.path(), bundle_fd, lock, limits, deadline);
-  ImportResult result = look_at(quarantine.path());
+  ImportResult result = read_commits(quarantine.path());
   import_unpacked.pass();
 
   GitRun run;

@@ -19,8 +19,8 @@ using base::Code;
 using base::Error;
 
 constexpr int kBusy_ms = 1'000;
-constexpr size_t kToldOfAll = 20;
-constexpr size_t kToldOfATable = 2;
+constexpr size_t kMostProblems = 20;
+constexpr size_t kProblemsOfATable = 2;
 
 template <typename Id>
 bool has_any(const std::string& directory) {
@@ -68,7 +68,7 @@ struct Found {
 };
 
 // Problems that SQLite would silently accept.
-std::optional<Found> look_before(const std::string& directory) {
+std::optional<Found> find_trouble(const std::string& directory) {
   constexpr size_t kHeadBytes = 32;
   const std::string path = directory + "/state.db";
   const std::string log_path = path + "-wal";
@@ -120,18 +120,18 @@ std::string quoted(const std::string& name) {
   return out + "'";
 }
 
-void tell_of_tables(Connection& connection, std::vector<std::string>& told) {
+void append_problems(Connection& connection, std::vector<std::string>& problems) {
   const auto tables =
       connection.query_column("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name");
   for (const auto& table : tables) {
-    std::vector<std::string> problems;
+    std::vector<std::string> found;
     try {
-      problems = connection.check("integrity_check(" + quoted(table) + ")");
+      found = connection.check("integrity_check(" + quoted(table) + ")");
     } catch (const Error& error) {
-      problems = {error.message()};
+      found = {error.message()};
     }
-    for (size_t i = 0; i < std::min(problems.size(), kToldOfATable); ++i)
-      told.push_back("table " + table + ": " + problems[i]);
+    for (size_t i = 0; i < std::min(found.size(), kProblemsOfATable); ++i)
+      problems.push_back("table " + table + ": " + found[i]);
   }
 }
 
@@ -140,7 +140,7 @@ void tell_of_tables(Connection& connection, std::vector<std::string>& told) {
 Opened open_store(const StoreOptions& options) {
   base::Fd lock = lock_store(options.directory);
   Opened opened;
-  if (auto found = look_before(options.directory)) {
+  if (auto found = find_trouble(options.directory)) {
     opened.unreadable = unreadable(*std::move(found), options, std::move(lock));
     return opened;
   }
@@ -167,21 +167,21 @@ Opened open_store(const StoreOptions& options) {
   return opened;
 }
 
-std::vector<std::string> tell_damage(const std::string& directory) {
+std::vector<std::string> describe_damage(const std::string& directory) {
   const std::string path = directory + "/state.db";
   struct stat status {};
   if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
     return {};
-  std::vector<std::string> told;
+  std::vector<std::string> problems;
   try {
     Connection connection(path, kBusy_ms);
     connection.keep_log();
-    told = connection.check("integrity_check(" + std::to_string(kToldOfAll) + ")");
-    if (!told.empty()) tell_of_tables(connection, told);
+    problems = connection.check("integrity_check(" + std::to_string(kMostProblems) + ")");
+    if (!problems.empty()) append_problems(connection, problems);
   } catch (const Error& error) {
-    told.push_back(error.message());
+    problems.push_back(error.message());
   }
-  return told;
+  return problems;
 }
 
 }  // namespace moorage::state_db

@@ -39,6 +39,6 @@ Opened open_store(const StoreOptions& options);
 
 // The problems that SQLite finds in DIRECTORY/state.db, table by table, as sentences. Reads the
 // whole file; modifies neither it nor its log.
-std::vector<std::string> tell_damage(const std::string& directory);
+std::vector<std::string> describe_damage(const std::string& directory);
 
 }  // namespace moorage::state_db

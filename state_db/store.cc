@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "state_db/connection.h"
 #include "state_db/event.h"
+#include "state_db/grouped_reads.h"
 #include "state_db/log_sync.h"
-#include "state_db/look.h"
 #include "state_db/migrations.h"
 #include "state_db/read_transaction.h"
 #include "state_db/statement.h"
@@ -75,11 +75,11 @@ bool has_log(const std::string& directory) {
   return stat((directory + "/state.db-wal").c_str(), &status) == 0 && status.st_size > 0;
 }
 
-// The store that this thread reads through a Reading.
+// The store that this thread reads through a ReadTransaction.
 thread_local const Store* reading_of = nullptr;
 
-// Number of open `Look`s of this thread.
-thread_local int looks = 0;
+// Number of open `GroupedReads`s of this thread.
+thread_local int grouped = 0;
 
 std::string savepoint(int depth) { return "moorage_" + std::to_string(depth); }
 
@@ -165,8 +165,8 @@ bool Store::has_reserve() const { return reserve_is_there(directory_, reserve_by
 Statement Store::prepare(std::string_view sql) {
   if (reading_of == this) return Statement(std::unique_lock(reader_mutex_), *reader_, sql);
   std::unique_lock lock(mutex_);
-  // Reads within a transaction or a `Look` are awaited at its end.
-  LogSync* log = depth_ == 0 && looks == 0 ? log_.get() : nullptr;
+  // Reads within a transaction or a `GroupedReads` are awaited at its end.
+  LogSync* log = depth_ == 0 && grouped == 0 ? log_.get() : nullptr;
   return Statement(std::move(lock), *connection_, sql, log);
 }
 
@@ -177,7 +177,7 @@ void Store::run(std::string_view sql) {
 int64_t Store::last_insert_id() { return connection_->last_insert_id(); }
 
 ReadTransaction::ReadTransaction(Store& store) : store_(store), lock_(store.reader_mutex_) {
-  if (reading_of) throw Error(Code::internal, "a Reading within another");
+  if (reading_of) throw Error(Code::internal, "a ReadTransaction within another");
   store_.connection_->require_usable();
   store_.reader_->require_usable();
   store_.reader_->execute("BEGIN");
@@ -195,10 +195,10 @@ ReadTransaction::~ReadTransaction() {
   store_.log_->wait(store_.log_->newest());  // a store with a failed log refuses later calls
 }
 
-Look::Look(Store& store) : store_(store) { ++looks; }
+GroupedReads::GroupedReads(Store& store) : store_(store) { ++grouped; }
 
-Look::~Look() {
-  if (--looks > 0) return;
+GroupedReads::~GroupedReads() {
+  if (--grouped > 0) return;
   store_.log_->wait(store_.log_->newest());  // a store with a failed log refuses later calls
 }
 

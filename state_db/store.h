@@ -98,7 +98,7 @@ class Store {
   }
 
  private:
-  friend class Look;
+  friend class GroupedReads;
   friend class ReadTransaction;
   struct RowMove {
     std::string_view noun;

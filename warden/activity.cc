@@ -93,7 +93,7 @@ int64_t boot_ns() {
 Activity::Activity(pid_t root, int64_t since_boot_ns)
     : root_(root), since_ticks_(since_boot_ns / (kNsPerSecond / ::sysconf(_SC_CLK_TCK))) {}
 
-bool Activity::look() {
+bool Activity::measure() {
   const Processes processes = young_processes();
   Threads seen;
   bool busy = false;
@@ -105,10 +105,10 @@ bool Activity::look() {
   for (const auto& [id, ran] : seen) {
     const auto before = before_.find(id);
     const int64_t ns_before = before == before_.end() ? 0 : before->second.ns;
-    if (looked_) spent_ns_ += std::max<int64_t>(0, ran.ns - ns_before);
+    if (measured_) spent_ns_ += std::max<int64_t>(0, ran.ns - ns_before);
   }
-  busy = busy || !looked_ || seen != before_;
-  looked_ = true;
+  busy = busy || !measured_ || seen != before_;
+  measured_ = true;
   before_ = std::move(seen);
   return busy;
 }

@@ -17,7 +17,7 @@ class Activity {
  public:
   Activity(pid_t root, int64_t since_boot_ns);  // CLOCK_BOOTTIME
 
-  bool look();  // true: busy, or too many to decide
+  bool measure();  // true: busy, or too many to decide
   // Processor time they used between the first and the last check; a machine busy elsewhere adds
   // nothing.
   int64_t spent_ns() const { return spent_ns_; }
@@ -43,7 +43,7 @@ class Activity {
   pid_t root_;
   int64_t since_ticks_;
   int64_t spent_ns_ = 0;
-  bool looked_ = false;
+  bool measured_ = false;
   Threads before_;
 };
 

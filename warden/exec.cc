@@ -21,7 +21,7 @@ using base::FrameKind;
 using std::chrono::milliseconds;
 
 constexpr auto kStartDeadline = milliseconds(20'000);
-constexpr auto kLookAgain = milliseconds(50);
+constexpr auto kCheckAgain = milliseconds(50);
 
 int64_t to_ms(const timeval& time) { return time.tv_sec * 1000 + time.tv_usec / 1000; }
 
@@ -39,7 +39,7 @@ Exec::Exec(Loop& loop, Command command, ExecOptions options, std::unique_ptr<Out
       deadline_(loop),
       kill_again_(loop),
       resume_(loop),
-      next_look_(loop) {
+      next_check_(loop) {
   // In a round of its own: a sink may call back during our write to it.
   sink_->on_ready([this] { resume_.start(milliseconds(0), [this] { pause_or_resume(); }); });
 }
@@ -193,7 +193,7 @@ void Exec::pump(Output& output) {
   if (count <= 0 && command_.terminal && state_ == State::running) {
     // EIO: no one has the terminal open, but its session may open /dev/tty again.
     output.watch->set_events(0);
-    resume_.start(kLookAgain, [this] { pause_or_resume(); });
+    resume_.start(kCheckAgain, [this] { pause_or_resume(); });
     return;
   }
   if (count <= 0) {  // no writers are left
@@ -225,7 +225,7 @@ void Exec::finish() {
   if (state_ == State::over) return;
   if (!end_given_) {
     end_given_ = true;
-    next_look_.stop();
+    next_check_.stop();
     sink_->end(end_);
   }
   if (!sink_->settled()) return;  // on_ready comes back here

@@ -76,7 +76,7 @@ class Exec {
   void pause_or_resume();
   void begin_drain();
   void drain();
-  void look_around();
+  void check_rest();
   void finish();
   void leave_late_output();
   void require_alive() const;
@@ -105,11 +105,11 @@ class Exec {
   Timer deadline_;
   Timer kill_again_;
   Timer resume_;
-  Timer next_look_;
+  Timer next_check_;
   std::optional<Activity> left_running_;
   int64_t drain_began_ms_ = 0;
   int64_t last_sign_ms_ = 0;  // draining: last time a byte came or a process ran
-  int looks_ = 0;
+  int checks_ = 0;
   bool draining_now_ = false;
   bool end_given_ = false;
 };

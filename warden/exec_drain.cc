@@ -22,9 +22,9 @@ constexpr int64_t kQuietMs = 20;
 constexpr int64_t kBusyNs = 50'000'000;  // of processor time
 constexpr int64_t kLongestMs = 500;
 // On a busy machine nothing may run, including us: as often as we ran, the others could.
-constexpr int kLeastLooks = 12;
+constexpr int kLeastChecks = 12;
 constexpr int64_t kLongestOfAllMs = 2'000;
-constexpr milliseconds kBetweenLooks{4};
+constexpr milliseconds kBetweenChecks{4};
 // A terminal's content beyond FIONREAD's count (the kernel's flip buffers).
 constexpr size_t kTerminalHolds = 128 << 10;
 
@@ -58,18 +58,18 @@ void Exec::drain() {
   if (!open) return finish();
   if (left_running_) return;
   left_running_.emplace(keeper_ != 0 ? keeper_ : ::getpid(), started_boot_ns_);
-  look_around();
+  check_rest();
 }
 
-void Exec::look_around() {
+void Exec::check_rest() {
   const int64_t began_ms = monotonic_ms();
-  const bool rests = !left_running_->look() && sink_->ready();
+  const bool rests = !left_running_->measure() && sink_->ready();
   const int64_t now_ms = monotonic_ms();
   if (!rests) last_sign_ms_ = now_ms;  // now: a check may take long if we had to wait ourselves
   const bool quiet = now_ms - last_sign_ms_ >= kQuietMs;
   const int64_t took_ms = now_ms - drain_began_ms_;
   const bool long_enough = left_running_->spent_ns() >= kBusyNs || took_ms >= kLongestMs;
-  const bool busy = (++looks_ >= kLeastLooks && long_enough) || took_ms >= kLongestOfAllMs;
+  const bool busy = (++checks_ >= kLeastChecks && long_enough) || took_ms >= kLongestOfAllMs;
   if ((quiet || busy) && sink_->ready()) {
     // A terminal's bytes arrive through a kernel worker, or when we read.
     for (Output& output : outputs_) {
@@ -79,8 +79,8 @@ void Exec::look_around() {
     if (busy || last_sign_ms_ < now_ms) return finish();
   }
   // The longer a check takes, the less often it runs.
-  const milliseconds pause = std::max(kBetweenLooks, milliseconds(4 * (now_ms - began_ms)));
-  next_look_.start(pause, [this] { look_around(); });
+  const milliseconds pause = std::max(kBetweenChecks, milliseconds(4 * (now_ms - began_ms)));
+  next_check_.start(pause, [this] { check_rest(); });
 }
 
 // The exec is over. A sink without late output leaves the pipes to be drained.

@@ -18,7 +18,7 @@
 namespace moorage::warden {
 namespace {
 
-constexpr int kMaxLooks = 100;
+constexpr int kMaxPasses = 100;
 
 struct Directory {
   DIR* handle;
@@ -67,7 +67,7 @@ std::vector<pid_t> descendants(pid_t root) {
 
 void kill_descendants(pid_t root) {
   std::set<pid_t> killed;
-  for (int look = 0; look < kMaxLooks; ++look) {
+  for (int pass = 0; pass < kMaxPasses; ++pass) {
     bool any_new = false;
     for (pid_t pid : descendants(root)) {
       if (!killed.insert(pid).second) continue;

@@ -118,12 +118,12 @@ void sync_directory(const std::string& path) {
 
 bool lock_file(int fd, const std::string& what) {
   constexpr std::chrono::milliseconds kDyingOwner{1'000};
-  constexpr std::chrono::milliseconds kLook{10};
+  constexpr std::chrono::milliseconds kPause{10};
   const auto until = std::chrono::steady_clock::now() + kDyingOwner;
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) throw_errno("lock " + what);
     if (std::chrono::steady_clock::now() >= until) return false;
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPause);
   }
   return true;
 }

@@ -16,7 +16,7 @@ namespace moorage::cli {
 
 class Context {
  public:
-  explicit Context(const Streams& s) : streams(s), terminal(Terminal::look(s)) {}
+  explicit Context(const Streams& s) : streams(s), terminal(Terminal::detect(s)) {}
 
   void print(std::string_view text) const;  // standard output, raw
   void print_table(const Table& table) const;

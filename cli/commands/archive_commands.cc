@@ -61,14 +61,14 @@ void require_kept(base::AtomicFile& file, const Watch& written, const std::strin
 }
 
 int for_each(Context& context, const std::vector<std::string>& names, const std::string& verb,
-             const std::function<std::string(const Json&)>& tell) {
+             const std::function<std::string(const Json&)>& describe) {
   for (const std::string& name : names) {
     Progress progress(context);
     const std::string answer = context.api().send_long(
         "POST", context.workspace_path(name, "/" + verb), {}, progress.sink());
     progress.finish();
     if (context.printed_json(answer)) continue;
-    context.print(label_line(verb + "d", name + "   " + tell(Json::parse(answer))));
+    context.print(label_line(verb + "d", name + "   " + describe(Json::parse(answer))));
   }
   return 0;
 }
@@ -89,7 +89,7 @@ std::string snapshots_text(const HttpResponse& answer, bool without) {
 }
 
 // An import needs the same image; say so while this host still has it.
-void tell_image(Context& context, const HttpResponse& answer) {
+void note_image(Context& context, const HttpResponse& answer) {
   const std::string image = answer.header("Moorage-Image");
   if (image.empty()) return;
   const std::string id = answer.header("Moorage-Image-Id");
@@ -128,7 +128,7 @@ int export_workspace(Context& context, const Transfer& transfer) {
     file->commit_durable();
   }
   progress.finish();
-  tell_image(context, answer);
+  note_image(context, answer);
   if (to_output) return 0;
   if (context.json) {
     context.print_json(JsonObject()

@@ -23,7 +23,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr int kLookPause_ms = 300;
+constexpr int kPollPause_ms = 300;
 constexpr int kInterrupted = 130;
 
 struct Wanted {
@@ -269,7 +269,7 @@ std::optional<std::string> follow(Context& context, const std::string& id) {
       if (!lost || !backoff.wait()) throw;
       continue;
     }
-    ::poll(nullptr, 0, kLookPause_ms);
+    ::poll(nullptr, 0, kPollPause_ms);
   }
   return std::nullopt;
 }

@@ -88,7 +88,7 @@ int print_stat(Context& context, const std::string& answer) {
 }
 
 // Like git's own patches, these leave out repositories inside the repository.
-void tell_nested(Context& context, const std::string& name) {
+void note_nested(Context& context, const std::string& name) {
   const Json status = Json::parse(context.api().get(context.workspace_path(name, "/status")));
   for (const Json& file : status.items("files")) {
     const std::string path = file.bytes("path");
@@ -114,7 +114,7 @@ int print_diff(Context& context, const DiffOptions& options) {
   } else {
     print_patch(context, options.name);
   }
-  tell_nested(context, options.name);
+  note_nested(context, options.name);
   return 0;
 }
 

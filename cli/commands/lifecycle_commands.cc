@@ -38,9 +38,9 @@ std::string ended_text(const std::vector<Json>& ended, const Verb& verb) {
   return verb.rest == "/stop" ? "; the next exec starts it. Nothing deletes it but you." : "";
 }
 
-// Applies the verb to each workspace in turn; `tell` makes the rest of the line.
+// Applies the verb to each workspace in turn; `describe` makes the rest of the line.
 int for_each(Context& context, const std::vector<std::string>& names, const Verb& verb,
-             const std::function<std::string(const std::string&, milliseconds)>& tell) {
+             const std::function<std::string(const std::string&, milliseconds)>& describe) {
   for (const std::string& name : names) {
     const auto began = steady_clock::now();
     const std::string answer =
@@ -56,7 +56,8 @@ int for_each(Context& context, const std::vector<std::string>& names, const Verb
     }
     const auto took = duration_cast<milliseconds>(steady_clock::now() - began);
     const Json done = answer.empty() ? Json() : Json::parse(answer);
-    context.print(label_line(verb.label, tell(name, took) + ended_text(done.items("ended"), verb)));
+    context.print(
+        label_line(verb.label, describe(name, took) + ended_text(done.items("ended"), verb)));
     if (done.has("notice")) context.note(done.text("notice"));
   }
   return 0;

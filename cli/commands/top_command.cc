@@ -49,15 +49,15 @@ TopOrder order_of(const std::string& text) {
 std::string target_of(bool own) { return own ? "/v1/top?mine=1" : "/v1/top"; }
 
 // Polls the daemon on a thread of its own, so that keys work while the daemon is silent.
-class Looker {
+class Poller {
  public:
-  Looker(const std::string& socket, bool own, milliseconds pause)
+  Poller(const std::string& socket, bool own, milliseconds pause)
       : pause_(pause),
         own_(own),
         connection_(socket),
         news_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
         thread_([this] { run(); }) {}
-  ~Looker() {
+  ~Poller() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -66,8 +66,8 @@ class Looker {
     changed_.notify_all();
     thread_.join();
   }
-  Looker(const Looker&) = delete;
-  Looker& operator=(const Looker&) = delete;
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
 
   struct Seen {
     Json now, before;
@@ -93,14 +93,14 @@ class Looker {
     for (bool first = true; !stopping_; first = false) {
       const bool own = own_;
       lock.unlock();
-      look(own);
+      poll(own);
       lock.lock();
       changed_.wait_for(lock, first ? kFirstPause : pause_, [this] { return stopping_ || hurry_; });
       hurry_ = false;
     }
   }
 
-  void look(bool own) {
+  void poll(bool own) {
     Json now;
     std::string trouble;
     try {
@@ -198,7 +198,7 @@ class LiveView {
  public:
   LiveView(Context& context, const TopOptions& options)
       : context_(context),
-        looker_(context.socket, options.own,
+        poller_(context.socket, options.own,
                 milliseconds(parse_duration_ms(options.pause, "--delay"))),
         screen_(std::in_place, context.streams) {
     view_.colours = context.terminal.colours;
@@ -210,7 +210,7 @@ class LiveView {
     for (;;) {
       std::array<pollfd, 3> polled{{{context_.streams.in, POLLIN, 0},
                                     {signals_.fd(), POLLIN, 0},
-                                    {looker_.news_fd(), POLLIN, 0}}};
+                                    {poller_.news_fd(), POLLIN, 0}}};
       ::poll(polled.data(), polled.size(), -1);
       if (const int signal = signals_.ending()) return 128 + signal;
       if (polled[0].revents != 0 && !read_keys()) return 0;
@@ -220,7 +220,7 @@ class LiveView {
 
  private:
   void draw() {
-    const Looker::Seen seen = looker_.seen();
+    const Poller::Seen seen = poller_.seen();
     if (!seen.now.is_object() && seen.trouble.empty()) return;
     rows_ = top_rows(seen.now, seen.before, view_.order);
     view_.size = window_size(context_.streams.out);
@@ -253,7 +253,7 @@ class LiveView {
       view_.order = static_cast<TopOrder>(order);
     if (key == 'k') select(-1);
     if (key == 'j') select(1);
-    if (key == 'o') looker_.set_own(view_.own = !view_.own);
+    if (key == 'o') poller_.set_own(view_.own = !view_.own);
     if (key == '\x1a') pause();
     return true;
   }
@@ -277,7 +277,7 @@ class LiveView {
 
   Context& context_;
   BlockedSignals signals_;  // before the thread, which inherits them
-  Looker looker_;
+  Poller poller_;
   std::optional<OtherScreen> screen_;
   TopScreen view_;
   std::vector<TopRow> rows_;

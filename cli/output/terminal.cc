@@ -25,7 +25,7 @@ void restore() {
 
 }  // namespace
 
-Terminal Terminal::look(const Streams& streams) {
+Terminal Terminal::detect(const Streams& streams) {
   Terminal terminal;
   terminal.in = ::isatty(streams.in) == 1;
   terminal.out = ::isatty(streams.out) == 1;

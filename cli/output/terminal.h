@@ -24,7 +24,7 @@ struct Terminal {
   bool err = false;
   bool colours = false;  // out is a terminal, NO_COLOR is not set, TERM is not "dumb"
   int columns = 80;      // of out
-  static Terminal look(const Streams& streams);
+  static Terminal detect(const Streams& streams);
 };
 
 WindowSize window_size(int fd);  // 80x24 when it is not a terminal

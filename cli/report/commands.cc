@@ -194,9 +194,9 @@ void write_outputs(Context& context, ReportWriter& writer, const CommandList& li
   std::set<size_t> chosen;
   size_t failed = 0;
   for (size_t n = 0; n < list.rows.size(); ++n) {
-    const bool tell = list.rows[n].failed && failed < limits.failed;
+    const bool shown = list.rows[n].failed && failed < limits.failed;
     failed += list.rows[n].failed ? 1 : 0;
-    if (tell || n < limits.last) chosen.insert(n);
+    if (shown || n < limits.last) chosen.insert(n);
   }
   if (chosen.empty()) return;
   writer.heading("Output");

@@ -35,10 +35,10 @@ class Report {
       write_commands(writer_, *commands.value, name_);
       write_outputs(context_, writer_, *commands.value, limits_.outputs);
     } else {
-      tell(commands.trouble);
+      note_trouble(commands.trouble);
     }
     writer_.heading("Changes");
-    changes.value ? write_changes(writer_, *changes.value, name_) : tell(changes.trouble);
+    changes.value ? write_changes(writer_, *changes.value, name_) : note_trouble(changes.trouble);
     if (changes.value && changes.value->files > 0) patch();
     commits();
     missing();
@@ -61,7 +61,7 @@ class Report {
       return {std::nullopt, error};
     }
   }
-  void tell(const std::optional<base::Error>& trouble) {
+  void note_trouble(const std::optional<base::Error>& trouble) {
     Text text("Not available: ");
     text.quote(trouble->message());
     if (!trouble->hint().empty()) text.say(" Hint: ").quote(trouble->hint());
@@ -184,7 +184,7 @@ class Report {
     writer_.heading("Lineage");
     const auto tree = had(
         [&] { return Json::parse(context_.api().get(context_.workspace_path(name_, "/tree"))); });
-    if (!tree.value) return tell(tree.trouble);
+    if (!tree.value) return note_trouble(tree.trouble);
     writer_.paragraph(
         "Each snapshot has its descendants below it: the past of a workspace is the line from it "
         "up to the base commit.");
@@ -219,7 +219,7 @@ class Report {
     const auto list = had([&] {
       return Json::parse(context_.api().get(context_.workspace_path(name_, "/snapshots")));
     });
-    if (!list.value) return tell(list.trouble);
+    if (!list.value) return note_trouble(list.trouble);
     const std::vector<Json> rows = list.value->items("snapshots");
     if (rows.empty()) return writer_.paragraph("No snapshots.");
     writer_.begin_table(
@@ -241,7 +241,7 @@ class Report {
       return true;
     });
     patch.finish();
-    if (!done.value) return tell(done.trouble);
+    if (!done.value) return note_trouble(done.trouble);
     if (patch.bytes_left_out() == 0) {
       writer_.paragraph(
           "The patch is complete: " + count_of(static_cast<int64_t>(patch.files()), "file") + ", " +
@@ -262,7 +262,7 @@ class Report {
       write_commits(context_, writer_, name_, limits_.commits);
       return true;
     });
-    if (!done.value) tell(done.trouble);
+    if (!done.value) note_trouble(done.trouble);
   }
 
   void missing() {

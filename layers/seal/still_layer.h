@@ -10,17 +10,17 @@ namespace moorage::layers {
 
 class LayerStill {
  public:
-  explicit LayerStill(std::string layer) : layer_(std::move(layer)), before_(look()) {}
+  explicit LayerStill(std::string layer) : layer_(std::move(layer)), before_(seal()) {}
   // Returns the seal of the layer as it was read.
   std::string require() const {
-    if (const std::string now = look(); now == before_) return now;
+    if (const std::string now = seal(); now == before_) return now;
     throw base::Error(base::Code::conflict,
                       "something wrote to " + layer_ + " while it was being read",
                       "moorage did not write there: find the process, then try again");
   }
 
  private:
-  std::string look() const {
+  std::string seal() const {
     return take_seal(layer_, SealLimits{.time = std::chrono::minutes(10)}).hash;
   }
   const std::string layer_;

@@ -99,7 +99,7 @@ TEST_CASE("a damaged page is reported with its table, copied once, and left alon
     if (start > 0) CHECK(found.copy == copy);
     copy = found.copy;
     CHECK(base::read_file(copy + "/state.db") == damaged);
-    CHECK(says(tell_damage(copy), "table workspaces: "));
+    CHECK(says(describe_damage(copy), "table workspaces: "));
     CHECK(base::read_file(test.file()) == damaged);
     test.clock.now_ms += 60'000;
   }

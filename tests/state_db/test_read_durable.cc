@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include "state_db/look.h"
+#include "state_db/grouped_reads.h"
 #include "state_db/read_transaction.h"
 #include "store_fixture.h"
 
@@ -79,13 +79,13 @@ TEST_CASE("grouped reads wait once at their end") {
   TestStore test;
   Store& store = *test.store;
   check_that_it_waits(store, [&] {
-    const Look look(store);
+    const GroupedReads reads(store);
     store.last_event();
   });
   std::atomic<bool> has_read{false};
   std::optional<Unsynced> unsynced(store);
   auto looking = std::async(std::launch::async, [&] {
-    const Look look(store);
+    const GroupedReads reads(store);
     store.last_event();
     has_read = true;
   });

@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kRetryAfter = std::chrono::milliseconds(200);
 constexpr auto kRoomPatience = std::chrono::milliseconds(2'000);
-constexpr auto kLookForRoom = std::chrono::milliseconds(10);
+constexpr auto kRoomPause = std::chrono::milliseconds(10);
 constexpr uint64_t kBlockBytes = 512;  // of st_blocks
 
 int64_t wall_ns() {
@@ -27,7 +27,7 @@ int64_t wall_ns() {
 }  // namespace
 
 JournalSink::JournalSink(Loop& loop, base::Fd file, JournalRoom room)
-    : file_(std::move(file)), retry_(loop), look_for_room_(loop), room_(room) {}
+    : file_(std::move(file)), retry_(loop), room_timer_(loop), room_(room) {}
 
 void JournalSink::started(uint32_t pid) {
   append(base::FrameKind::started, "{\"pid\":" + std::to_string(pid) + "}", wall_ns());
@@ -56,9 +56,9 @@ void JournalSink::wait_for_room() {
   if (full_since_ms_ == 0) full_since_ms_ = monotonic_ms();
   if (has_room() || monotonic_ms() - full_since_ms_ >= kRoomPatience.count()) {
     full_since_ms_ = 0;
-    return tell_ready();
+    return notify_ready();
   }
-  look_for_room_.start(kLookForRoom, [this] { wait_for_room(); });
+  room_timer_.start(kRoomPause, [this] { wait_for_room(); });
 }
 
 void JournalSink::write_output(const Piece& piece, std::string_view bytes) {
@@ -110,7 +110,7 @@ void JournalSink::write_dropped() {
 void JournalSink::end(const ExecEnd& end) {
   write_dropped();
   full_since_ms_ = 0;
-  look_for_room_.stop();
+  room_timer_.stop();
   boost::json::object payload{{"kind", end.kind}, {"code", end.code}, {"signal", end.signal}};
   if (!end.error.empty()) payload["error"] = end.error;
   if (!end.failure.empty()) payload["failure"] = end.failure;
@@ -163,7 +163,7 @@ void JournalSink::retry() {
     return;
   }
   std::string().swap(held_);
-  tell_ready();
+  notify_ready();
 }
 
 }  // namespace moorage::warden

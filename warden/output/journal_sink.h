@@ -56,7 +56,7 @@ class JournalSink : public OutputSink {
 
   base::Fd file_;
   Timer retry_;
-  Timer look_for_room_;
+  Timer room_timer_;
   std::string held_;  // bytes not yet written to the file
   JournalRoom room_;
   uint64_t file_bytes_ = 0;  // written so far

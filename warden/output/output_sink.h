@@ -42,7 +42,7 @@ class OutputSink {
   void on_ready(std::function<void()> task) { ready_task_ = std::move(task); }
 
  protected:
-  void tell_ready() {
+  void notify_ready() {
     if (ready_task_) ready_task_();
   }
 

@@ -48,7 +48,7 @@ void StreamSink::add_listener(const std::shared_ptr<Connection>& connection,
   if (!end_event_.empty()) return send_end(*connection);
   Listener& listener = listeners_.emplace_back(loop_, connection, keepalive);
   connection->on_relief([this] {
-    if (ready()) tell_ready();
+    if (ready()) notify_ready();
   });
   arm_keepalive(listener);
 }

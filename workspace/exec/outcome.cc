@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
-#include "state_db/look.h"
+#include "state_db/grouped_reads.h"
 #include "state_db/store.h"
 #include "workspace/context/metrics.h"
 #include "workspace/exec/end_record.h"
@@ -54,7 +54,7 @@ std::optional<std::string> sync_error(const std::string& store) {
 }  // namespace
 
 void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
-  const state_db::Look look(context_.store);
+  const state_db::GroupedReads reads(context_.store);
   End end{parse_exec_end(frame.payload), {}};
   // The daemon may have been down when the command ended. Clamp the warden's time: someone may have
   // set the clock meanwhile.

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "base/wire/journal_middle.h"
-#include "state_db/look.h"
+#include "state_db/grouped_reads.h"
 #include "state_db/store.h"
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/sandboxes.h"
@@ -113,7 +113,7 @@ bool never_started(const state_db::ExecRow& exec) {
 ExecView Execs::start(const Caller& caller, const std::string& workspace,
                       const ExecRequest& request) {
   check_request(request);
-  std::optional<state_db::Look> look(context_.store);
+  std::optional<state_db::GroupedReads> reads(context_.store);
   const auto row = workspaces_.find(caller, workspace, Right::write);
   auto record = record_of(caller, row.id, request);
   if (auto view = repeat(caller, record)) return *std::move(view);
@@ -125,13 +125,13 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   workspaces_.leases().check(caller, row);
   if (record.timeout_ms == 0) record.timeout_ms = context_.options.default_timeout_ms;
   apply_budget(row, record);
-  look.reset();  // the steps below may remove the rest of a dead sandbox
+  reads.reset();  // the steps below may remove the rest of a dead sandbox
   const auto use = context_.live.use(row.id);
   std::string warning;
   const auto snapshot = snapshot_before(row, frees, warning);
   // By id only: holding a dead sandbox would hold its mounts, and no new one could start.
   const auto before = context_.live.running_sandbox(row.id);
-  const auto [created, running, began] = record_intent(caller, row, record, snapshot, look);
+  const auto [created, running, began] = record_intent(caller, row, record, snapshot, reads);
   if (created.existed) {
     require_launched(caller, created.id);
     return get(caller, created.id);
@@ -186,18 +186,18 @@ base::SnapshotId Execs::snapshot_before(const state_db::WorkspaceRow& row, bool 
 
 Execs::Intent Execs::record_intent(const Caller& caller, const state_db::WorkspaceRow& row,
                                    state_db::ExecRequest& record, base::SnapshotId snapshot,
-                                   std::optional<state_db::Look>& look) {
+                                   std::optional<state_db::GroupedReads>& reads) {
   for (int tries = 0; tries < kStopsMet; ++tries) {
     // The operation that stops it holds the lock until it is done.
     if (tries > 0) context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
     auto running = sandbox_for(row, record.user);
-    look.emplace(context_.store);  // the command begins after a commit, the answer after its end
+    reads.emplace(context_.store);  // the command begins after a commit, the answer after its end
     before_intent.pass();
     record.sandbox = running->sandbox;
     const auto began = base::Histogram::Clock::now();
     if (const auto created = create_record(caller, row, record, snapshot))
       return {*created, std::move(running), began};
-    look.reset();
+    reads.reset();
   }
   throw Error(Code::unavailable, row.name + " is being stopped", "try again in a moment");
 }
@@ -292,7 +292,7 @@ ExecView Execs::view(state_db::ExecRow row) {
 }
 
 ExecView Execs::get(const Caller& caller, base::ExecId id) {
-  const state_db::Look look(context_.store);
+  const state_db::GroupedReads reads(context_.store);
   return view(find_exec(context_.store, caller, id, Right::read));
 }
 

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/metrics.h"
-#include "state_db/look.h"
+#include "state_db/grouped_reads.h"
 #include "workspace/context/context.h"
 #include "workspace/exec/launch.h"
 #include "workspace/verbs/requests.h"
@@ -97,10 +97,10 @@ class Execs {
     std::shared_ptr<const LiveSandbox> running;
     base::Histogram::Clock::time_point began;
   };
-  // Starts the sandbox if needed, and again if it is stopped meanwhile. `look` spans the write.
+  // Starts the sandbox if needed, and again if it is stopped meanwhile. `reads` spans the write.
   Intent record_intent(const Caller& caller, const state_db::WorkspaceRow& row,
                        state_db::ExecRequest& record, base::SnapshotId snapshot,
-                       std::optional<state_db::Look>& look);
+                       std::optional<state_db::GroupedReads>& reads);
   void launch(base::ExecId id, const state_db::WorkspaceRow& row, const LiveSandbox& running,
               const LaunchOptions& options);
   // nullopt: the sandbox is being stopped.

@@ -310,7 +310,7 @@ WorkspaceView Imports::take_in(const Caller& caller, const std::string& name,
                         .disk_first_id = context_.options.disk_first_id,
                         .unnamed_file = {}};  // everything is written, nothing is only checked
     // Keep the disk reserve free for running workspaces, however much a few bytes unpack to.
-    options.limits.look = [this] {
+    options.limits.check = [this] {
       require_room(context_.options, "cannot import more of the archive");
     };
     state_db::WorkspaceTable table(context_.store);

@@ -9,12 +9,12 @@
 
 namespace moorage::state_db {
 
-class Look {
+class GroupedReads {
  public:
-  explicit Look(Store& store);
-  ~Look();
-  Look(const Look&) = delete;
-  Look& operator=(const Look&) = delete;
+  explicit GroupedReads(Store& store);
+  ~GroupedReads();
+  GroupedReads(const GroupedReads&) = delete;
+  GroupedReads& operator=(const GroupedReads&) = delete;
 
  private:
   Store& store_;
