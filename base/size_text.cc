@@ -1,5 +1,6 @@
 #include "base/size_text.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 
@@ -16,7 +17,7 @@ std::string size_text(uint64_t bytes) {
   }
   char text[32];
   const double tenths = value * 10;
-  const bool whole = value >= 9.95 || static_cast<int>(tenths + 0.5) % 10 == 0;
+  const bool whole = value >= 9.95 || std::lround(tenths) % 10 == 0;
   std::snprintf(text, sizeof text, whole ? "%.0f%c" : "%.1f%c", value, kSteps[step]);
   return text;
 }

@@ -154,7 +154,7 @@ class Reader {
   // The text of a key. Keys are compared as text to find repeated ones.
   std::string key_text(const YAML::Node& key, const std::string& prefix) {
     if (!key.IsScalar()) refuse(key.Mark(), "a key must be a plain word");
-    const std::string name = key.Scalar();
+    const std::string& name = key.Scalar();
     if (!seen_.insert(prefix + name).second) {
       refuse(key.Mark(), "\"" + prefix + name + "\" is set twice");
     }

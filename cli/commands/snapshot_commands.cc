@@ -135,7 +135,7 @@ int promote(Context& context, const Wanted& wanted) {
 }
 
 template <typename Run>
-Action with(std::shared_ptr<Wanted> wanted, Run run) {
+Action with(const std::shared_ptr<Wanted>& wanted, Run run) {
   return [wanted, run](Context& context) { return run(context, *wanted); };
 }
 

@@ -21,7 +21,7 @@ using base::Error;
 constexpr std::chrono::minutes kDeadline{20};  // enough to hash a large tree from a cold disk
 
 std::string trimmed(std::string text) {
-  text.erase(text.find_last_not_of("\n") + 1);
+  text.erase(text.find_last_not_of('\n') + 1);
   return text;
 }
 
@@ -196,7 +196,7 @@ void LocalBundle::commit() {
   const bool shallow = !head_.empty() && git({"rev-parse", "--is-shallow-repository"},
                                              {{"GIT_DIR", git_dir_}}) == "true";
   if (shallow) {
-    notes_.push_back("the checkout is shallow: importing its tree without its history");
+    notes_.emplace_back("the checkout is shallow: importing its tree without its history");
     const std::string head_tree = git({"rev-parse", head_ + "^{tree}"}, in_work_tree());
     head_ = commit_tree(head_tree, "", "Tree of " + head_);
   }

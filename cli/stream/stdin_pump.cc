@@ -53,7 +53,7 @@ void StdinPump::run() {
       if (!piece) return;
       const bool at_end = piece->empty();
       if (at_end && is_hung_up()) return plan_.on_hangup();
-      if (plan_.on_detach) piece = filter_keys(std::move(*piece));
+      if (plan_.on_detach) piece = filter_keys(*piece);
       const bool close = at_end && plan_.close_at_end;
       if ((!piece->empty() || close) && !deliver(*piece, close)) return;
       if (detached_) return plan_.on_detach();
@@ -104,7 +104,7 @@ std::optional<std::string> StdinPump::read_piece() {
   return piece;
 }
 
-std::string StdinPump::filter_keys(std::string piece) {
+std::string StdinPump::filter_keys(const std::string& piece) {
   std::string out;
   for (const char key : piece) {
     if (held_key_ && key == kControlQ) {

@@ -42,7 +42,7 @@ class StdinPump {
   std::optional<std::string> read_piece();  // nothing: stop; empty: end of file
   bool wait_for_input();                    // false: stop
   bool is_hung_up() const;
-  std::string filter_keys(std::string piece);
+  std::string filter_keys(const std::string& piece);
   bool deliver(std::string_view piece, bool close);  // false: the command accepts no more
   // How much of the piece the daemon has; nothing when the command accepts no more.
   std::optional<uint64_t> put(std::string_view piece, bool close);

@@ -48,15 +48,16 @@ Awaitable<std::invoke_result_t<Work&>> on_lane(WorkerPools& worker_pools, Lane l
     // std::function needs a copyable callable, and a completion handler is not copyable. The lane
     // releases it before the loop runs it, so only the loop's thread runs and destroys it.
     auto resume = std::make_shared<decltype(handler)>(std::move(handler));
+    auto step = [&work, &result, &error, loop, resume]() mutable {
+      try {
+        result.emplace(work());
+      } catch (...) {
+        error = std::current_exception();
+      }
+      asio::post(loop, [resume = std::move(resume)] { std::move (*resume)(); });
+    };
     try {
-      worker_pools.submit(lane, share, [&work, &result, &error, loop, resume]() mutable {
-        try {
-          result.emplace(work());
-        } catch (...) {
-          error = std::current_exception();
-        }
-        asio::post(loop, [resume = std::move(resume)] { std::move (*resume)(); });
-      });
+      worker_pools.submit(lane, share, std::move(step));
     } catch (...) {
       error = std::current_exception();
       asio::post(loop, [resume] { std::move (*resume)(); });
