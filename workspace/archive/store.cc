@@ -27,7 +27,7 @@ using base::Error;
 using state_db::WorkspaceState;
 
 constexpr size_t kReadBytes = 1 << 20;
-constexpr uint64_t kLookBytes = 16 << 20;
+constexpr uint64_t kCheckBytes = 16 << 20;
 constexpr const char* kTemporary = ".tmp";
 
 constexpr layers::SealLimits kSealLimits{.time = std::chrono::minutes(10)};
@@ -137,12 +137,12 @@ packs::ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row,
   packs::WriterOptions options{.level = context_.options.archive_level,
                                .threads = context_.options.archive_threads,
                                .unnamed_file = [this] { return spool(directory()); }};
-  uint64_t since_look = 0;
+  uint64_t since_check = 0;
   const packs::ArchiveFacts written =
       write_archive(contents, std::move(options), [&](std::string_view bytes) {
-        if ((since_look += bytes.size()) >= kLookBytes) {
-          require_room("cannot finish the archive", since_look);
-          since_look = 0;
+        if ((since_check += bytes.size()) >= kCheckBytes) {
+          require_room("cannot finish the archive", since_check);
+          since_check = 0;
         }
         file.write(bytes);
       });

@@ -63,7 +63,7 @@ bool Replica::stop(std::chrono::milliseconds patience) {
   return true;
 }
 
-void Replica::look() {
+void Replica::check_stopping() {
   const std::lock_guard lock(mutex_);
   if (stopping_) throw Error(Code::unavailable, "the daemon is stopping");
 }
@@ -76,8 +76,8 @@ void Replica::pause(std::chrono::milliseconds time) {
 void Replica::run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);  // of this thread, on Linux
   ReplicaWriter writer(
-      context_, {rules_.directory, rules_.same_disk, rules_.store_image}, [this] { look(); },
-      [this](std::chrono::milliseconds time) { pause(time); });
+      context_, {rules_.directory, rules_.same_disk, rules_.store_image},
+      [this] { check_stopping(); }, [this](std::chrono::milliseconds time) { pause(time); });
   for (;;) {
     const auto begin = steady_clock::now();
     ReplicaStatus next = status();

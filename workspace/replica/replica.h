@@ -72,7 +72,7 @@ class Replica {
   // 0 if the workspace is stopped and completely in the copy, however old that is.
   std::optional<int64_t> behind_ms(base::WorkspaceId id, const std::string& seal) const;
   void run();
-  void look();  // throws, to stop
+  void check_stopping();  // throws
   void pause(std::chrono::milliseconds time);
 
   Context& context_;

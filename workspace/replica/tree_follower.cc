@@ -89,8 +89,12 @@ struct TreeFollower::Directory {
 };
 
 TreeFollower::TreeFollower(const FollowedTree& tree, TreeRecord& record,
-                           std::function<packs::PackWriter&()> pack, std::function<void()> look)
-    : tree_(tree), record_(record), pack_(std::move(pack)), look_(std::move(look)) {}
+                           std::function<packs::PackWriter&()> pack,
+                           std::function<void()> check_stopping)
+    : tree_(tree),
+      record_(record),
+      pack_(std::move(pack)),
+      check_stopping_(std::move(check_stopping)) {}
 
 TreeFollower::~TreeFollower() = default;
 
@@ -101,7 +105,7 @@ FollowResult TreeFollower::follow() {
   }
   if (result_.changes + result_.removals > 0) {
     record_.end_round([this](std::string_view line) {
-      look_();
+      check_stopping_();
       pack_().list(line);
     });
   }
@@ -143,7 +147,7 @@ void TreeFollower::enter(const Directory& directory) {
   std::string last;
   bool has_last_walked = false;
   const auto next = [&]() -> std::optional<std::string> {
-    look_();
+    check_stopping_();
     names_bytes_ -= names.bytes();
     const uint64_t room = kNamesBytes - std::min(kNamesBytes, names_bytes_);
     try {
@@ -313,7 +317,7 @@ void TreeFollower::send_data(int file, uint64_t from, uint64_t size) {
   while (const auto data = layers::next_data(file, from, size)) {
     from = data->offset + data->bytes;
     for (uint64_t at = data->offset; at < from;) {
-      look_();
+      check_stopping_();
       const uint64_t most = std::min<uint64_t>(kPieceBytes, from - at);
       const std::string bytes = base::read_at(file, most, at);
       if (bytes.empty()) return;

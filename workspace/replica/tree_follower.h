@@ -46,10 +46,10 @@ struct FollowResult {
 
 class TreeFollower {
  public:
-  // `pack` returns the pack to write to, created at its first use. `look` is called now and then,
-  // and may throw to stop.
+  // `pack` returns the pack to write to, created at its first use. `check_stopping` is called now
+  // and then, and may throw to stop.
   TreeFollower(const FollowedTree& tree, TreeRecord& record,
-               std::function<packs::PackWriter&()> pack, std::function<void()> look);
+               std::function<packs::PackWriter&()> pack, std::function<void()> check_stopping);
   ~TreeFollower();
   // Runs passes until one finds nothing new, up to a limit. Discard the record after an exception.
   // Throws not_found if a root is missing.
@@ -79,7 +79,7 @@ class TreeFollower {
   const FollowedTree& tree_;
   TreeRecord& record_;
   const std::function<packs::PackWriter&()> pack_;
-  const std::function<void()> look_;
+  const std::function<void()> check_stopping_;
   uint64_t names_bytes_ = 0;  // for the directories on the walk's path
   unsigned pass_ = 0;
   FollowResult result_;

@@ -76,11 +76,11 @@ struct ReplicaWriter::Tree {
   std::unique_ptr<TreeRecord> record;  // null: read it from the packs
 };
 
-ReplicaWriter::ReplicaWriter(Context& context, Rules rules, std::function<void()> look,
+ReplicaWriter::ReplicaWriter(Context& context, Rules rules, std::function<void()> check_stopping,
                              std::function<void(std::chrono::milliseconds)> pause)
     : context_(context),
       rules_(std::move(rules)),
-      look_(std::move(look)),
+      check_stopping_(std::move(check_stopping)),
       pause_(std::move(pause)) {}
 
 ReplicaWriter::~ReplicaWriter() {
@@ -91,7 +91,7 @@ ReplicaRound ReplicaWriter::round() {
   round_ = {};
   removals_ = 0;
   for (int tries = 0; tries < kMostTries; ++tries) {
-    look_();
+    check_stopping_();
     const int64_t boot_ms = context_.store.clock().boot_ms();
     const int64_t wall_ms = context_.store.clock().wall_ms();
     const state_db::DatabaseCopy copy(context_.options.store);
@@ -103,7 +103,7 @@ ReplicaRound ReplicaWriter::round() {
     if (bring(copy.needs()) == Followed::stale) continue;
     after_packs.pass();
     if (removals_ > 0) pause_(kDoubt);
-    look_();
+    check_stopping_();
     require_store(copy.needs());
     publish(copy);
     prune();
@@ -164,7 +164,7 @@ void ReplicaWriter::load_record(const std::string& name, Tree& tree) {
   auto record = std::make_unique<TreeRecord>(*seen_);
   try {
     for (uint64_t number = tree.series.first; number <= tree.series.last; ++number) {
-      look_();
+      check_stopping_();
       const packs::PackName pack{name, number, number == tree.series.first};
       packs::PackReader(directory_->open(ReplicaPart::packs, pack.str()))
           .read_list([&](std::string_view part) { record->read(part); });
@@ -303,7 +303,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_archive(const state_db::NeededArchi
       base::Sha256 digest;
       const packs::ByteSource source = packs::part_of_file(from.get(), 0, archive.bytes);
       for (std::string_view piece = source(); !piece.empty(); piece = source()) {
-        look_();
+        check_stopping_();
         digest.add(piece);
         to.write(piece);
       }
@@ -346,7 +346,8 @@ bool ReplicaWriter::follow(const std::string& name, const FollowedTree& followed
   };
   try {
     if (whole) made();
-    const FollowResult result = TreeFollower(followed, *tree.record, made, look_).follow();
+    const FollowResult result =
+        TreeFollower(followed, *tree.record, made, check_stopping_).follow();
     if (result.skipped > 0)
       round_.notes.push_back(name + ": " + std::to_string(result.skipped) +
                              " entries are nested too deep or are devices");

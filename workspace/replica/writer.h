@@ -46,8 +46,9 @@ class ReplicaWriter {
     bool same_disk = false;
     std::string store_image{};  // empty: the store is not in an image file
   };
-  // `look` is called now and then, and may throw to stop. `pause` waits, and returns early to stop.
-  ReplicaWriter(Context& context, Rules rules, std::function<void()> look,
+  // `check_stopping` is called now and then, and may throw to stop. `pause` waits, and returns
+  // early to stop.
+  ReplicaWriter(Context& context, Rules rules, std::function<void()> check_stopping,
                 std::function<void(std::chrono::milliseconds)> pause);
   ~ReplicaWriter();
   // Throws on a failure; the next round continues from there.
@@ -81,7 +82,7 @@ class ReplicaWriter {
 
   Context& context_;
   const Rules rules_;
-  const std::function<void()> look_;
+  const std::function<void()> check_stopping_;
   const std::function<void(std::chrono::milliseconds)> pause_;
   std::unique_ptr<ReplicaDirectory> directory_;
   std::unique_ptr<state_db::SeenDatabase> seen_;  // outlives the records in it
