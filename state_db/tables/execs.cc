@@ -27,7 +27,7 @@ constexpr std::string_view kIsRunning = "id IN (SELECT id FROM execs WHERE state
 
 ExecRow read_row(Statement& query) {
   ExecRow row;
-  ExecRequest& request = row.request;
+  NewExec& request = row.request;
   ExecOutcome& outcome = row.outcome;
   std::string argv;
   std::string environment;
@@ -53,7 +53,7 @@ enum class Words {
   some,       // arguments up to kMostRunningBytes
 };
 
-void leave(ExecRequest& request, Words words) {
+void leave(NewExec& request, Words words) {
   if (words != Words::all) request.environment.clear();
   if (words != Words::some) return;
   uint64_t left = kMostRunningBytes;
@@ -90,7 +90,7 @@ std::optional<ExecRow> only(std::vector<ExecRow> rows) {
   return std::move(rows.front());
 }
 
-std::optional<base::ExecId> made_before(Store& store, const ExecRequest& request) {
+std::optional<base::ExecId> made_before(Store& store, const NewExec& request) {
   if (!request.idempotency_key) return std::nullopt;
   Statement query = store.prepare(
       "SELECT id, request_hash FROM execs WHERE workspace = ? AND idempotency_key = ?");
@@ -128,14 +128,14 @@ uint64_t read_count(Statement& query) {
 
 }  // namespace
 
-uint64_t text_bytes(const ExecRequest& request) {
+uint64_t text_bytes(const NewExec& request) {
   uint64_t bytes = request.directory.size();
   for (const auto& word : request.argv) bytes += word.size();
   for (const auto& [name, value] : request.environment) bytes += name.size() + value.size();
   return bytes;
 }
 
-ExecTable::Created ExecTable::create(const ExecRequest& request) {
+ExecTable::Created ExecTable::create(const NewExec& request) {
   const std::string argv = encode_words(request.argv);
   const std::string environment = encode_word_map(request.environment);
   return store_.transaction([&]() -> Created {
@@ -180,7 +180,7 @@ void ExecTable::finish(base::ExecId id, const ExecOutcome& outcome) {
 }
 
 base::ExecId ExecTable::add_past(const ExecRow& row) {
-  const ExecRequest& request = row.request;
+  const NewExec& request = row.request;
   const ExecOutcome& outcome = row.outcome;
   const std::string argv = encode_words(request.argv);
   const std::string environment = encode_word_map(request.environment);

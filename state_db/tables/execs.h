@@ -17,7 +17,7 @@ namespace moorage::state_db {
 
 class Store;
 
-struct ExecRequest {
+struct NewExec {
   base::WorkspaceId workspace{};
   base::SandboxId sandbox{};
   uint32_t owner_uid = 0;
@@ -34,7 +34,7 @@ struct ExecRequest {
   std::string hook{};        // "pre_stop" for the workspace's hook, which its budget does not count
 };
 
-uint64_t text_bytes(const ExecRequest& request);  // of arguments, environment and directory
+uint64_t text_bytes(const NewExec& request);  // of arguments, environment and directory
 
 struct ExecOutcome {
   ExecState state = ExecState::exited;  // any but running
@@ -53,7 +53,7 @@ struct ExecOutcome {
 
 struct ExecRow {
   base::ExecId id{};
-  ExecRequest request{};
+  NewExec request{};
   ExecState state = ExecState::running;
   bool cancel_requested = false;
   std::optional<int> sent_signal{};  // the last one sent through the API
@@ -90,7 +90,7 @@ class ExecTable {
   };
   // In `running`. already_exists: the key belongs to another request. resource_exhausted: its
   // workspace has used up its commands (max_execs).
-  Created create(const ExecRequest& request);
+  Created create(const NewExec& request);
   // running -> outcome.state. conflict: it has already ended.
   void finish(base::ExecId id, const ExecOutcome& outcome);
   // Adds an exec that ran and ended in another store, under a new id: only imported_from shows the

@@ -57,7 +57,7 @@ base::WorkspaceId Wired::make_workspace(const std::string& name, uint32_t owner)
 
 base::ExecId Wired::make_exec(base::WorkspaceId workspace, bool with_journal) {
   state_db::ExecTable table(store_);
-  state_db::ExecRequest request;
+  state_db::NewExec request;
   request.workspace = workspace;
   request.sandbox = state_db::SandboxTable(store_).live(workspace)->id;
   request.owner_uid = state_db::WorkspaceTable(store_).get(workspace).owner_uid;

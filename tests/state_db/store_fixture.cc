@@ -64,8 +64,8 @@ SandboxRow make_sandbox(Store& store, base::WorkspaceId workspace) {
   return SandboxTable(store).create({.workspace = workspace, .backend = "lxc", .image = "host"});
 }
 
-ExecRequest new_exec(const SandboxRow& sandbox) {
-  ExecRequest request;
+NewExec new_exec(const SandboxRow& sandbox) {
+  NewExec request;
   request.workspace = sandbox.workspace;
   request.sandbox = sandbox.id;
   request.owner_uid = 1000;

@@ -61,7 +61,7 @@ state_db::NewWorkspace new_workspace(base::RepoId repository, const std::string&
 base::WorkspaceId make_workspace(state_db::Store& store, base::RepoId repository,
                                  const std::string& name = "one");
 state_db::SandboxRow make_sandbox(state_db::Store& store, base::WorkspaceId workspace);
-state_db::ExecRequest new_exec(const state_db::SandboxRow& sandbox);
+state_db::NewExec new_exec(const state_db::SandboxRow& sandbox);
 
 std::string message_thrown_by(const std::function<void()>& work);
 

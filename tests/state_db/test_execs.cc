@@ -23,7 +23,7 @@ struct RunningSandbox : TestStore {
 
 TEST_CASE("an exec is created in one commit, ended in another, and keeps every byte") {
   RunningSandbox test;
-  ExecRequest request = new_exec(test.sandbox);
+  NewExec request = new_exec(test.sandbox);
   std::string all_bytes;
   for (int byte = 1; byte < 256; ++byte) all_bytes += static_cast<char>(byte);
   request.argv = {"sh", "", all_bytes, ""};
@@ -79,7 +79,7 @@ TEST_CASE("an exec is created in one commit, ended in another, and keeps every b
 
 TEST_CASE("a word with NUL is refused") {
   RunningSandbox test;
-  ExecRequest request = new_exec(test.sandbox);
+  NewExec request = new_exec(test.sandbox);
   request.argv.push_back(std::string("a\0b", 3));
   CHECK(code_thrown_by([&] { ExecTable(*test.store).create(request); }) ==
         base::Code::invalid_argument);
@@ -88,7 +88,7 @@ TEST_CASE("a word with NUL is refused") {
 TEST_CASE("an exec's key runs one command per workspace") {
   RunningSandbox test;
   ExecTable execs(*test.store);
-  ExecRequest request = new_exec(test.sandbox);
+  NewExec request = new_exec(test.sandbox);
   request.idempotency_key = "k1";
   request.request_hash = "h1";
   const auto made = execs.create(request);
@@ -293,7 +293,7 @@ TEST_CASE("importing long commands and removing them keeps the log short") {
 TEST_CASE("a list of long commands ends early and continues on the next page") {
   RunningSandbox test;
   ExecTable table(*test.store);
-  ExecRequest request = new_exec(test.sandbox);
+  NewExec request = new_exec(test.sandbox);
   request.argv = {"true", std::string(5 << 20, 'a')};
   request.environment = {{"LONG", std::string(1 << 20, 'b')}};
   std::vector<base::ExecId> made;

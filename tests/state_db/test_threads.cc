@@ -89,7 +89,7 @@ TEST_CASE("one of eight requests with the same key or name creates the row") {
   std::atomic<int> named{0};
   std::atomic<int> cached{0};
   run_threads([&](int) {
-    ExecRequest request = new_exec(sandbox);
+    NewExec request = new_exec(sandbox);
     request.idempotency_key = "k";
     if (!ExecTable(store).create(request).existed) ++made;
     if (RepositoryTable(store).find_or_create({.url = "https://host/same", .name = "same"}).second)

@@ -38,7 +38,7 @@ std::string replaced(std::string word, uint32_t number) {
 }
 
 // "the test exited with 1"
-std::string told(const std::string& what, const ExecRow& exec) {
+std::string describe(const std::string& what, const ExecRow& exec) {
   switch (exec.state) {
     case ExecState::running:
       return what + " is running";
@@ -179,7 +179,7 @@ bool BestOfDriver::apply(const BestOfRow& row, const AttemptRow& attempt) {
     return false;
   }
   if (!succeeded(exec.outcome)) {
-    end(row, attempt, {end_state(exec), told(name_of_each(row), exec), ""}, exec.id);
+    end(row, attempt, {end_state(exec), describe(name_of_each(row), exec), ""}, exec.id);
     return false;
   }
   if (BestOfTable(context_.store).get(row.id).cancel_requested) {
@@ -201,7 +201,7 @@ bool BestOfDriver::test(const BestOfRow& row, const AttemptRow& attempt) {
   if (succeeded(exec.outcome)) {
     end(row, attempt, {AttemptState::passed, "", ""}, exec.id);
   } else {
-    end(row, attempt, {end_state(exec), told("the test", exec), ""}, exec.id);
+    end(row, attempt, {end_state(exec), describe("the test", exec), ""}, exec.id);
   }
   return false;
 }

@@ -23,7 +23,7 @@ MOORAGE_CRASH_POINT(after_journal, "exec.after_journal");
 constexpr std::chrono::milliseconds kWardenDeadline{10'000};
 
 // Starts from an empty environment; the request's own values win.
-std::map<std::string, std::string> full_environment(const state_db::ExecRequest& request,
+std::map<std::string, std::string> full_environment(const state_db::NewExec& request,
                                                     const state_db::WorkspaceRow& workspace) {
   const bool root = request.user == "root";
   std::map<std::string, std::string> environment = request.environment;

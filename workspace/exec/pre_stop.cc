@@ -42,7 +42,7 @@ std::string trouble_of(const state_db::ExecRow& exec, int64_t deadline_s) {
 }  // namespace
 
 state_db::ExecRow PreStop::begin(const state_db::WorkspaceRow& row, const LiveSandbox& running) {
-  state_db::ExecRequest record;
+  state_db::NewExec record;
   record.workspace = row.id;
   record.sandbox = running.sandbox;
   record.owner_uid = row.owner_uid;

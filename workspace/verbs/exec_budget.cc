@@ -18,7 +18,7 @@ using base::Error;
               "raise it: moorage set " + row.name + " " + option);
 }
 
-void cut(state_db::ExecRequest& record, int64_t most_ms, const std::string& why) {
+void cut(state_db::NewExec& record, int64_t most_ms, const std::string& why) {
   if (record.timeout_ms > 0 && record.timeout_ms <= most_ms) return;
   record.timeout_ms = most_ms;
   record.time_limit = why;
@@ -26,7 +26,7 @@ void cut(state_db::ExecRequest& record, int64_t most_ms, const std::string& why)
 
 }  // namespace
 
-void Execs::apply_budget(const state_db::WorkspaceRow& row, state_db::ExecRequest& record) {
+void Execs::apply_budget(const state_db::WorkspaceRow& row, state_db::NewExec& record) {
   const auto& policy = row.policy;
   if (policy.max_execs > 0 && row.used_execs >= policy.max_execs) {
     refuse(row,

@@ -57,9 +57,9 @@ std::string request_hash(const ExecRequest& request) {
   return base::sha256_hex(text);
 }
 
-state_db::ExecRequest record_of(const Caller& caller, base::WorkspaceId workspace,
-                                const ExecRequest& request) {
-  state_db::ExecRequest record;
+state_db::NewExec record_of(const Caller& caller, base::WorkspaceId workspace,
+                            const ExecRequest& request) {
+  state_db::NewExec record;
   record.workspace = workspace;
   record.owner_uid = caller.uid;
   if (!request.idempotency_key.empty()) record.idempotency_key = request.idempotency_key;
@@ -157,7 +157,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   return started;
 }
 
-std::optional<ExecView> Execs::repeat(const Caller& caller, const state_db::ExecRequest& record) {
+std::optional<ExecView> Execs::repeat(const Caller& caller, const state_db::NewExec& record) {
   if (!record.idempotency_key) return std::nullopt;
   state_db::ExecTable table(context_.store);
   const auto earlier = table.find_by_key(record.workspace, *record.idempotency_key);
@@ -185,7 +185,7 @@ base::SnapshotId Execs::snapshot_before(const state_db::WorkspaceRow& row, bool 
 }
 
 Execs::Intent Execs::record_intent(const Caller& caller, const state_db::WorkspaceRow& row,
-                                   state_db::ExecRequest& record, base::SnapshotId snapshot,
+                                   state_db::NewExec& record, base::SnapshotId snapshot,
                                    std::optional<state_db::GroupedReads>& reads) {
   for (int tries = 0; tries < kStopsMet; ++tries) {
     // The operation that stops it holds the lock until it is done.
@@ -251,8 +251,8 @@ std::shared_ptr<const LiveSandbox> Execs::sandbox_for(const state_db::WorkspaceR
 // Checks the lease and the sandbox's state inside the write: a takeover or a stop then either finds
 // this exec running and ends it, or this call finds that it is too late.
 std::optional<state_db::ExecTable::Created> Execs::create_record(
-    const Caller& caller, const state_db::WorkspaceRow& workspace,
-    const state_db::ExecRequest& record, base::SnapshotId snapshot) {
+    const Caller& caller, const state_db::WorkspaceRow& workspace, const state_db::NewExec& record,
+    base::SnapshotId snapshot) {
   const auto writing = workspaces_.leases().write(caller, workspace);
   using Created = state_db::ExecTable::Created;
   return context_.store.transaction([&]() -> std::optional<Created> {

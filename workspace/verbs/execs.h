@@ -89,7 +89,7 @@ class Execs {
   std::shared_ptr<const LiveSandbox> sandbox_for(const state_db::WorkspaceRow& row,
                                                  const std::string& user);
   // The view of an earlier start with the same key.
-  std::optional<ExecView> repeat(const Caller& caller, const state_db::ExecRequest& record);
+  std::optional<ExecView> repeat(const Caller& caller, const state_db::NewExec& record);
   base::SnapshotId snapshot_before(const state_db::WorkspaceRow& row, bool frees,
                                    std::string& warning);
   struct Intent {
@@ -99,18 +99,18 @@ class Execs {
   };
   // Starts the sandbox if needed, and again if it is stopped meanwhile. `reads` spans the write.
   Intent record_intent(const Caller& caller, const state_db::WorkspaceRow& row,
-                       state_db::ExecRequest& record, base::SnapshotId snapshot,
+                       state_db::NewExec& record, base::SnapshotId snapshot,
                        std::optional<state_db::GroupedReads>& reads);
   void launch(base::ExecId id, const state_db::WorkspaceRow& row, const LiveSandbox& running,
               const LaunchOptions& options);
   // nullopt: the sandbox is being stopped.
   std::optional<state_db::ExecTable::Created> create_record(const Caller& caller,
                                                             const state_db::WorkspaceRow& workspace,
-                                                            const state_db::ExecRequest& record,
+                                                            const state_db::NewExec& record,
                                                             base::SnapshotId snapshot);
   // exec_budget.cc. Cuts a command's time to what its workspace allows; throws resource_exhausted
   // if nothing is left.
-  void apply_budget(const state_db::WorkspaceRow& row, state_db::ExecRequest& record);
+  void apply_budget(const state_db::WorkspaceRow& row, state_db::NewExec& record);
   ExecView view(state_db::ExecRow row);
   // For an exec that is about to change: also keeps the lease from changing hands meanwhile.
   struct Held {

@@ -94,7 +94,7 @@ struct LaunchFixture : ContextFixture {
 
   // As a verb does: the record, the launch, and what follows a failed one.
   state_db::ExecRow launch() {
-    state_db::ExecRequest record;
+    state_db::NewExec record;
     record.workspace = row.id;
     record.sandbox = running->sandbox;
     record.owner_uid = row.owner_uid;

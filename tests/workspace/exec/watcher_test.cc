@@ -31,7 +31,7 @@ struct WatcherFixture : PlacementFixture {
     sandbox.workspace = row.id;
     sandbox.backend = "lxc";
     sandbox.image = "host";
-    state_db::ExecRequest request;
+    state_db::NewExec request;
     request.workspace = row.id;
     request.sandbox = sandboxes.create(sandbox).id;
     sandboxes.set_running(request.sandbox, {});

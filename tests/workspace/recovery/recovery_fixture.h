@@ -36,7 +36,7 @@ struct RecoveryFixture : PlacementFixture {
     sandbox.backend = backend;
     sandbox.image = "host";
     state_db::SandboxTable sandboxes(store);
-    state_db::ExecRequest request;
+    state_db::NewExec request;
     request.workspace = sandbox.workspace;
     request.sandbox = sandboxes.create(sandbox).id;
     sandboxes.set_running(request.sandbox, {});

@@ -137,7 +137,7 @@ struct Kept {
 
   state_db::ExecRow run(uint64_t bytes, bool ends = true) {
     state_db::ExecTable table(*store);
-    state_db::ExecRequest request;
+    state_db::NewExec request;
     request.workspace = workspace;
     request.sandbox = state_db::SandboxTable(*store).live(workspace)->id;
     request.argv = {"job"};
