@@ -103,7 +103,7 @@ void add_rescue_routes(Router& router, Rescue& rescue, const Unreadable& trouble
                 .query = std::move(query),
                 .lane = Lane::slow});
   };
-  const std::string store = settings.store();
+  const std::string& store = settings.store();
   add("/v1/health",
       [&trouble](const Request&) { return Reply::json(rescue_health_json(sentence(trouble))); });
   add("/v1/info", [&rescue, &trouble, store](const Request&) {

@@ -1,6 +1,7 @@
 #include "daemon/routes/disk_usage.h"
 
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/os/files.h"
@@ -52,7 +53,7 @@ JsonObject repository_object(const StoreUse& use, const workspace::RepositoryUse
 class UsageSource : public BodySource {
  public:
   UsageSource(Api& api, workspace::Caller caller, std::optional<base::WorkspaceId> only)
-      : api_(api), caller_(caller), only_(only) {}
+      : api_(api), caller_(std::move(caller)), only_(only) {}
 
   Step read() override {
     const auto use = api_.usage.last();

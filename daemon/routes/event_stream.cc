@@ -1,5 +1,7 @@
 #include "daemon/routes/event_stream.h"
 
+#include <utility>
+
 #include "daemon/json/json_views.h"
 #include "state_db/store.h"
 #include "state_db/tables/workspaces.h"
@@ -12,7 +14,7 @@ constexpr size_t kEventsAtOnce = 100;
 class EventSource : public BodySource {
  public:
   EventSource(EventHub& hub, workspace::Caller caller, int64_t since, bool follow)
-      : hub_(hub), caller_(caller), since_(since), follow_(follow) {}
+      : hub_(hub), caller_(std::move(caller)), since_(since), follow_(follow) {}
   ~EventSource() override {
     if (subscription_ != 0) hub_.unsubscribe(subscription_);
   }

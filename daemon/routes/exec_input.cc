@@ -1,5 +1,7 @@
 #include "daemon/routes/exec_input.h"
 
+#include <utility>
+
 #include "daemon/json/json_views.h"
 
 namespace moorage::daemon {
@@ -15,7 +17,7 @@ class InputSink : public BodySink {
  public:
   InputSink(workspace::Execs& execs, workspace::Caller caller, base::ExecId id,
             const InputOptions& options)
-      : execs_(execs), caller_(caller), id_(id), options_(options) {}
+      : execs_(execs), caller_(std::move(caller)), id_(id), options_(options) {}
 
   Taken write(std::string_view piece) override {
     try {

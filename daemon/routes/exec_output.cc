@@ -1,6 +1,7 @@
 #include "daemon/routes/exec_output.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/wire/journal.h"
 #include "base/wire/output_stream.h"
@@ -30,7 +31,7 @@ class OutputSource : public BodySource {
   OutputSource(workspace::Execs& execs, workspace::Caller caller, base::ExecId id,
                const OutputOptions& options, base::Fd journal, std::vector<GapPlace> known_gaps)
       : execs_(execs),
-        caller_(caller),
+        caller_(std::move(caller)),
         id_(id),
         options_(options),
         known_gaps_(std::move(known_gaps)),
@@ -190,7 +191,7 @@ class WaitSource : public BodySource {
   WaitSource(workspace::Execs& execs, workspace::Caller caller, base::ExecId id,
              std::chrono::milliseconds timeout)
       : execs_(execs),
-        caller_(caller),
+        caller_(std::move(caller)),
         id_(id),
         deadline_(std::chrono::steady_clock::now() + timeout) {}
 
