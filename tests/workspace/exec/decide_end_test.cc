@@ -23,13 +23,12 @@ ExecOutcome signalled(int signal) { return {.state = S::signalled, .signal = sig
 ExecOutcome not_started(C category) {
   return {.exit_code = 127, .category = category, .error = "no such file"};
 }
-ExecOutcome interrupted(C category) {
-  return {.state = S::interrupted, .category = category, .error = "its sandbox died"};
+ExecOutcome lost(C category) {
+  return {.state = S::interrupted, .category = category, .error = "it died"};
 }
 ExecOutcome damaged() { return {.state = S::interrupted, .error = "damaged"}; }
 const ExecOutcome kTimedOut{.state = S::timed_out};
 
-const ExecEvidence kNone{};
 const ExecEvidence kStopping{.stopping = true};
 const ExecEvidence kOom{.out_of_memory = true};
 const ExecEvidence kFull{.disk_full = true};
@@ -44,12 +43,10 @@ const ExecEvidence kOver{.over_disk_limit = "over its limit"};
 const ExecEvidence kNotSynced{.sync_error = "EIO"};
 const ExecEvidence kOverNotSynced{.over_disk_limit = "over its limit", .sync_error = "EIO"};
 
-const Verdict kNoVerdict{};
-const Verdict kStop{{{}, C::stopped, "ended with its sandbox"}};
+const Verdict kStop{{{}, C::stopped, "with it"}};
 const Verdict kDisk{{{}, C::disk_full, "the disk is full"}};
-const Verdict kTakeover{{S::cancelled, C::cancelled, "the lease was taken over"}};
+const Verdict kTakeover{{S::cancelled, C::cancelled, "takeover"}};
 
-ExecRow running() { return {}; }
 ExecRow cancelled(const std::string& by = "by bob") {
   return {.cancel_requested = true, .outcome = {.error = by}};
 }
@@ -78,76 +75,77 @@ constexpr const char* kUnsynced =
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
+      // record, evidence, verdict, row, and what the row says then
       // clang-format off
       // By itself.
-      {__LINE__, exited(0), kNone, kNoVerdict, running(), "exited"},
-      {__LINE__, exited(0), kAllRefusals, kNoVerdict, running(), "exited"},
-      {__LINE__, exited(0), kStopping, kNoVerdict, running(), "exited"},
-      {__LINE__, exited(1), kNone, kNoVerdict, running(), "exited"},
-      {__LINE__, exited(127), kNone, kNoVerdict, running(), "exited"},
-      {__LINE__, not_started(C::not_found), kNone, kNoVerdict, running(), "exited not_found: no such file"},
-      {__LINE__, not_started(C::not_found), kAllRefusals, kNoVerdict, running(), "exited not_found: no such file"},
-      {__LINE__, signalled(15), kNone, kNoVerdict, running(), "signalled signal"},
-      {__LINE__, kTimedOut, kNone, kNoVerdict, running(), "timed_out timeout"},
-      {__LINE__, kTimedOut, kNone, kNoVerdict, limited(), "timed_out timeout: max_exec_s"},
-      {__LINE__, kTimedOut, kAllRefusals, kNoVerdict, running(), "timed_out timeout"},
-      {__LINE__, damaged(), kNone, kNoVerdict, running(), "interrupted lost: damaged"},
-      {__LINE__, damaged(), kStopping, kNoVerdict, running(), "interrupted stopped: damaged"},
-      {__LINE__, damaged(), kAllRefusals, kNoVerdict, running(), "interrupted lost: damaged"},
-      {__LINE__, interrupted(C::lost), kNone, kNoVerdict, running(), "interrupted lost: its sandbox died"},
-      {__LINE__, interrupted(C::not_started), kNone, kNoVerdict, running(), "interrupted not_started: its sandbox died"},
+      {__LINE__, exited(0), {}, {}, {}, "exited"},
+      {__LINE__, exited(0), kAllRefusals, {}, {}, "exited"},
+      {__LINE__, exited(0), kStopping, {}, {}, "exited"},
+      {__LINE__, exited(1), {}, {}, {}, "exited"},
+      {__LINE__, exited(127), {}, {}, {}, "exited"},
+      {__LINE__, not_started(C::not_found), {}, {}, {}, "exited not_found: no such file"},
+      {__LINE__, not_started(C::not_found), kAllRefusals, {}, {}, "exited not_found: no such file"},
+      {__LINE__, signalled(15), {}, {}, {}, "signalled signal"},
+      {__LINE__, kTimedOut, {}, {}, {}, "timed_out timeout"},
+      {__LINE__, kTimedOut, {}, {}, limited(), "timed_out timeout: max_exec_s"},
+      {__LINE__, kTimedOut, kAllRefusals, {}, {}, "timed_out timeout"},
+      {__LINE__, damaged(), {}, {}, {}, "interrupted lost: damaged"},
+      {__LINE__, damaged(), kStopping, {}, {}, "interrupted stopped: damaged"},
+      {__LINE__, damaged(), kAllRefusals, {}, {}, "interrupted lost: damaged"},
+      {__LINE__, lost(C::lost), {}, {}, {}, "interrupted lost: it died"},
+      {__LINE__, lost(C::not_started), {}, {}, {}, "interrupted not_started: it died"},
       // The evidence of a failure, strongest first.
-      {__LINE__, exited(1), kStopping, kNoVerdict, running(), "exited stopped"},
-      {__LINE__, signalled(9), kStopping, kNoVerdict, running(), "signalled stopped"},
-      {__LINE__, signalled(9), kOom, kNoVerdict, running(), "oom_killed out_of_memory"},
-      {__LINE__, exited(137), kOom, kNoVerdict, running(), "oom_killed out_of_memory"},
-      {__LINE__, exited(1), kOom, kNoVerdict, running(), "exited out_of_memory"},
-      {__LINE__, signalled(11), kOom, kNoVerdict, running(), "signalled out_of_memory"},
-      {__LINE__, exited(1), kAllRefusals, kNoVerdict, running(), "exited out_of_memory"},
-      {__LINE__, signalled(11), kForks, kNoVerdict, running(), "signalled signal"},
-      {__LINE__, exited(1), kForks, kNoVerdict, running(), "exited pids_limit"},
-      {__LINE__, exited(1), kQuota, kNoVerdict, running(), "exited disk_quota"},
-      {__LINE__, exited(1), kFull, kNoVerdict, running(), "exited disk_full"},
-      {__LINE__, exited(1), kPackets, kNoVerdict, running(), "exited network_denied"},
-      {__LINE__, exited(3), kOver, kNoVerdict, running(), "exited disk_quota: over its limit"},
-      {__LINE__, exited(0), kOver, kNoVerdict, running(), "exited disk_quota: over its limit"},
+      {__LINE__, exited(1), kStopping, {}, {}, "exited stopped"},
+      {__LINE__, signalled(9), kStopping, {}, {}, "signalled stopped"},
+      {__LINE__, signalled(9), kOom, {}, {}, "oom_killed out_of_memory"},
+      {__LINE__, exited(137), kOom, {}, {}, "oom_killed out_of_memory"},
+      {__LINE__, exited(1), kOom, {}, {}, "exited out_of_memory"},
+      {__LINE__, signalled(11), kOom, {}, {}, "signalled out_of_memory"},
+      {__LINE__, exited(1), kAllRefusals, {}, {}, "exited out_of_memory"},
+      {__LINE__, signalled(11), kForks, {}, {}, "signalled signal"},
+      {__LINE__, exited(1), kForks, {}, {}, "exited pids_limit"},
+      {__LINE__, exited(1), kQuota, {}, {}, "exited disk_quota"},
+      {__LINE__, exited(1), kFull, {}, {}, "exited disk_full"},
+      {__LINE__, exited(1), kPackets, {}, {}, "exited network_denied"},
+      {__LINE__, exited(3), kOver, {}, {}, "exited disk_quota: over its limit"},
+      {__LINE__, exited(0), kOver, {}, {}, "exited disk_quota: over its limit"},
       // A sync that failed.
-      {__LINE__, exited(0), kNotSynced, kNoVerdict, running(), kUnsynced},
-      {__LINE__, exited(1), kOverNotSynced, kNoVerdict, running(), kUnsynced},
-      {__LINE__, exited(0), kNotSynced, kNoVerdict, cancelled(), kUnsynced},
-      {__LINE__, exited(0), kNotSynced, kStop, running(), "interrupted stopped: ended with its sandbox"},
+      {__LINE__, exited(0), kNotSynced, {}, {}, kUnsynced},
+      {__LINE__, exited(1), kOverNotSynced, {}, {}, kUnsynced},
+      {__LINE__, exited(0), kNotSynced, {}, cancelled(), kUnsynced},
+      {__LINE__, exited(0), kNotSynced, kStop, {}, "interrupted stopped: with it"},
       // A signal that somebody sent.
-      {__LINE__, signalled(15), kNone, kNoVerdict, sent(15), "signalled signal: SIGTERM sent by bob"},
-      {__LINE__, exited(143), kNone, kNoVerdict, sent(15), "exited: SIGTERM sent by bob"},
-      {__LINE__, signalled(15), kNone, kNoVerdict, sent(15, ""), "signalled signal"},
-      {__LINE__, signalled(9), kNone, kNoVerdict, sent(15), "signalled signal"},
-      {__LINE__, exited(0), kNone, kNoVerdict, sent(15), "exited"},
-      {__LINE__, signalled(15), kNone, kStop, sent(15), "signalled stopped: ended with its sandbox"},
+      {__LINE__, signalled(15), {}, {}, sent(15), "signalled signal: SIGTERM sent by bob"},
+      {__LINE__, exited(143), {}, {}, sent(15), "exited: SIGTERM sent by bob"},
+      {__LINE__, signalled(15), {}, {}, sent(15, ""), "signalled signal"},
+      {__LINE__, signalled(9), {}, {}, sent(15), "signalled signal"},
+      {__LINE__, exited(0), {}, {}, sent(15), "exited"},
+      {__LINE__, signalled(15), {}, kStop, sent(15), "signalled stopped: with it"},
       // A cancel.
-      {__LINE__, signalled(15), kNone, kNoVerdict, cancelled(), "cancelled cancelled: by bob"},
-      {__LINE__, exited(0), kNone, kNoVerdict, cancelled(), "cancelled cancelled: by bob"},
-      {__LINE__, signalled(15), kNone, kNoVerdict, cancelled(""), "cancelled cancelled"},
-      {__LINE__, kTimedOut, kNone, kNoVerdict, cancelled(), "cancelled cancelled: by bob"},
-      {__LINE__, exited(1), kOver, kNoVerdict, cancelled(), "cancelled cancelled: by bob"},
-      {__LINE__, interrupted(C::lost), kNone, kNoVerdict, cancelled(), "interrupted lost: its sandbox died"},
-      {__LINE__, interrupted(C::not_started), kNone, kNoVerdict, cancelled(), "interrupted not_started: its sandbox died"},
-      {__LINE__, interrupted(C::stopped), kNone, kNoVerdict, cancelled(), "cancelled cancelled: by bob"},
-      {__LINE__, damaged(), kStopping, kNoVerdict, cancelled(), "cancelled cancelled: by bob"},
+      {__LINE__, signalled(15), {}, {}, cancelled(), "cancelled cancelled: by bob"},
+      {__LINE__, exited(0), {}, {}, cancelled(), "cancelled cancelled: by bob"},
+      {__LINE__, signalled(15), {}, {}, cancelled(""), "cancelled cancelled"},
+      {__LINE__, kTimedOut, {}, {}, cancelled(), "cancelled cancelled: by bob"},
+      {__LINE__, exited(1), kOver, {}, cancelled(), "cancelled cancelled: by bob"},
+      {__LINE__, lost(C::lost), {}, {}, cancelled(), "interrupted lost: it died"},
+      {__LINE__, lost(C::not_started), {}, {}, cancelled(), "interrupted not_started: it died"},
+      {__LINE__, lost(C::stopped), {}, {}, cancelled(), "cancelled cancelled: by bob"},
+      {__LINE__, damaged(), kStopping, {}, cancelled(), "cancelled cancelled: by bob"},
       // A verdict of this daemon.
-      {__LINE__, signalled(9), kNone, kStop, running(), "signalled stopped: ended with its sandbox"},
-      {__LINE__, exited(0), kNone, kStop, running(), "exited"},
-      {__LINE__, exited(0), kNone, kTakeover, running(), "cancelled cancelled: the lease was taken over"},
-      {__LINE__, signalled(9), kNone, kDisk, running(), "signalled disk_full: the disk is full"},
-      {__LINE__, exited(0), kNone, kDisk, running(), "exited"},
-      {__LINE__, signalled(9), kOom, kStop, running(), "oom_killed stopped: ended with its sandbox"},
-      {__LINE__, interrupted(C::lost), kNone, kStop, running(), "interrupted stopped: ended with its sandbox"},
+      {__LINE__, signalled(9), {}, kStop, {}, "signalled stopped: with it"},
+      {__LINE__, exited(0), {}, kStop, {}, "exited"},
+      {__LINE__, exited(0), {}, kTakeover, {}, "cancelled cancelled: takeover"},
+      {__LINE__, signalled(9), {}, kDisk, {}, "signalled disk_full: the disk is full"},
+      {__LINE__, exited(0), {}, kDisk, {}, "exited"},
+      {__LINE__, signalled(9), kOom, kStop, {}, "oom_killed stopped: with it"},
+      {__LINE__, lost(C::lost), {}, kStop, {}, "interrupted stopped: with it"},
       // A verdict and a cancel: a stop carries the cancel out, anything else outranks it.
-      {__LINE__, signalled(9), kNone, kStop, cancelled(), "cancelled cancelled: ended with its sandbox"},
-      {__LINE__, exited(0), kNone, kStop, cancelled(), "cancelled cancelled: by bob"},
-      {__LINE__, signalled(9), kNone, kDisk, cancelled(), "signalled disk_full: the disk is full"},
-      {__LINE__, signalled(9), kNone, kTakeover, cancelled(), "cancelled cancelled: the lease was taken over"},
-      {__LINE__, interrupted(C::lost), kNone, kStop, cancelled(), "interrupted stopped: ended with its sandbox"},
-      {__LINE__, interrupted(C::stopped), kNone, kStop, cancelled(), "cancelled cancelled: ended with its sandbox"},
+      {__LINE__, signalled(9), {}, kStop, cancelled(), "cancelled cancelled: with it"},
+      {__LINE__, exited(0), {}, kStop, cancelled(), "cancelled cancelled: by bob"},
+      {__LINE__, signalled(9), {}, kDisk, cancelled(), "signalled disk_full: the disk is full"},
+      {__LINE__, signalled(9), {}, kTakeover, cancelled(), "cancelled cancelled: takeover"},
+      {__LINE__, lost(C::lost), {}, kStop, cancelled(), "interrupted stopped: with it"},
+      {__LINE__, lost(C::stopped), {}, kStop, cancelled(), "cancelled cancelled: with it"},
       // clang-format on
   };
   return all;
