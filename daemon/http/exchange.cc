@@ -55,18 +55,15 @@ size_t Request::query_limit(size_t usual) const {
               "leave it out for " + std::to_string(usual) + "; request further pages for more");
 }
 
-Reply Reply::json(std::string body, int status) {
+Reply Reply::json(std::string body, int status, std::string subject) {
   Reply reply;
   reply.status = status;
   reply.body = std::move(body);
+  reply.subject = std::move(subject);
   return reply;
 }
 
-Reply Reply::none() {
-  Reply reply;
-  reply.status = 204;
-  return reply;
-}
+Reply Reply::none(std::string subject) { return json({}, 204, std::move(subject)); }
 
 int status_of(Code code) {
   switch (code) {

@@ -98,8 +98,8 @@ struct Reply {
   std::optional<uint64_t> source_bytes;  // if known: sends Content-Length, not chunks
   std::string subject;                   // id for the log line: "ws_3"
 
-  static Reply json(std::string body, int status = 200);
-  static Reply none();  // 204
+  static Reply json(std::string body, int status = 200, std::string subject = {});
+  static Reply none(std::string subject = {});  // 204
 };
 
 // A long request body, written piece by piece on the pool. Destroyed without finish(): it was cut.

@@ -72,6 +72,14 @@ std::optional<std::string> JsonFields::text(const std::string& name) {
   return as_text(*value, state_->prefix + name);
 }
 
+std::optional<std::string> JsonFields::given_text(const std::string& name) {
+  auto given = text(name);
+  if (given && given->empty())
+    throw Error(Code::invalid_argument, name + " must not be empty",
+                "leave it out for the default");
+  return given;
+}
+
 std::string JsonFields::required_text(const std::string& name) {
   auto value = text(name);
   if (!value) state_->refuse_missing(name);

@@ -23,6 +23,7 @@ class JsonFields {
   static JsonFields parse(std::string_view body);
 
   std::optional<std::string> text(const std::string& name);
+  std::optional<std::string> given_text(const std::string& name);  // refuses an empty one
   std::string required_text(const std::string& name);
   std::optional<std::string> bytes(const std::string& name);  // name or name_b64
   std::string required_bytes(const std::string& name);

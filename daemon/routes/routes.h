@@ -2,6 +2,9 @@
 // path comes before any pattern that would match it too.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "daemon/http/router.h"
@@ -22,8 +25,51 @@ struct InfoSource {
   InfoView host;  // the constant part; space and counts are filled per request
 };
 
+// What a route takes besides its handler; see Route.
+struct RouteRules {
+  std::vector<std::string> query = {};
+  Lane lane = Lane::quick;
+  Keep keep = Keep::answer;
+  Reply (*resume)(Api&, const Request&, const std::string& subject) = nullptr;
+  bool conditional = false;
+};
+
+// Adds routes whose handlers are functions of the API and the request.
+class RouteTable {
+ public:
+  RouteTable(Router& router, Api& api) : router_(router), api_(api) {}
+
+  // `line`: "GET /v1/execs/{}". `run`: takes (Api&, const Request&), a long one also Progress;
+  // returns a Reply, or the BodySink of an upload.
+  template <typename Run>
+  void add(std::string_view line, Access access, Run run, const RouteRules& rules = {}) const {
+    using workspace::Progress;
+    if constexpr (std::is_invocable_v<Run, Api&, const Request&, const Progress&>) {
+      const LongHandler handler = [&api = api_, run](const Request& request,
+                                                     const Progress& progress) {
+        return run(api, request, progress);
+      };
+      add_bound(line, access, handler, rules);
+    } else {
+      using Answer = std::invoke_result_t<Run, Api&, const Request&>;
+      const std::function<Answer(const Request&)> handler =
+          [&api = api_, run](const Request& request) { return run(api, request); };
+      add_bound(line, access, handler, rules);
+    }
+  }
+
+ private:
+  using Bound = decltype(Route::handler);
+  void add_bound(std::string_view line, Access access, Bound handler,
+                 const RouteRules& rules) const;
+
+  Router& router_;
+  Api& api_;
+};
+
+Reply workspace_reply(const workspace::WorkspaceView& view, int status = 200);
 // For a request repeated after its effect, whose answer has no body: 204.
-inline Reply resumed_none(const Request&, const std::string&) { return Reply::none(); }
+Reply resumed_none(Api& api, const Request& request, const std::string& subject);
 
 void add_repository_routes(Router& router, Api& api);
 void add_workspace_routes(Router& router, Api& api);

@@ -16,16 +16,9 @@ using workspace::Imports;
 using workspace::Progress;
 using workspace::Right;
 using workspace::WithSnapshots;
-using workspace::WorkspaceView;
 using Counted = workspace::Verb;
 
 constexpr std::chrono::milliseconds kSlice{1000};  // then other work gets the thread
-
-Reply answer(const WorkspaceView& view, int status = 200) {
-  Reply reply = Reply::json(workspace_json(view), status);
-  reply.subject = view.row.id.str();
-  return reply;
-}
 
 class ImportSink : public BodySink {
  public:
@@ -54,8 +47,8 @@ class ImportSink : public BodySink {
   }
   Reply finish() override {
     close();
-    return answer(api_.context.metrics.counted(Counted::import, [this] { return import_.made.get(); }),
-                  201);
+    return workspace_reply(
+        api_.context.metrics.counted(Counted::import, [this] { return import_.made.get(); }), 201);
   }
 
  private:
@@ -90,61 +83,43 @@ Reply export_workspace(Api& api, const Request& request) {
   return reply;
 }
 
+std::unique_ptr<BodySink> import_workspace(Api& api, const Request& request) {
+  return std::make_unique<ImportSink>(
+      api, api.imports.begin(request.caller, request.query_text("name").value_or("")),
+      api.context.options.import_max_bytes);
+}
+
+Reply resume_import(Api& api, const Request& request, const std::string& subject) {
+  const auto made = base::WorkspaceId::parse(subject).value();
+  return workspace_reply(api.imports.resume(request.caller, made), 201);
+}
+
+template <auto verb, Counted counted>
+Reply run(Api& api, const Request& request, const Progress& progress) {
+  JsonFields::parse(request.body).finish();
+  return workspace_reply(api.context.metrics.counted(counted, [&] {
+    return (api.archives.*verb)(request.caller, request.parameter(0), progress);
+  }));
+}
+
+Reply resumed(Api& api, const Request& request, const std::string& subject) {
+  return workspace_reply(api.archives.resume(request.caller, subject));
+}
+
 }  // namespace
 
 void add_archive_routes(Router& router, Api& api) {
-  using Verb =
-      WorkspaceView (Archives::*)(const workspace::Caller&, const std::string&, const Progress&);
-  const auto verb = [&api](Verb run, Counted counted) {
-    return LongHandler([&api, run, counted](const Request& request, const Progress& progress) {
-      JsonFields::parse(request.body).finish();
-      return answer(api.context.metrics.counted(counted, [&] {
-        return (api.archives.*run)(request.caller, request.parameter(0), progress);
-      }));
-    });
-  };
-  const auto resumed = [&api](const Request& request, const std::string& subject) {
-    return answer(api.archives.resume(request.caller, subject));
-  };
-  const UploadHandler import = [&api](const Request& request) {
-    return std::make_unique<ImportSink>(
-        api, api.imports.begin(request.caller, request.query_text("name").value_or("")),
-        api.context.options.import_max_bytes);
-  };
-  const Handler to_elsewhere = [&api](const Request& request) {
-    return export_workspace(api, request);
-  };
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/import",
-              .access = Right::none,
-              .handler = import,
-              .query = {"name"},
-              .lane = Lane::slow,
-              .keep = Keep::joined,
-              .resume = [&api](const Request& request, const std::string& subject) {
-                const auto made = base::WorkspaceId::parse(subject).value();
-                return answer(api.imports.resume(request.caller, made), 201);
-              }});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/export",
-              .access = Right::read,
-              .handler = to_elsewhere,
-              .query = {"without_snapshots"},
-              .lane = Lane::slow});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/archive",
-              .access = Right::write,
-              .handler = verb(&Archives::archive, Counted::archive),
-              .lane = Lane::slow,
-              .keep = Keep::joined,
-              .resume = resumed});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/unarchive",
-              .access = Right::write,
-              .handler = verb(&Archives::unarchive, Counted::unarchive),
-              .lane = Lane::slow,
-              .keep = Keep::joined,
-              .resume = resumed});
+  const RouteTable routes(router, api);
+  const RouteRules joined{.lane = Lane::slow, .keep = Keep::joined, .resume = resumed};
+  routes.add(
+      "POST /v1/workspaces/import", Right::none, import_workspace,
+      {.query = {"name"}, .lane = Lane::slow, .keep = Keep::joined, .resume = resume_import});
+  routes.add("GET /v1/workspaces/{}/export", Right::read, export_workspace,
+             {.query = {"without_snapshots"}, .lane = Lane::slow});
+  routes.add("POST /v1/workspaces/{}/archive", Right::write,
+             run<&Archives::archive, Counted::archive>, joined);
+  routes.add("POST /v1/workspaces/{}/unarchive", Right::write,
+             run<&Archives::unarchive, Counted::unarchive>, joined);
 }
 
 }  // namespace moorage::daemon

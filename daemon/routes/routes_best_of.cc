@@ -22,9 +22,7 @@ constexpr uint64_t kMaxWait_s = 3600;
 constexpr milliseconds kLookPause{200};
 
 Reply answer(const workspace::BestOfView& view, int status = 200) {
-  Reply reply = Reply::json(best_of_json(view), status);
-  reply.subject = view.row.id.str();
-  return reply;
+  return Reply::json(best_of_json(view), status, view.row.id.str());
 }
 
 state_db::Promote promote_of(JsonFields& fields) {
@@ -165,6 +163,10 @@ base::BestOfId id_of(const Request& request) {
               "its id looks like bo_N; moorage best-of NAME lists those of a workspace");
 }
 
+std::unique_ptr<BodySink> start(Api& api, const Request& request) {
+  return std::make_unique<BestOfSink>(api, request);
+}
+
 Reply list(Api& api, const Request& request) {
   return Reply::json(best_ofs_json(api.best_of.list(request.caller, request.parameter(0))));
 }
@@ -186,6 +188,10 @@ Reply cancel(Api& api, const Request& request) {
   return answer(api.best_of.cancel(request.caller, id_of(request)));
 }
 
+Reply resume_cancel(Api& api, const Request& request, const std::string&) {
+  return answer(api.best_of.show(request.caller, id_of(request)));
+}
+
 Reply compare(Api& api, const Request& request) {
   const std::string& from = request.parameter(0);
   api.workspaces.find(request.caller, from, Right::read);
@@ -202,42 +208,15 @@ Reply compare(Api& api, const Request& request) {
 }  // namespace
 
 void add_best_of_routes(Router& router, Api& api) {
-  const auto plain = [&api](Reply (*run)(Api&, const Request&)) {
-    return Handler([&api, run](const Request& request) { return run(api, request); });
-  };
-  const UploadHandler start = [&api](const Request& request) {
-    return std::make_unique<BestOfSink>(api, request);
-  };
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/best-of",
-              .access = Right::write,
-              .handler = start,
-              .query = {"json_bytes"},
-              .lane = Lane::slow,
-              .keep = Keep::joined});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/best-of",
-              .access = Right::read,
-              .handler = plain(list)});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/compare",
-              .access = Right::read,
-              .handler = plain(compare),
-              .query = {"with", "patch"},
-              .lane = Lane::slow});
-  router.add({.method = "GET",
-              .pattern = "/v1/best-of/{}",
-              .access = Right::read,
-              .handler = plain(show),
-              .query = {"wait"}});
-  router.add({.method = "POST",
-              .pattern = "/v1/best-of/{}/cancel",
-              .access = Right::write,
-              .handler = plain(cancel),
-              .keep = Keep::joined,
-              .resume = [&api](const Request& request, const std::string&) {
-                return answer(api.best_of.show(request.caller, id_of(request)));
-              }});
+  const RouteTable routes(router, api);
+  routes.add("POST /v1/workspaces/{}/best-of", Right::write, start,
+             {.query = {"json_bytes"}, .lane = Lane::slow, .keep = Keep::joined});
+  routes.add("GET /v1/workspaces/{}/best-of", Right::read, list);
+  routes.add("GET /v1/workspaces/{}/compare", Right::read, compare,
+             {.query = {"with", "patch"}, .lane = Lane::slow});
+  routes.add("GET /v1/best-of/{}", Right::read, show, {.query = {"wait"}});
+  routes.add("POST /v1/best-of/{}/cancel", Right::write, cancel,
+             {.keep = Keep::joined, .resume = resume_cancel});
 }
 
 }  // namespace moorage::daemon

@@ -194,66 +194,24 @@ Reply resize(Api& api, const Request& request) {
 }  // namespace
 
 void add_exec_routes(Router& router, Api& api) {
-  const auto verb = [&api](Reply (*run)(Api&, const Request&)) {
-    return Handler([&api, run](const Request& request) { return run(api, request); });
-  };
-  const UploadHandler put_input = [&api](const Request& request) { return input(api, request); };
-
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/execs",
-              .access = Right::write,
-              .handler = verb(start),
-              .lane = Lane::exec,
-              .keep = Keep::refusal});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/execs",
-              .access = Right::read,
-              .handler = verb(list),
-              .query = {"running", "before", "limit"}});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/history",
-              .access = Right::read,
-              .handler = verb(history),
-              .query = {"limit", "before"},
-              .lane = Lane::look});
-  router.add({.method = "GET",
-              .pattern = "/v1/execs",
-              .access = Right::read,
-              .handler = verb(list),
-              .query = {"running", "before", "limit"}});
-  router.add(
-      {.method = "GET", .pattern = "/v1/execs/{}", .access = Right::read, .handler = verb(get)});
-  router.add({.method = "GET",
-              .pattern = "/v1/execs/{}/wait",
-              .access = Right::read,
-              .handler = verb(wait),
-              .query = {"timeout_ms"}});
-  router.add({.method = "GET",
-              .pattern = "/v1/execs/{}/output",
-              .access = Right::read,
-              .handler = verb(output),
-              .query = {"offset", "follow", "tail_bytes", "raw", "stream", "late"}});
-  router.add({.method = "PUT",
-              .pattern = "/v1/execs/{}/stdin",
-              .access = Right::write,
-              .handler = put_input,
-              .query = {"offset", "close"},
-              .lane = Lane::input,
-              .keep = Keep::nothing});
-  router.add({.method = "POST",
-              .pattern = "/v1/execs/{}/signal",
-              .access = Right::write,
-              .handler = verb(send_signal)});
-  router.add({.method = "POST",
-              .pattern = "/v1/execs/{}/cancel",
-              .access = Right::write,
-              .handler = verb(cancel),
-              .keep = Keep::joined,
-              .resume = resumed_none});
-  router.add({.method = "POST",
-              .pattern = "/v1/execs/{}/resize",
-              .access = Right::write,
-              .handler = verb(resize)});
+  const RouteTable routes(router, api);
+  routes.add("POST /v1/workspaces/{}/execs", Right::write, start,
+             {.lane = Lane::exec, .keep = Keep::refusal});
+  routes.add("GET /v1/workspaces/{}/execs", Right::read, list,
+             {.query = {"running", "before", "limit"}});
+  routes.add("GET /v1/workspaces/{}/history", Right::read, history,
+             {.query = {"limit", "before"}, .lane = Lane::look});
+  routes.add("GET /v1/execs", Right::read, list, {.query = {"running", "before", "limit"}});
+  routes.add("GET /v1/execs/{}", Right::read, get);
+  routes.add("GET /v1/execs/{}/wait", Right::read, wait, {.query = {"timeout_ms"}});
+  routes.add("GET /v1/execs/{}/output", Right::read, output,
+             {.query = {"offset", "follow", "tail_bytes", "raw", "stream", "late"}});
+  routes.add("PUT /v1/execs/{}/stdin", Right::write, input,
+             {.query = {"offset", "close"}, .lane = Lane::input, .keep = Keep::nothing});
+  routes.add("POST /v1/execs/{}/signal", Right::write, send_signal);
+  routes.add("POST /v1/execs/{}/cancel", Right::write, cancel,
+             {.keep = Keep::joined, .resume = resumed_none});
+  routes.add("POST /v1/execs/{}/resize", Right::write, resize);
 }
 
 }  // namespace moorage::daemon

@@ -148,58 +148,25 @@ Reply make_symlink(Api& api, const Request& request) {
 }  // namespace
 
 void add_file_routes(Router& router, Api& api) {
-  const auto verb = [&api](Reply (*run)(Api&, const Request&)) {
-    return Handler([&api, run](const Request& request) { return run(api, request); });
-  };
-  const UploadHandler put = [&api](const Request& request) { return write(api, request); };
-
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/files",
-              .access = Right::read,
-              .handler = verb(list),
-              .query = {"path"},
-              .lane = Lane::files});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/file",
-              .access = Right::read,
-              .handler = verb(read),
-              .query = {"path", "hash"},
-              .lane = Lane::files});
-  router.add({.method = "PUT",
-              .pattern = "/v1/workspaces/{}/file",
-              .access = Right::write,
-              .handler = put,
-              .query = {"path", "mode"},
+  const RouteTable routes(router, api);
+  routes.add("GET /v1/workspaces/{}/files", Right::read, list,
+             {.query = {"path"}, .lane = Lane::files});
+  routes.add("GET /v1/workspaces/{}/file", Right::read, read,
+             {.query = {"path", "hash"}, .lane = Lane::files});
+  routes.add(
+      "PUT /v1/workspaces/{}/file", Right::write, write,
+      {.query = {"path", "mode"}, .lane = Lane::files, .keep = Keep::joined, .conditional = true});
+  routes.add("DELETE /v1/workspaces/{}/file", Right::write, remove,
+             {.query = {"path", "recursive"},
               .lane = Lane::files,
               .keep = Keep::joined,
               .conditional = true});
-  router.add({.method = "DELETE",
-              .pattern = "/v1/workspaces/{}/file",
-              .access = Right::write,
-              .handler = verb(remove),
-              .query = {"path", "recursive"},
-              .lane = Lane::files,
-              .keep = Keep::joined,
-              .conditional = true});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/files/move",
-              .access = Right::write,
-              .handler = verb(move),
-              .lane = Lane::files,
-              .keep = Keep::joined,
-              .conditional = true});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/files/mkdir",
-              .access = Right::write,
-              .handler = verb(make_directory),
-              .lane = Lane::files,
-              .keep = Keep::joined});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/files/symlink",
-              .access = Right::write,
-              .handler = verb(make_symlink),
-              .lane = Lane::files,
-              .keep = Keep::joined});
+  routes.add("POST /v1/workspaces/{}/files/move", Right::write, move,
+             {.lane = Lane::files, .keep = Keep::joined, .conditional = true});
+  routes.add("POST /v1/workspaces/{}/files/mkdir", Right::write, make_directory,
+             {.lane = Lane::files, .keep = Keep::joined});
+  routes.add("POST /v1/workspaces/{}/files/symlink", Right::write, make_symlink,
+             {.lane = Lane::files, .keep = Keep::joined});
 }
 
 }  // namespace moorage::daemon

@@ -90,16 +90,9 @@ Reply run(Api& api, const Request& request) {
 }  // namespace
 
 void add_gc_routes(Router& router, Api& api) {
-  router.add({.method = "GET",
-              .pattern = "/v1/gc",
-              .access = Right::none,
-              .handler = Handler([&api](const Request& request) { return explain(api, request); }),
-              .lane = Lane::look});
-  router.add({.method = "POST",
-              .pattern = "/v1/gc",
-              .access = Access::root(),
-              .handler = Handler([&api](const Request& request) { return run(api, request); }),
-              .lane = Lane::slow});
+  const RouteTable routes(router, api);
+  routes.add("GET /v1/gc", Right::none, explain, {.lane = Lane::look});
+  routes.add("POST /v1/gc", Access::root(), run, {.lane = Lane::slow});
 }
 
 }  // namespace moorage::daemon

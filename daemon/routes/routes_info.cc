@@ -66,6 +66,12 @@ Check check_of_quota(const layers::DiskQuota& quota) {
   return check;
 }
 
+Reply health(Api&, const Request&) { return Reply::none(); }
+
+Reply config(Api&, const InfoSource& source, const Request&) {
+  return Reply::json(settings_json(source.settings));
+}
+
 Reply info(Api& api, const InfoSource& source, const Request& request) {
   InfoView view = source.host;
   auto& store = api.context.store;
@@ -108,7 +114,7 @@ Reply doctor_fix(Api& api, const InfoSource& source, const Request& request) {
   return Reply::json(diagnosis_json(api.doctor.fix(deep), storage_of(source)));
 }
 
-Reply events(const InfoSource& source, const Request& request) {
+Reply events(Api&, const InfoSource& source, const Request& request) {
   const auto since = static_cast<int64_t>(request.query_number("since").value_or(0));
   Reply reply;
   reply.content_type = kLinesType;
@@ -119,47 +125,21 @@ Reply events(const InfoSource& source, const Request& request) {
 }  // namespace
 
 void add_info_routes(Router& router, Api& api, const InfoSource& source) {
-  const Handler health = [](const Request&) { return Reply::none(); };
-  const Handler get_info = [&](const Request& request) { return info(api, source, request); };
-  const Handler config = [&source](const Request&) {
-    return Reply::json(settings_json(source.settings));
+  const RouteTable routes(router, api);
+  const auto shown = [&source](Reply (*run)(Api&, const InfoSource&, const Request&)) {
+    return [&source, run](Api& services, const Request& request) {
+      return run(services, source, request);
+    };
   };
-  const Handler get_top = [&api](const Request& request) { return top(api, request); };
-  const Handler get_usage = [&api](const Request& request) { return disk_usage(api, request); };
-  const Handler get_events = [&source](const Request& request) { return events(source, request); };
-
-  router.add({.method = "GET", .pattern = "/v1/health", .access = Right::none, .handler = health});
-  router.add({.method = "GET", .pattern = "/v1/info", .access = Right::none, .handler = get_info});
-  router.add({.method = "GET", .pattern = "/v1/config", .access = Right::none, .handler = config});
-  router.add({.method = "GET",
-              .pattern = "/v1/top",
-              .access = Right::read,
-              .handler = get_top,
-              .query = {"mine"},
-              .lane = Lane::look});
-  router.add({.method = "GET",
-              .pattern = "/v1/du",
-              .access = Right::read,
-              .handler = get_usage,
-              .query = {"workspace"}});
-  router.add(
-      {.method = "GET",
-       .pattern = "/v1/doctor",
-       .access = Access::root(),
-       .handler = Handler([&](const Request& request) { return doctor(api, source, request); }),
-       .query = {"deep"},
-       .lane = Lane::slow});
-  router.add(
-      {.method = "POST",
-       .pattern = "/v1/doctor",
-       .access = Access::root(),
-       .handler = Handler([&](const Request& request) { return doctor_fix(api, source, request); }),
-       .lane = Lane::slow});
-  router.add({.method = "GET",
-              .pattern = "/v1/events",
-              .access = Right::read,
-              .handler = get_events,
-              .query = {"since", "follow"}});
+  routes.add("GET /v1/health", Right::none, health);
+  routes.add("GET /v1/info", Right::none, shown(info));
+  routes.add("GET /v1/config", Right::none, shown(config));
+  routes.add("GET /v1/top", Right::read, top, {.query = {"mine"}, .lane = Lane::look});
+  routes.add("GET /v1/du", Right::read, disk_usage, {.query = {"workspace"}});
+  routes.add("GET /v1/doctor", Access::root(), shown(doctor),
+             {.query = {"deep"}, .lane = Lane::slow});
+  routes.add("POST /v1/doctor", Access::root(), shown(doctor_fix), {.lane = Lane::slow});
+  routes.add("GET /v1/events", Right::read, shown(events), {.query = {"since", "follow"}});
 }
 
 void add_metrics_route(Router& router, const MetricsPage& page) {
@@ -170,21 +150,6 @@ void add_metrics_route(Router& router, const MetricsPage& page) {
     return reply;
   };
   router.add({.method = "GET", .pattern = "/metrics", .access = Right::none, .handler = metrics});
-}
-
-void add_all_routes(Router& router, Api& api, const InfoSource& source) {
-  add_info_routes(router, api, source);
-  add_repository_routes(router, api);
-  add_snapshot_routes(router, api);
-  add_move_routes(router, api);
-  add_best_of_routes(router, api);
-  add_archive_routes(router, api);  // before {}, which matches "import" too
-  add_workspace_routes(router, api);
-  add_file_routes(router, api);
-  add_exec_routes(router, api);
-  add_lease_routes(router, api);
-  add_gc_routes(router, api);
-  add_no_rescue_route(router);
 }
 
 }  // namespace moorage::daemon

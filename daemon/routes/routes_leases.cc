@@ -13,9 +13,7 @@ constexpr int64_t kDefaultTtl_s = 60;
 
 Reply answer(const state_db::WorkspaceRow& row, const std::optional<LeaseView>& lease,
              int status = 200) {
-  Reply reply = Reply::json(lease_json(lease), status);
-  reply.subject = row.id.str();
-  return reply;
+  return Reply::json(lease_json(lease), status, row.id.str());
 }
 
 Reply acquire(Api& api, const Request& request) {
@@ -28,9 +26,7 @@ Reply acquire(Api& api, const Request& request) {
   wanted.key = request.idempotency_key;
   fields.finish();
   const auto lease = api.workspaces.acquire_lease(request.caller, request.parameter(0), wanted);
-  Reply reply = Reply::json(lease_json(lease), 201);
-  reply.subject = lease.row.workspace.str();
-  return reply;
+  return Reply::json(lease_json(lease), 201, lease.row.workspace.str());
 }
 
 Reply show(Api& api, const Request& request) {
@@ -47,15 +43,7 @@ Reply heartbeat(Api& api, const Request& request) {
 Reply release(Api& api, const Request& request) {
   const auto row = api.workspaces.find(request.caller, request.parameter(0), Right::write);
   api.workspaces.leases().release(request.caller, row);
-  Reply reply = Reply::none();
-  reply.subject = row.id.str();
-  return reply;
-}
-
-Reply shared(const workspace::WorkspaceView& view) {
-  Reply reply = Reply::json(workspace_json(view));
-  reply.subject = view.row.id.str();
-  return reply;
+  return Reply::none(row.id.str());
 }
 
 Reply share(Api& api, const Request& request) {
@@ -70,42 +58,26 @@ Reply share(Api& api, const Request& request) {
   api.workspaces.find(request.caller, request.parameter(0), Right::govern);
   std::optional<uint32_t> gid;
   if (group) gid = workspace::team_group(request.caller, *group);
-  return shared(api.workspaces.share(request.caller, request.parameter(0), gid));
+  return workspace_reply(api.workspaces.share(request.caller, request.parameter(0), gid));
+}
+
+Reply resume_share(Api& api, const Request&, const std::string& subject) {
+  return workspace_reply(api.workspaces.resume(subject, false));
 }
 
 }  // namespace
 
 void add_lease_routes(Router& router, Api& api) {
-  const auto verb = [&api](Reply (*run)(Api&, const Request&)) {
-    return Handler([&api, run](const Request& request) { return run(api, request); });
-  };
-  constexpr const char* kLease = "/v1/workspaces/{}/lease";
-  router.add({.method = "POST",
-              .pattern = kLease,
-              .access = Right::write,
-              .handler = verb(acquire),
-              .lane = Lane::slow,
+  const RouteTable routes(router, api);
+  routes.add("POST /v1/workspaces/{}/lease", Right::write, acquire,
+             {.lane = Lane::slow,
               .keep = Keep::refusal});  // a success has the lease's secret, which is kept nowhere
-  router.add({.method = "GET", .pattern = kLease, .access = Right::read, .handler = verb(show)});
-  router.add({.method = "PUT",
-              .pattern = kLease,
-              .access = Right::write,
-              .handler = verb(heartbeat),
-              .keep = Keep::nothing});
-  router.add({.method = "DELETE",
-              .pattern = kLease,
-              .access = Right::write,
-              .handler = verb(release),
-              .keep = Keep::joined,
-              .resume = resumed_none});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/share",
-              .access = Right::govern,
-              .handler = verb(share),
-              .keep = Keep::joined,
-              .resume = [&api](const Request&, const std::string& subject) {
-                return shared(api.workspaces.resume(subject, false));
-              }});
+  routes.add("GET /v1/workspaces/{}/lease", Right::read, show);
+  routes.add("PUT /v1/workspaces/{}/lease", Right::write, heartbeat, {.keep = Keep::nothing});
+  routes.add("DELETE /v1/workspaces/{}/lease", Right::write, release,
+             {.keep = Keep::joined, .resume = resumed_none});
+  routes.add("POST /v1/workspaces/{}/share", Right::govern, share,
+             {.keep = Keep::joined, .resume = resume_share});
 }
 
 }  // namespace moorage::daemon

@@ -21,23 +21,24 @@ RepositoryView complete(Api& api, state_db::RepositoryRow row) {
 }
 
 Reply answer(Api& api, state_db::RepositoryRow row, int status) {
-  Reply reply = Reply::json({}, status);
-  reply.subject = row.id.str();
-  reply.body = repository_json(complete(api, std::move(row)));
-  return reply;
+  const std::string subject = row.id.str();
+  return Reply::json(repository_json(complete(api, std::move(row))), status, subject);
 }
 
 // For a repository cloned or fetched before the daemon died. If it was removed since, answers
 // not_found: a repeat does not bring it back.
-Reply resumed(Api& api, const std::string& subject, int status) {
+template <int status>
+Reply resumed(Api& api, const Request&, const std::string& subject) {
   const auto id = base::RepoId::parse(subject).value();
   return answer(api, state_db::RepositoryTable(api.context.store).get(id), status);
 }
 
 Reply imported(const workspace::ImportedWork& work) {
-  Reply reply = Reply::json(import_json(work), 201);
-  reply.subject = work.repo.str();
-  return reply;
+  return Reply::json(import_json(work), 201, work.repo.str());
+}
+
+Reply resume_import(Api&, const Request&, const std::string& subject) {
+  return imported(workspace::ImportedWork::parse(subject));
 }
 
 // By "repo_3", or by the name or URL of exactly one repository that the caller sees.
@@ -78,12 +79,20 @@ Reply list(Api& api, const Request& request) {
   return Reply::json(repositories_json(views));
 }
 
+Reply get(Api& api, const Request& request) {
+  const auto id = find(api, request.caller, request.parameter(0));
+  return answer(api, api.repositories.get(request.caller, id), 200);
+}
+
+Reply tips(Api& api, const Request& request) {
+  return Reply::json(
+      tips_json(api.repositories.import_tips(request.caller, request.required_query("label"))));
+}
+
 Reply remove(Api& api, const Request& request) {
   const auto id = find(api, request.caller, request.parameter(0));
   api.repositories.remove(request.caller, id);
-  Reply reply = Reply::none();
-  reply.subject = id.str();
-  return reply;
+  return Reply::none(id.str());
 }
 
 std::unique_ptr<BodySink> import_bundle(Api& api, const Request& request) {
@@ -101,69 +110,19 @@ std::unique_ptr<BodySink> import_bundle(Api& api, const Request& request) {
 }  // namespace
 
 void add_repository_routes(Router& router, Api& api) {
-  const auto verb = [&api](Reply (*run)(Api&, const Request&)) {
-    return Handler([&api, run](const Request& request) { return run(api, request); });
-  };
-  const auto long_verb = [&api](Reply (*run)(Api&, const Request&, const Progress&)) {
-    return LongHandler([&api, run](const Request& request, const Progress& progress) {
-      return run(api, request, progress);
-    });
-  };
-  const Handler tips = [&api](const Request& request) {
-    return Reply::json(
-        tips_json(api.repositories.import_tips(request.caller, request.required_query("label"))));
-  };
-  const Handler get = [&api](const Request& request) {
-    const auto id = find(api, request.caller, request.parameter(0));
-    return answer(api, api.repositories.get(request.caller, id), 200);
-  };
-  const UploadHandler import = [&api](const Request& request) {
-    return import_bundle(api, request);
-  };
-
-  router.add({.method = "POST",
-              .pattern = "/v1/repos",
-              .access = Right::none,
-              .handler = long_verb(add),
-              .lane = Lane::fetch,
-              .keep = Keep::joined,
-              .resume = [&api](const Request&, const std::string& subject) {
-                return resumed(api, subject, 201);
-              }});
-  router.add(
-      {.method = "GET", .pattern = "/v1/repos", .access = Right::none, .handler = verb(list)});
-  router.add({.method = "POST",
-              .pattern = "/v1/repos/import",
-              .access = Right::none,
-              .handler = import,
-              .query = {"label"},
-              .lane = Lane::slow,
-              .keep = Keep::joined,
-              .resume = [](const Request&, const std::string& subject) {
-                return imported(workspace::ImportedWork::parse(subject));
-              }});
-  router.add({.method = "GET",
-              .pattern = "/v1/repos/import",
-              .access = Right::none,
-              .handler = tips,
-              .query = {"label"}});
-  router.add({.method = "GET", .pattern = "/v1/repos/{}", .access = Right::none, .handler = get});
-  router.add({.method = "DELETE",
-              .pattern = "/v1/repos/{}",
-              .access = Right::none,
-              .handler = verb(remove),
-              .lane = Lane::slow,
-              .keep = Keep::joined,
-              .resume = resumed_none});
-  router.add({.method = "POST",
-              .pattern = "/v1/repos/{}/fetch",
-              .access = Right::none,
-              .handler = long_verb(fetch),
-              .lane = Lane::fetch,
-              .keep = Keep::joined,
-              .resume = [&api](const Request&, const std::string& subject) {
-                return resumed(api, subject, 200);
-              }});
+  const RouteTable routes(router, api);
+  routes.add("POST /v1/repos", Right::none, add,
+             {.lane = Lane::fetch, .keep = Keep::joined, .resume = resumed<201>});
+  routes.add("GET /v1/repos", Right::none, list);
+  routes.add(
+      "POST /v1/repos/import", Right::none, import_bundle,
+      {.query = {"label"}, .lane = Lane::slow, .keep = Keep::joined, .resume = resume_import});
+  routes.add("GET /v1/repos/import", Right::none, tips, {.query = {"label"}});
+  routes.add("GET /v1/repos/{}", Right::none, get);
+  routes.add("DELETE /v1/repos/{}", Right::none, remove,
+             {.lane = Lane::slow, .keep = Keep::joined, .resume = resumed_none});
+  routes.add("POST /v1/repos/{}/fetch", Right::none, fetch,
+             {.lane = Lane::fetch, .keep = Keep::joined, .resume = resumed<200>});
 }
 
 }  // namespace moorage::daemon

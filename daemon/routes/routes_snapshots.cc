@@ -10,15 +10,7 @@ using workspace::Right;
 using Counted = workspace::Verb;
 
 Reply answer(const state_db::SnapshotRow& row, int status = 200) {
-  Reply reply = Reply::json(snapshot_json(row), status);
-  reply.subject = row.id.str();
-  return reply;
-}
-
-Reply answer(const workspace::WorkspaceView& view) {
-  Reply reply = Reply::json(workspace_json(view));
-  reply.subject = view.row.id.str();
-  return reply;
+  return Reply::json(snapshot_json(row), status, row.id.str());
 }
 
 Reply take(Api& api, const Request& request) {
@@ -56,7 +48,7 @@ Reply restore(Api& api, const Request& request) {
   wanted.snapshot = fields.required_text("snapshot");
   wanted.kill = fields.flag("kill");
   fields.finish();
-  return answer(api.context.metrics.counted(Counted::restore, [&] {
+  return workspace_reply(api.context.metrics.counted(Counted::restore, [&] {
     return api.snapshots.restore(request.caller, request.parameter(0), wanted);
   }));
 }
@@ -67,7 +59,7 @@ Reply undo(Api& api, const Request& request) {
   wanted.exec = fields.text("exec").value_or("");
   wanted.kill = fields.flag("kill");
   fields.finish();
-  return answer(api.context.metrics.counted(Counted::restore, [&] {
+  return workspace_reply(api.context.metrics.counted(Counted::restore, [&] {
     return api.snapshots.undo(request.caller, request.parameter(0), wanted);
   }));
 }
@@ -92,7 +84,7 @@ Reply promote(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const bool kill = fields.flag("kill");
   fields.finish();
-  return answer(api.context.metrics.counted(Counted::promote, [&] {
+  return workspace_reply(api.context.metrics.counted(Counted::promote, [&] {
     return api.snapshots.promote(request.caller, request.parameter(0), kill);
   }));
 }
@@ -104,58 +96,18 @@ Reply tree(Api& api, const Request& request) {
 }  // namespace
 
 void add_snapshot_routes(Router& router, Api& api) {
-  const auto plain = [&api](Reply (*run)(Api&, const Request&)) {
-    return Handler([&api, run](const Request& request) { return run(api, request); });
-  };
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/snapshots",
-              .access = Right::write,
-              .handler = plain(take),
-              .lane = Lane::slow,
-              .keep = Keep::joined});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/snapshots",
-              .access = Right::read,
-              .handler = plain(list)});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/snapshots/{}",
-              .access = Right::read,
-              .handler = plain(show)});
-  router.add({.method = "DELETE",
-              .pattern = "/v1/workspaces/{}/snapshots/{}",
-              .access = Right::write,
-              .handler = plain(drop),
-              .lane = Lane::slow,
-              .keep = Keep::joined,
-              .resume = resumed_none});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/restore",
-              .access = Right::write,
-              .handler = plain(restore),
-              .lane = Lane::slow,
-              .keep = Keep::joined});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/undo",
-              .access = Right::write,
-              .handler = plain(undo),
-              .lane = Lane::slow,
-              .keep = Keep::joined});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/fork",
-              .access = Right::write,
-              .handler = plain(fork),
-              .lane = Lane::slow,
-              .keep = Keep::joined});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/promote",
-              .access = Right::write,
-              .handler = plain(promote),
-              .lane = Lane::slow,
-              .keep = Keep::joined});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/tree",
-              .access = Right::read,
-              .handler = plain(tree)});
+  const RouteTable routes(router, api);
+  const RouteRules change{.lane = Lane::slow, .keep = Keep::joined};
+  routes.add("POST /v1/workspaces/{}/snapshots", Right::write, take, change);
+  routes.add("GET /v1/workspaces/{}/snapshots", Right::read, list);
+  routes.add("GET /v1/workspaces/{}/snapshots/{}", Right::read, show);
+  routes.add("DELETE /v1/workspaces/{}/snapshots/{}", Right::write, drop,
+             {.lane = Lane::slow, .keep = Keep::joined, .resume = resumed_none});
+  routes.add("POST /v1/workspaces/{}/restore", Right::write, restore, change);
+  routes.add("POST /v1/workspaces/{}/undo", Right::write, undo, change);
+  routes.add("POST /v1/workspaces/{}/fork", Right::write, fork, change);
+  routes.add("POST /v1/workspaces/{}/promote", Right::write, promote, change);
+  routes.add("GET /v1/workspaces/{}/tree", Right::read, tree);
 }
 
 }  // namespace moorage::daemon

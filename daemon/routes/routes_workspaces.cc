@@ -10,16 +10,9 @@ namespace {
 using base::Code;
 using base::Error;
 using workspace::Progress;
-using workspace::WorkspaceView;
 using Counted = workspace::Verb;
 
 constexpr size_t kUsualPage = 1000;
-
-Reply answer(const WorkspaceView& view, int status = 200) {
-  Reply reply = Reply::json(workspace_json(view), status);
-  reply.subject = view.row.id.str();
-  return reply;
-}
 
 workspace::ImportedWork import_of(JsonFields fields) {
   workspace::ImportedWork work;
@@ -35,14 +28,7 @@ workspace::ImportedWork import_of(JsonFields fields) {
 
 workspace::CreateRequest create_request(const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
-  // Absent means "choose for me"; empty is the caller's mistake.
-  const auto text = [&fields](const char* name) {
-    auto given = fields.text(name);
-    if (given && given->empty())
-      throw Error(Code::invalid_argument, std::string(name) + " must not be empty",
-                  "leave it out for the default");
-    return given.value_or("");
-  };
+  const auto text = [&fields](const char* name) { return fields.given_text(name).value_or(""); };
   workspace::CreateRequest create;
   create.name = text("name");
   create.repo_url = text("repo_url");
@@ -71,11 +57,35 @@ Reply list(Api& api, const Request& request) {
   return Reply::json(workspaces_json(page, {space.total_bytes, space.free_bytes, page.used_bytes}));
 }
 
+Reply create(Api& api, const Request& request, const Progress& progress) {
+  const auto run = [&] {
+    return api.workspaces.create(request.caller, create_request(request), progress);
+  };
+  return workspace_reply(api.context.metrics.counted(Counted::create, run), 201);
+}
+
+Reply show(Api& api, const Request& request) {
+  return workspace_reply(api.workspaces.show(request.caller, request.parameter(0)));
+}
+
+Reply status(Api& api, const Request& request) {
+  return Reply::json(status_json(api.workspaces.status(request.caller, request.parameter(0))));
+}
+
+template <bool stopped>
+Reply resume(Api& api, const Request&, const std::string& subject) {
+  return workspace_reply(api.workspaces.resume(subject, stopped));
+}
+
+Reply resume_look(Api& api, const Request&, const std::string& subject) {
+  return workspace_reply(api.workspaces.look(base::WorkspaceId::parse(subject).value()));
+}
+
 Reply update(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const workspace::PolicyChange change = policy_change(fields);
   fields.finish();
-  return answer(api.context.metrics.counted(Counted::update, [&] {
+  return workspace_reply(api.context.metrics.counted(Counted::update, [&] {
     return api.workspaces.update(request.caller, request.parameter(0), change);
   }));
 }
@@ -90,7 +100,7 @@ Reply remove(Api& api, const Request& request) {
       .force = request.query_flag("force"),
       .wait = std::chrono::milliseconds(request.query_number("wait_ms", kMostWait_ms).value_or(0))};
   if (!request.query_flag("purge")) {
-    return answer(metrics.counted(
+    return workspace_reply(metrics.counted(
         Counted::remove, [&] { return api.workspaces.remove(request.caller, name, busy); }));
   }
   metrics.counted(Counted::purge, [&] { api.workspaces.purge(request.caller, name, busy); });
@@ -104,14 +114,14 @@ base::WorkspaceId workspace_of(const std::string& subject) {
 Reply resume_remove(Api& api, const Request& request, const std::string& subject) {
   const bool purges = request.query_flag("purge");
   const auto view = api.workspaces.resume_remove(request.caller, subject, purges);
-  return purges ? Reply::none() : answer(view);
+  return purges ? Reply::none() : workspace_reply(view);
 }
 
 Reply undelete(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const std::string new_name = fields.text("name").value_or("");
   fields.finish();
-  return answer(api.context.metrics.counted(Counted::undelete, [&] {
+  return workspace_reply(api.context.metrics.counted(Counted::undelete, [&] {
     return api.workspaces.undelete(request.caller, request.parameter(0), new_name);
   }));
 }
@@ -128,7 +138,7 @@ Reply diff(Api& api, const Request& request) {
 
 Reply start(Api& api, const Request& request) {
   JsonFields::parse(request.body).finish();
-  return answer(api.context.metrics.counted(
+  return workspace_reply(api.context.metrics.counted(
       Counted::start, [&] { return api.workspaces.start(request.caller, request.parameter(0)); }));
 }
 
@@ -140,7 +150,7 @@ Reply stop(Api& api, const Request& request) {
   wanted.busy.wait =
       std::chrono::milliseconds(fields.whole("wait_ms", 0, kMostWait_ms).value_or(0));
   fields.finish();
-  return answer(api.context.metrics.counted(Counted::stop, [&] {
+  return workspace_reply(api.context.metrics.counted(Counted::stop, [&] {
     return api.workspaces.stop(request.caller, request.parameter(0), wanted);
   }));
 }
@@ -148,96 +158,26 @@ Reply stop(Api& api, const Request& request) {
 }  // namespace
 
 void add_workspace_routes(Router& router, Api& api) {
-  const LongHandler create = [&api](const Request& request, const Progress& progress) {
-    const auto run = [&] {
-      return api.workspaces.create(request.caller, create_request(request), progress);
-    };
-    return answer(api.context.metrics.counted(Counted::create, run), 201);
-  };
-  const Handler show = [&api](const Request& request) {
-    return answer(api.workspaces.show(request.caller, request.parameter(0)));
-  };
-  const auto resumed_remove = [&api](const Request& request, const std::string& subject) {
-    return resume_remove(api, request, subject);
-  };
-  const Handler status = [&api](const Request& request) {
-    return Reply::json(status_json(api.workspaces.status(request.caller, request.parameter(0))));
-  };
-  const auto plain = [&api](Reply (*run)(Api&, const Request&)) {
-    return Handler([&api, run](const Request& request) { return run(api, request); });
-  };
-
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces",
-              .access = Right::none,
-              .handler = create,
-              .lane = Lane::fetch,
-              .keep = Keep::joined});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces",
-              .access = Right::read,
-              .handler = plain(list),
-              .query = {"deleted", "after", "limit"}});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}",
-              .access = Right::read,
-              .handler = show,
-              .lane = Lane::look});
-  router.add({.method = "PATCH",
-              .pattern = "/v1/workspaces/{}",
-              .access = Right::govern,
-              .handler = plain(update),
-              .lane = Lane::look,
-              .keep = Keep::joined,
-              .resume = [&api](const Request&, const std::string& subject) {
-                return answer(api.workspaces.resume(subject, false));
-              }});
-  router.add({.method = "DELETE",
-              .pattern = "/v1/workspaces/{}",
-              .access = Right::destroy,
-              .handler = plain(remove),
-              .query = {"purge", "force", "wait_ms"},
+  const RouteTable routes(router, api);
+  const RouteRules shown_again{.lane = Lane::slow, .keep = Keep::joined, .resume = resume_look};
+  routes.add("POST /v1/workspaces", Right::none, create,
+             {.lane = Lane::fetch, .keep = Keep::joined});
+  routes.add("GET /v1/workspaces", Right::read, list, {.query = {"deleted", "after", "limit"}});
+  routes.add("GET /v1/workspaces/{}", Right::read, show, {.lane = Lane::look});
+  routes.add("PATCH /v1/workspaces/{}", Right::govern, update,
+             {.lane = Lane::look, .keep = Keep::joined, .resume = resume<false>});
+  routes.add("DELETE /v1/workspaces/{}", Right::destroy, remove,
+             {.query = {"purge", "force", "wait_ms"},
               .lane = Lane::slow,
               .keep = Keep::joined,
-              .resume = resumed_remove});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/undelete",
-              .access = Right::destroy,
-              .handler = plain(undelete),
-              .lane = Lane::slow,
-              .keep = Keep::joined,
-              .resume = [&api](const Request&, const std::string& subject) {
-                return answer(api.workspaces.look(workspace_of(subject)));
-              }});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/start",
-              .access = Right::write,
-              .handler = plain(start),
-              .lane = Lane::slow,
-              .keep = Keep::joined,
-              .resume = [&api](const Request&, const std::string& subject) {
-                return answer(api.workspaces.look(workspace_of(subject)));
-              }});
-  router.add({.method = "POST",
-              .pattern = "/v1/workspaces/{}/stop",
-              .access = Right::write,
-              .handler = plain(stop),
-              .lane = Lane::slow,
-              .keep = Keep::joined,
-              .resume = [&api](const Request&, const std::string& subject) {
-                return answer(api.workspaces.resume(subject, true));
-              }});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/diff",
-              .access = Right::read,
-              .handler = plain(diff),
-              .query = {"stat"},
-              .lane = Lane::slow});
-  router.add({.method = "GET",
-              .pattern = "/v1/workspaces/{}/status",
-              .access = Right::read,
-              .handler = status,
-              .lane = Lane::slow});
+              .resume = resume_remove});
+  routes.add("POST /v1/workspaces/{}/undelete", Right::destroy, undelete, shown_again);
+  routes.add("POST /v1/workspaces/{}/start", Right::write, start, shown_again);
+  routes.add("POST /v1/workspaces/{}/stop", Right::write, stop,
+             {.lane = Lane::slow, .keep = Keep::joined, .resume = resume<true>});
+  routes.add("GET /v1/workspaces/{}/diff", Right::read, diff,
+             {.query = {"stat"}, .lane = Lane::slow});
+  routes.add("GET /v1/workspaces/{}/status", Right::read, status, {.lane = Lane::slow});
 }
 
 }  // namespace moorage::daemon

@@ -1,0 +1,48 @@
+#include "daemon/routes/routes.h"
+
+#include "daemon/rescue.h"
+
+namespace moorage::daemon {
+
+void RouteTable::add_bound(std::string_view line, Access access, Bound handler,
+                           const RouteRules& rules) const {
+  const size_t space = line.find(' ');
+  Route route{.method = std::string(line.substr(0, space)),
+              .pattern = std::string(line.substr(space + 1)),
+              .access = access,
+              .handler = std::move(handler),
+              .query = rules.query,
+              .lane = rules.lane,
+              .keep = rules.keep,
+              .conditional = rules.conditional};
+  if (rules.resume) {
+    route.resume = [&api = api_, resume = rules.resume](const Request& request,
+                                                        const std::string& subject) {
+      return resume(api, request, subject);
+    };
+  }
+  router_.add(std::move(route));
+}
+
+Reply workspace_reply(const workspace::WorkspaceView& view, int status) {
+  return Reply::json(workspace_json(view), status, view.row.id.str());
+}
+
+Reply resumed_none(Api&, const Request&, const std::string&) { return Reply::none(); }
+
+void add_all_routes(Router& router, Api& api, const InfoSource& source) {
+  add_info_routes(router, api, source);
+  add_repository_routes(router, api);
+  add_snapshot_routes(router, api);
+  add_move_routes(router, api);
+  add_best_of_routes(router, api);
+  add_archive_routes(router, api);  // before {}, which matches "import" too
+  add_workspace_routes(router, api);
+  add_file_routes(router, api);
+  add_exec_routes(router, api);
+  add_lease_routes(router, api);
+  add_gc_routes(router, api);
+  add_no_rescue_route(router);
+}
+
+}  // namespace moorage::daemon
