@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "state_db/tables/exec_category.h"
 #include "state_db/word_list.h"
+#include "workspace/context/names.h"
 
 namespace moorage::workspace {
 namespace {
@@ -104,12 +105,6 @@ state_db::WorkspaceRow workspace_of(const json::object& object) {
   }
   row.policy = policy_of(object.at("policy").as_object());
   return row;
-}
-
-// The writer escapes control characters or never writes them; people see these fields unescaped.
-bool has_control(std::string_view text) {
-  return std::any_of(text.begin(), text.end(),
-                     [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
 template <typename T>
@@ -268,6 +263,7 @@ Manifest parse_manifest(const std::string& text) {
     manifest.repository.default_branch = text_of(repository, "default_branch");
     manifest.layers = layers_of(object.at("layers").as_array(), format);
     read_history(object, manifest);
+    // The writer escapes control characters or never writes them; people see these unescaped.
     const auto& fork = manifest.forked_from;
     const bool good_fork =
         !fork || (is_store_id(fork->store) && fork->name.size() <= 100 && !has_control(fork->name));

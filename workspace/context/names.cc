@@ -27,7 +27,7 @@ void check_name(const std::string& what, const std::string& name) {
 
 }  // namespace
 
-bool has_control(const std::string& text) {
+bool has_control(std::string_view text) {
   return std::any_of(text.begin(), text.end(),
                      [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }

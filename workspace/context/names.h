@@ -3,10 +3,11 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace moorage::workspace {
 
-bool has_control(const std::string& text);  // a control character
+bool has_control(std::string_view text);  // a control character
 
 // 1-63 of [a-z0-9-], not starting with a dash; refuses anything else and never corrects it.
 void check_workspace_name(const std::string& name);
