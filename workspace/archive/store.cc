@@ -156,12 +156,15 @@ packs::ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row,
 }
 
 // Drops the cached pages first so that it reads from the disk; that works because they are clean.
-void ArchiveStore::verify(const std::string& path, const packs::ArchiveFacts& written) const {
-  const base::Fd file = base::open_file(path, O_RDONLY);
-  posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+packs::ArchiveFacts ArchiveStore::read_from_disk(int fd, const std::string& spool_directory) const {
+  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
   ArchiveVisitor nothing;
-  const ReadOptions options = read_options(context_.options, directory());
-  const packs::ArchiveFacts read = read_archive(read_file_in_pieces(file.get()), options, nothing);
+  return read_archive(read_file_in_pieces(fd), read_options(context_.options, spool_directory),
+                      nothing);
+}
+
+void ArchiveStore::verify(const std::string& path, const packs::ArchiveFacts& written) const {
+  const auto read = read_from_disk(base::open_file(path, O_RDONLY).get(), directory());
   if (read.digest != written.digest || read.stream.sha256 != written.stream.sha256 ||
       read.entries != written.entries) {
     throw Error(Code::corrupted, path + " differs from what was written",
@@ -184,12 +187,7 @@ bool ArchiveStore::is_there(const state_db::ArchiveRow& row) const {
 }
 
 void ArchiveStore::check(const state_db::ArchiveRow& row) const {
-  const base::Fd file = open(row);
-  posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);  // check the disk, not the cache
-  ArchiveVisitor nothing;
-  const ReadOptions options = read_options(context_.options, context_.options.store);
-  const packs::ArchiveFacts read = read_archive(read_file_in_pieces(file.get()), options, nothing);
-  if (read.stream.sha256 != row.sha256)
+  if (read_from_disk(open(row).get(), context_.options.store).stream.sha256 != row.sha256)
     throw Error(Code::corrupted, "the file differs from what was written");
 }
 

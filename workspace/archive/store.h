@@ -49,6 +49,7 @@ class ArchiveStore {
   const std::string& directory() const { return context_.options.archive_directory; }
   std::string mark() const;
   void require_same() const;
+  packs::ArchiveFacts read_from_disk(int fd, const std::string& spool_directory) const;
   void verify(const std::string& path, const packs::ArchiveFacts& written) const;
 
   Context& context_;

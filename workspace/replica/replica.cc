@@ -21,20 +21,6 @@ constexpr int kNice = 10;  // yields to threads that someone waits for
 
 }  // namespace
 
-std::string_view replica_state_name(ReplicaState state) {
-  switch (state) {
-    case ReplicaState::starting:
-      return "starting";
-    case ReplicaState::following:
-      return "following";
-    case ReplicaState::failing:
-      return "failing";
-    case ReplicaState::refused:
-      return "refused";
-  }
-  return "";
-}
-
 Replica::Replica(Context& context, Rules rules) : context_(context), rules_(std::move(rules)) {
   status_.directory = rules_.directory;
 }

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -26,7 +27,10 @@ enum class ReplicaState : uint8_t {
   failing,    // the last round failed; the reason may pass
   refused     // it cannot run until somebody changes something
 };
-std::string_view replica_state_name(ReplicaState state);
+inline std::string_view replica_state_name(ReplicaState state) {
+  constexpr std::string_view kNames[] = {"starting", "following", "failing", "refused"};
+  return kNames[static_cast<size_t>(state)];
+}
 
 struct ReplicaStatus {
   std::string directory;
