@@ -29,12 +29,10 @@ constexpr base::UsageLimits kUsageLimits{.time = std::chrono::milliseconds(10'00
 
 // The estimate of collection, plus the pack that is spooled at the same time.
 uint64_t likely_bytes(Context& context, const state_db::WorkspaceRow& row) {
-  const auto uses = use_of_frozen_layers(context);
-  const auto use = uses.find(row.id);
-  const LayerUse known = use == uses.end() ? LayerUse{} : use->second;
+  auto uses = use_of_frozen_layers(context);
+  const LayerUse& use = uses[row.id];
   const uint64_t objects = state_db::RepositoryTable(context.store).get(row.repository).bytes;
-  return likely_archive_bytes(known.writable_bytes.value_or(0) + known.all_bytes, objects) +
-         objects;
+  return likely_archive_bytes(use.writable_bytes.value_or(0) + use.all_bytes, objects) + objects;
 }
 
 }  // namespace
