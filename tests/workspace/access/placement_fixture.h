@@ -1,25 +1,17 @@
 // The verbs on rows and on fake backends that only report capabilities: enough to test refusals.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "backends/fake.h"
-#include "backends/registry.h"
-#include "base/clock.h"
-#include "layers/storage_fixture.h"
-#include "repo_cache/base_tree.h"
-#include "repo_cache/repo_cache.h"
-#include "state_db/store.h"
 #include "state_db/tables/repositories.h"
 #include "state_db/tables/sandboxes.h"
 #include "state_db/tables/workspaces.h"
 #include "workspace/access/placement.h"
 #include "workspace/chain/flattening.h"
-#include "workspace/context/live_sandboxes.h"
-#include "workspace/context/metrics.h"
+#include "workspace/context/context_fixture.h"
 #include "workspace/context/new_workspace.h"
 #include "workspace/exec/watcher.h"
 #include "workspace/repositories/repositories.h"
@@ -53,58 +45,11 @@ class LevelBackend : public backends::FakeBackend {
   const backends::Isolation level_;
 };
 
-class ShiftedClock : public base::Clock {
- public:
-  int64_t wall_ms() const override { return base::system_clock().wall_ms() + shift_ms; }
-  int64_t boot_ms() const override { return base::system_clock().boot_ms() + shift_ms; }
-  std::atomic<int64_t> shift_ms = 0;
-};
-
 struct AdmitAll : Admission {
   void admit(uint32_t /*owner_uid*/, base::RepoId /*repository*/) override {}
 };
 
-struct PlacementFixture {
-  layers::TemporaryDirectory directory;
-  ShiftedClock clock;
-  state_db::Store store{[this] {
-    state_db::StoreOptions options;
-    options.directory = directory.path();
-    options.clock = &clock;
-    return options;
-  }()};
-  backends::BackendOptions backend_options = [this] {
-    backends::BackendOptions options;
-    options.name_prefix = "moorage-" + store.store_id() + "-";
-    options.images_directory = directory.path() + "/images";
-    options.favor_quick_cgroup_moves = false;
-    return options;
-  }();
-  backends::Registry registry{backend_options};
-  repo_cache::RepoCache repos{[this] {
-    repo_cache::RepoCacheOptions options;
-    options.root = directory.path() + "/repos";
-    return options;
-  }()};
-  repo_cache::BaseTrees base_trees{repos};
-  std::unique_ptr<layers::Storage> storage =
-      layers::make_overlay_storage({.store = directory.path()});
-  LiveSandboxes live;
-  base::KeyedMutex locks;
-  Metrics metrics;
-  Context context{store,
-                  repos,
-                  base_trees,
-                  registry,
-                  *storage,
-                  live,
-                  locks,
-                  [this] {
-                    Options options;
-                    options.store = directory.path();
-                    return options;
-                  }(),
-                  metrics};
+struct PlacementFixture : ContextFixture {
   std::unique_ptr<ExecWatcher> watcher = std::make_unique<ExecWatcher>(context);
   Repositories repositories{context};
   IntegrityCheck integrity{context};

@@ -1,10 +1,12 @@
 // All that a verb needs, in its own store: a real database and real storage; nothing is running.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
 #include "backends/registry.h"
+#include "base/clock.h"
 #include "layers/storage_fixture.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
@@ -14,20 +16,30 @@
 
 namespace moorage::workspace {
 
+class ShiftedClock : public base::Clock {
+ public:
+  int64_t wall_ms() const override { return base::system_clock().wall_ms() + shift_ms; }
+  int64_t boot_ms() const override { return base::system_clock().boot_ms() + shift_ms; }
+  std::atomic<int64_t> shift_ms = 0;
+};
+
 struct ContextFixture {
   layers::TemporaryDirectory directory;
+  ShiftedClock clock;
   state_db::Store store{[this] {
     state_db::StoreOptions options;
     options.directory = directory.path();
+    options.clock = &clock;
     return options;
   }()};
-  backends::Registry registry{[this] {
+  backends::BackendOptions backend_options = [this] {
     backends::BackendOptions options;
-    options.name_prefix = "moorage-test-";
+    options.name_prefix = "moorage-" + store.store_id() + "-";
     options.images_directory = directory.path() + "/images";
     options.favor_quick_cgroup_moves = false;
     return options;
-  }()};
+  }();
+  backends::Registry registry{backend_options};
   repo_cache::RepoCache repos{[this] {
     repo_cache::RepoCacheOptions options;
     options.root = directory.path() + "/repos";
