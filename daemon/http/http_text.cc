@@ -11,45 +11,33 @@ namespace {
 using base::Code;
 using base::Error;
 
+struct Phrase {
+  int status;
+  std::string_view text;
+};
+
+constexpr Phrase kPhrases[] = {{200, "OK"},
+                               {201, "Created"},
+                               {204, "No Content"},
+                               {400, "Bad Request"},
+                               {403, "Forbidden"},
+                               {404, "Not Found"},
+                               {405, "Method Not Allowed"},
+                               {408, "Request Timeout"},
+                               {409, "Conflict"},
+                               {413, "Content Too Large"},
+                               {429, "Too Many Requests"},
+                               {431, "Request Header Fields Too Large"},
+                               {501, "Not Implemented"},
+                               {502, "Bad Gateway"},
+                               {503, "Service Unavailable"},
+                               {504, "Gateway Timeout"},
+                               {507, "Insufficient Storage"}};
+
 std::string_view reason_phrase(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 201:
-      return "Created";
-    case 204:
-      return "No Content";
-    case 400:
-      return "Bad Request";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 409:
-      return "Conflict";
-    case 413:
-      return "Content Too Large";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 501:
-      return "Not Implemented";
-    case 502:
-      return "Bad Gateway";
-    case 503:
-      return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
-    case 507:
-      return "Insufficient Storage";
-    default:
-      return status < 500 ? "Refused" : "Error";
-  }
+  for (const Phrase& phrase : kPhrases)
+    if (phrase.status == status) return phrase.text;
+  return status < 500 ? "Refused" : "Error";
 }
 
 // A header value may contain outside text; it must not start another header line.

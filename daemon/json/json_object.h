@@ -40,6 +40,36 @@ inline void put_time(JsonObject& object, const std::string& name, int64_t wall_m
   if (wall_ms > 0) object[name] = base::format_utc(wall_ms);
 }
 
+inline std::string text_of(const JsonObject& object) { return boost::json::serialize(object); }
+
+template <typename List, typename Make>
+boost::json::array array_of(const List& list, const Make& make) {
+  boost::json::array array;
+  for (const auto& one : list) array.emplace_back(make(one));
+  return array;
+}
+
+template <typename Ids>
+boost::json::array ids_of(const Ids& ids) {
+  return array_of(ids, [](auto id) { return id.str(); });
+}
+
+inline boost::json::array texts_of(const std::vector<std::string>& texts) {
+  return array_of(texts, [](const std::string& text) { return lossy_utf8(text); });
+}
+
+inline JsonObject free_object(const StoreSpace& space) {
+  return {{"total_bytes", space.total_bytes}, {"free_bytes", space.free_bytes}};
+}
+
+inline JsonObject store_object(const StoreSpace& space) {
+  return {{"total_bytes", space.total_bytes},
+          {"used_bytes", space.used_bytes},
+          {"free_bytes", space.free_bytes}};
+}
+
+JsonObject doing_object(const state_db::ExecRow& exec);
+
 template <typename T>
 void put_known(JsonObject& object, const std::string& name, const std::optional<T>& value) {
   if (value) object[name] = *value;

@@ -82,6 +82,36 @@ JsonObject lease_object(const workspace::LeaseView& view) {
   return lease;
 }
 
+// What the workspace is, holds and does now.
+void put_contents(JsonObject& object, const workspace::WorkspaceView& view) {
+  const auto& row = view.row;
+  JsonObject labels;
+  for (const auto& [key, value] : row.labels) labels[lossy_utf8(key)] = lossy_utf8(value);
+  object["labels"] = std::move(labels);
+  if (row.changes_files) {
+    object["changes"] = {{"files", *row.changes_files},
+                         {"as_of", base::format_utc(row.changes_wall_ms)}};
+  }
+  if (view.doing) {
+    JsonObject doing = doing_object(*view.doing);
+    put_time(doing, "last_output_at", view.last_output_ms);
+    object["doing"] = std::move(doing);
+  }
+  if (view.sandbox) object["sandbox"] = sandbox_object(view);
+  if (view.archive && view.archive->whole) {
+    JsonObject archive{{"file", view.archive_file},
+                       {"bytes", view.archive->bytes},
+                       {"sha256", view.archive->sha256}};
+    put_time(archive, "archived_at", view.archive->wall_ms);
+    object["archive"] = std::move(archive);
+  }
+  if (view.base_tree) {
+    object["submodules"] = view.base_tree->submodules;
+    object["lfs"] = view.base_tree->lfs_files;
+    object["base_files"] = view.base_tree->files;
+  }
+}
+
 JsonObject workspace_object(const workspace::WorkspaceView& view) {
   const auto& row = view.row;
   JsonObject object{{"id", row.id.str()},
@@ -102,11 +132,7 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
   object["used_execs"] = row.used_execs;
   object["used_exec_ms"] = row.used_exec_ms;
   put_text(object, "notice", view.notice);
-  if (!view.ended.empty()) {
-    boost::json::array ended;
-    for (const auto id : view.ended) ended.emplace_back(id.str());
-    object["ended"] = std::move(ended);
-  }
+  if (!view.ended.empty()) object["ended"] = ids_of(view.ended);
   object["access"] = row.team_gid ? "team" : "private";
   if (row.team_gid) object["team"] = lossy_utf8(workspace::group_name(*row.team_gid));
   if (row.stands_on) object["stands_on"] = row.stands_on.str();
@@ -133,85 +159,45 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
   }
   put_time(object, "created_at", row.created_wall_ms);
   put_time(object, "deleted_at", row.deleted_wall_ms.value_or(0));
-  JsonObject labels;
-  for (const auto& [key, value] : row.labels) labels[lossy_utf8(key)] = lossy_utf8(value);
-  object["labels"] = std::move(labels);
-  if (row.changes_files) {
-    object["changes"] = {{"files", *row.changes_files},
-                         {"as_of", base::format_utc(row.changes_wall_ms)}};
-  }
-  if (view.doing) {
-    JsonObject doing{{"exec", view.doing->id.str()}};
-    put_byte_list(doing, "argv", view.doing->request.argv);
-    put_time(doing, "since_at", view.doing->started_wall_ms);
-    put_time(doing, "last_output_at", view.last_output_ms);
-    object["doing"] = std::move(doing);
-  }
-  if (view.sandbox) object["sandbox"] = sandbox_object(view);
-  if (view.archive && view.archive->whole) {
-    JsonObject archive{{"file", view.archive_file},
-                       {"bytes", view.archive->bytes},
-                       {"sha256", view.archive->sha256}};
-    put_time(archive, "archived_at", view.archive->wall_ms);
-    object["archive"] = std::move(archive);
-  }
-  if (view.base_tree) {
-    object["submodules"] = view.base_tree->submodules;
-    object["lfs"] = view.base_tree->lfs_files;
-    object["base_files"] = view.base_tree->files;
-  }
+  put_contents(object, view);
   return object;
 }
 
 }  // namespace
 
-std::string repository_json(const RepositoryView& view) {
-  return boost::json::serialize(repository_object(view));
-}
+std::string repository_json(const RepositoryView& view) { return text_of(repository_object(view)); }
 
 std::string repositories_json(const std::vector<RepositoryView>& views) {
-  boost::json::array list;
-  for (const auto& view : views) list.push_back(repository_object(view));
-  return boost::json::serialize(list);
+  return boost::json::serialize(array_of(views, repository_object));
 }
 
 std::string import_json(const workspace::ImportedWork& work) {
-  const JsonObject object{{"repo", work.repo.str()},
-                          {"head_commit", work.head_commit},
-                          {"work_commit", work.work_commit}};
-  return boost::json::serialize(object);
+  return text_of({{"repo", work.repo.str()},
+                  {"head_commit", work.head_commit},
+                  {"work_commit", work.work_commit}});
 }
 
 std::string tips_json(const std::vector<std::string>& tips) {
-  boost::json::array list(tips.begin(), tips.end());
-  return boost::json::serialize(JsonObject{{"tips", std::move(list)}});
+  return text_of({{"tips", boost::json::array(tips.begin(), tips.end())}});
 }
 
 std::string lease_json(const std::optional<workspace::LeaseView>& lease) {
-  if (lease) return boost::json::serialize(lease_object(*lease));
-  return boost::json::serialize(JsonObject{{"held", false}, {"generation", 0}});
+  return text_of(lease ? lease_object(*lease) : JsonObject{{"held", false}, {"generation", 0}});
 }
 
 std::string workspace_json(const workspace::WorkspaceView& view) {
-  return boost::json::serialize(workspace_object(view));
+  return text_of(workspace_object(view));
 }
 
 std::string forks_json(const std::vector<workspace::WorkspaceView>& views) {
-  boost::json::array list;
-  for (const auto& view : views) list.push_back(workspace_object(view));
-  return boost::json::serialize(JsonObject{{"workspaces", std::move(list)}});
+  return text_of({{"workspaces", array_of(views, workspace_object)}});
 }
 
 std::string workspaces_json(const workspace::WorkspacePage& page, const StoreSpace& space) {
-  boost::json::array list;
-  for (const auto& view : page.views) list.push_back(workspace_object(view));
-  JsonObject object{{"workspaces", std::move(list)},
-                    {"store",
-                     {{"total_bytes", space.total_bytes},
-                      {"used_bytes", space.used_bytes},
-                      {"free_bytes", space.free_bytes}}}};
+  JsonObject object{{"workspaces", array_of(page.views, workspace_object)},
+                    {"store", store_object(space)}};
   if (page.more) object["next"] = page.views.back().row.id.str();
-  return boost::json::serialize(object);
+  return text_of(object);
 }
 
 }  // namespace moorage::daemon

@@ -63,10 +63,9 @@ JsonObject best_of_object(const workspace::BestOfView& view) {
   if (row.promotion != state_db::Promotion::none)
     object["promotion"] = state_db::promotion_name(row.promotion);
   put_text(object, "promotion_note", row.promotion_note);
-  boost::json::array attempts;
-  for (const auto& attempt : view.attempts)
-    attempts.push_back(attempt_object(attempt, view.attempts.size()));
-  object["attempts"] = std::move(attempts);
+  object["attempts"] = array_of(view.attempts, [&](const auto& attempt) {
+    return attempt_object(attempt, view.attempts.size());
+  });
   put_time(object, "created_at", row.created_wall_ms);
   put_time(object, "ended_at", row.ended_wall_ms);
   return object;
@@ -87,13 +86,11 @@ JsonObject side_object(const workspace::ComparisonView::Side& side) {
 }  // namespace
 
 std::string best_of_json(const workspace::BestOfView& view) {
-  return boost::json::serialize(best_of_object(view));
+  return text_of(best_of_object(view));
 }
 
 std::string best_ofs_json(const std::vector<workspace::BestOfView>& views) {
-  boost::json::array list;
-  for (const auto& view : views) list.push_back(best_of_object(view));
-  return boost::json::serialize(JsonObject{{"best_of", std::move(list)}});
+  return text_of({{"best_of", array_of(views, best_of_object)}});
 }
 
 std::string comparison_json(const workspace::ComparisonView& view) {
@@ -114,10 +111,10 @@ std::string comparison_json(const workspace::ComparisonView& view) {
     files.push_back(std::move(object));
   }
   JsonObject total{{"files", view.files.size()}, {"added", added}, {"removed", removed}};
-  return boost::json::serialize(JsonObject{{"from", side_object(view.from)},
-                                           {"to", side_object(view.to)},
-                                           {"total", std::move(total)},
-                                           {"files", std::move(files)}});
+  return text_of({{"from", side_object(view.from)},
+                  {"to", side_object(view.to)},
+                  {"total", std::move(total)},
+                  {"files", std::move(files)}});
 }
 
 }  // namespace moorage::daemon

@@ -16,7 +16,7 @@ void put_outcome(JsonObject& object, const state_db::ExecRow& row) {
   object["max_rss_bytes"] = outcome.max_rss_bytes;
 }
 
-JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> accepted) {
+JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> accepted = {}) {
   const auto& row = view.row;
   JsonObject object{{"id", row.id.str()},
                     {"workspace", row.request.workspace.str()},
@@ -45,53 +45,54 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
   return object;
 }
 
+boost::json::array listed(const std::vector<workspace::ExecView>& views) {
+  return array_of(views, [](const auto& view) { return exec_object(view); });
+}
+
 }  // namespace
 
+JsonObject doing_object(const state_db::ExecRow& exec) {
+  JsonObject doing{{"exec", exec.id.str()}};
+  put_byte_list(doing, "argv", exec.request.argv);
+  put_time(doing, "since_at", exec.started_wall_ms);
+  return doing;
+}
+
 std::string exec_json(const workspace::ExecView& view, std::optional<uint64_t> accepted) {
-  return boost::json::serialize(exec_object(view, accepted));
+  return text_of(exec_object(view, accepted));
 }
 
 std::string execs_json(const std::vector<workspace::ExecView>& views) {
-  boost::json::array list;
-  for (const auto& view : views) list.push_back(exec_object(view, {}));
-  return boost::json::serialize(list);
+  return boost::json::serialize(listed(views));
 }
 
 std::string history_json(const workspace::Execs::History& history) {
   const auto& row = history.workspace;
   JsonObject about{
       {"id", row.id.str()}, {"name", row.name}, {"state", state_db::state_name(row.state)}};
-  boost::json::array list;
-  for (const auto& view : history.execs) list.push_back(exec_object(view, {}));
-  return boost::json::serialize(JsonObject{{"workspace", std::move(about)},
-                                           {"execs", std::move(list)},
-                                           {"truncated", history.truncated}});
+  return text_of({{"workspace", std::move(about)},
+                  {"execs", listed(history.execs)},
+                  {"truncated", history.truncated}});
 }
 
-std::string accepted_json(uint64_t bytes) {
-  return boost::json::serialize(JsonObject{{"accepted", bytes}});
-}
+std::string accepted_json(uint64_t bytes) { return text_of({{"accepted", bytes}}); }
 
-std::string offset_json(uint64_t offset) {
-  return boost::json::serialize(JsonObject{{"offset", offset}});
-}
+std::string offset_json(uint64_t offset) { return text_of({{"offset", offset}}); }
 
 std::string gap_json(uint64_t offset, const base::Gap& gap) {
   constexpr int64_t kNsPerMs = 1'000'000;
   JsonObject about{{"bytes", gap.dropped_bytes}};
   put_time(about, "first_at", gap.first_ns / kNsPerMs);
   put_time(about, "last_at", gap.last_ns / kNsPerMs);
-  return boost::json::serialize(JsonObject{{"offset", offset}, {"gap", std::move(about)}});
+  return text_of({{"offset", offset}, {"gap", std::move(about)}});
 }
 
 std::string late_json(uint64_t offset, int64_t wall_ms) {
   JsonObject object{{"offset", offset}};
   put_time(object, "late_at", wall_ms);
-  return boost::json::serialize(object);
+  return text_of(object);
 }
 
-std::string notice_json(const std::string& text) {
-  return boost::json::serialize(JsonObject{{"notice", text}});
-}
+std::string notice_json(const std::string& text) { return text_of({{"notice", text}}); }
 
 }  // namespace moorage::daemon

@@ -1,26 +1,17 @@
+#include <array>
+
 #include "daemon/json/json_object.h"
 
 namespace moorage::daemon {
 namespace {
 
-std::string_view type_name(layers::FileType type) {
-  switch (type) {
-    case layers::FileType::file:
-      return "file";
-    case layers::FileType::directory:
-      return "directory";
-    case layers::FileType::symlink:
-      return "symlink";
-    case layers::FileType::other:
-      return "other";
-  }
-  return "other";
-}
+// By layers::FileType.
+constexpr std::array<std::string_view, 4> kTypeNames{"file", "directory", "symlink", "other"};
 
 JsonObject entry_object(const layers::FileEntry& entry) {
   JsonObject object;
   put_bytes(object, "name", entry.name);
-  object["type"] = type_name(entry.type);
+  object["type"] = kTypeNames.at(static_cast<size_t>(entry.type));
   object["size_bytes"] = entry.size_bytes;
   object["mode"] = entry.mode;
   put_time(object, "mtime_at", entry.modified_ms);
@@ -60,13 +51,13 @@ std::string listing_json(const std::string& path, const layers::Listing& listing
   JsonObject object;
   put_bytes(object, "path", path);
   object["truncated"] = listing.truncated;
-  std::string text = boost::json::serialize(object);
+  std::string text = text_of(object);
   text.back() = ',';
   text += "\"entries\":[";
   // One at a time: a hundred thousand objects take ten times the memory of their text.
   for (const auto& entry : listing.entries) {
     if (&entry != &listing.entries.front()) text += ',';
-    text += boost::json::serialize(entry_object(entry));
+    text += text_of(entry_object(entry));
   }
   return text + "]}";
 }
@@ -76,7 +67,7 @@ std::string file_json(const std::string& path, const layers::FileEntry& entry,
   JsonObject object = entry_object(entry);
   object["hash"] = "sha256-" + sha256_hex;
   put_bytes(object, "path", path);
-  return boost::json::serialize(object);
+  return text_of(object);
 }
 
 // Keeps a byte if it belongs to a shortest-form sequence of a scalar value (RFC 3629).

@@ -13,13 +13,13 @@ std::string event_json(const state_db::Event& event) {
   put_text(object, "from", event.from);
   put_text(object, "to", event.to);
   put_text(object, "text", event.text);
-  return boost::json::serialize(object);
+  return text_of(object);
 }
 
 std::string progress_json(const std::string& phase, int percent, const std::string& text) {
   const JsonObject object{
       {"progress", {{"phase", phase}, {"percent", percent}, {"text", lossy_utf8(text)}}}};
-  return boost::json::serialize(object);
+  return text_of(object);
 }
 
 namespace {
@@ -31,22 +31,19 @@ JsonObject replica_object(const workspace::ReplicaStatus& status) {
   put_time(object, "as_of", status.copied_wall_ms);
   put_text(object, "problem", status.problem);
   put_text(object, "hint", status.hint);
-  boost::json::array notes;
-  for (const auto& note : status.notes) notes.emplace_back(lossy_utf8(note));
-  if (!notes.empty()) object["notes"] = std::move(notes);
+  if (!status.notes.empty()) object["notes"] = texts_of(status.notes);
   return object;
 }
 
 }  // namespace
 
 std::string info_json(const InfoView& info) {
-  boost::json::array checks;
-  for (const auto& check : info.checks) {
-    checks.push_back(JsonObject{{"name", check.name},
-                                {"ok", check.ok},
-                                {"text", lossy_utf8(check.text)},
-                                {"hint", lossy_utf8(check.hint)}});
-  }
+  boost::json::array checks = array_of(info.checks, [](const Check& check) {
+    return JsonObject{{"name", check.name},
+                      {"ok", check.ok},
+                      {"text", lossy_utf8(check.text)},
+                      {"hint", lossy_utf8(check.hint)}};
+  });
   boost::json::array backends;
   for (const auto& backend : info.backends) {
     JsonObject runtimes;
@@ -58,30 +55,29 @@ std::string info_json(const InfoView& info) {
     if (!runtimes.empty()) told["runtimes"] = std::move(runtimes);
     backends.push_back(std::move(told));
   }
-  boost::json::array rules;
-  for (const auto& rule : info.own_rules)
-    rules.push_back(JsonObject{{"name", lossy_utf8(rule.name)}, {"text", lossy_utf8(rule.text)}});
-  JsonObject object{
-      {"version", info.version},
-      {"store_id", info.store_id},
-      {"store", lossy_utf8(info.store)},
-      {"kernel", info.kernel},
-      {"cgroup", info.cgroup},
-      {"checks", std::move(checks)},
-      {"backends", std::move(backends)},
-      {"space", {{"total_bytes", info.space.total_bytes}, {"free_bytes", info.space.free_bytes}}},
-      {"counts",
-       {{"workspaces", info.workspaces},
-        {"sandboxes", info.sandboxes},
-        {"execs_running", info.execs_running}}}};
+  boost::json::array rules = array_of(info.own_rules, [](const RuleView& rule) {
+    return JsonObject{{"name", lossy_utf8(rule.name)}, {"text", lossy_utf8(rule.text)}};
+  });
+  JsonObject object{{"version", info.version},
+                    {"store_id", info.store_id},
+                    {"store", lossy_utf8(info.store)},
+                    {"kernel", info.kernel},
+                    {"cgroup", info.cgroup},
+                    {"checks", std::move(checks)},
+                    {"backends", std::move(backends)},
+                    {"space", free_object(info.space)},
+                    {"counts",
+                     {{"workspaces", info.workspaces},
+                      {"sandboxes", info.sandboxes},
+                      {"execs_running", info.execs_running}}}};
   if (info.rules) object["policy"] = {{"rules", *info.rules}, {"yours", std::move(rules)}};
   if (info.replica) object["replica"] = replica_object(*info.replica);
   put_text(object, "rescue", info.rescue);
-  return boost::json::serialize(object);
+  return text_of(object);
 }
 
 std::string rescue_health_json(const std::string& why) {
-  return boost::json::serialize(JsonObject{{"rescue", lossy_utf8(why)}});
+  return text_of({{"rescue", lossy_utf8(why)}});
 }
 
 std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
@@ -100,24 +96,15 @@ std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
       object["branch"] = lossy_utf8(about->branch);
       put_time(object, "created_at", about->created_wall_ms);
     }
-    boost::json::array layers;
-    for (const auto& layer : one.layers) layers.emplace_back(layer.str());
-    object["layers"] = std::move(layers);
-    if (!one.lost_layers.empty()) {
-      boost::json::array lost;
-      for (const auto& layer : one.lost_layers) lost.emplace_back(layer.str());
-      object["lost_layers"] = std::move(lost);
-    }
+    object["layers"] = ids_of(one.layers);
+    if (!one.lost_layers.empty()) object["lost_layers"] = ids_of(one.lost_layers);
     put_text(object, "archive", one.archive);
     put_known(object, "disk_bytes", one.bytes);
     list.push_back(std::move(object));
   }
-  return boost::json::serialize(JsonObject{{"workspaces", std::move(list)},
-                                           {"rescue", lossy_utf8(why)},
-                                           {"store",
-                                            {{"total_bytes", space.total_bytes},
-                                             {"used_bytes", space.used_bytes},
-                                             {"free_bytes", space.free_bytes}}}});
+  return text_of({{"workspaces", std::move(list)},
+                  {"rescue", lossy_utf8(why)},
+                  {"store", store_object(space)}});
 }
 
 std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::string& storage) {
@@ -134,7 +121,7 @@ std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::str
   }
   JsonObject object{{"clean", diagnosis.clean()}, {"findings", std::move(findings)}};
   put_text(object, "storage", storage);
-  return boost::json::serialize(object);
+  return text_of(object);
 }
 
 std::string settings_json(const std::vector<SettingView>& settings) {

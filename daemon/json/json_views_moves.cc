@@ -14,15 +14,11 @@ JsonObject side_object(const workspace::MovePlan::Side& side) {
 }  // namespace
 
 std::string move_json(const workspace::MovePlan& plan) {
-  boost::json::array execs;
-  for (const auto exec : plan.execs) execs.emplace_back(exec.str());
-  boost::json::array notices;
-  for (const auto& notice : plan.notices) notices.emplace_back(lossy_utf8(notice));
-  return boost::json::serialize(JsonObject{{"from", side_object(plan.from)},
-                                           {"to", side_object(plan.to)},
-                                           {"running", plan.running},
-                                           {"execs", std::move(execs)},
-                                           {"notices", std::move(notices)}});
+  return text_of({{"from", side_object(plan.from)},
+                  {"to", side_object(plan.to)},
+                  {"running", plan.running},
+                  {"execs", ids_of(plan.execs)},
+                  {"notices", texts_of(plan.notices)}});
 }
 
 }  // namespace moorage::daemon

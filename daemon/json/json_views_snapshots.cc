@@ -37,22 +37,16 @@ JsonObject member_object(const state_db::WorkspaceRow& row) {
 }  // namespace
 
 std::string snapshot_json(const state_db::SnapshotRow& row) {
-  return boost::json::serialize(snapshot_object(row));
+  return text_of(snapshot_object(row));
 }
 
 std::string snapshots_json(const std::vector<state_db::SnapshotRow>& rows) {
-  boost::json::array list;
-  for (const auto& row : rows) list.push_back(snapshot_object(row));
-  return boost::json::serialize(JsonObject{{"snapshots", std::move(list)}});
+  return text_of({{"snapshots", array_of(rows, snapshot_object)}});
 }
 
 std::string lineage_json(const workspace::Snapshots::Lineage& lineage) {
-  boost::json::array workspaces;
-  for (const auto& row : lineage.workspaces) workspaces.push_back(member_object(row));
-  boost::json::array snapshots;
-  for (const auto& row : lineage.snapshots) snapshots.push_back(snapshot_object(row));
-  return boost::json::serialize(
-      JsonObject{{"workspaces", std::move(workspaces)}, {"snapshots", std::move(snapshots)}});
+  return text_of({{"workspaces", array_of(lineage.workspaces, member_object)},
+                  {"snapshots", array_of(lineage.snapshots, snapshot_object)}});
 }
 
 }  // namespace moorage::daemon

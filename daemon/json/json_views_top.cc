@@ -31,11 +31,7 @@ JsonObject line_object(const workspace::TopLine& line) {
     object["sandbox"] = std::move(sandbox);
   }
   if (!line.execs.empty()) {
-    const auto& newest = line.execs.back();
-    JsonObject doing{{"exec", newest.id.str()}};
-    put_byte_list(doing, "argv", newest.request.argv);
-    put_time(doing, "since_at", newest.started_wall_ms);
-    object["doing"] = std::move(doing);
+    object["doing"] = doing_object(line.execs.back());
   }
   boost::json::array waiting;
   for (const auto& exec : line.execs) {
@@ -52,15 +48,11 @@ JsonObject line_object(const workspace::TopLine& line) {
 }  // namespace
 
 std::string top_json(const workspace::TopView& view, const StoreSpace& space) {
-  boost::json::array lines;
-  for (const auto& line : view.lines) lines.push_back(line_object(line));
-  const JsonObject object{
-      {"at", base::format_utc(view.wall_ms)},
-      {"boot_us", view.boot_us},
-      {"cpus", get_nprocs()},
-      {"space", {{"total_bytes", space.total_bytes}, {"free_bytes", space.free_bytes}}},
-      {"workspaces", std::move(lines)}};
-  return boost::json::serialize(object);
+  return text_of({{"at", base::format_utc(view.wall_ms)},
+                  {"boot_us", view.boot_us},
+                  {"cpus", get_nprocs()},
+                  {"space", free_object(space)},
+                  {"workspaces", array_of(view.lines, line_object)}});
 }
 
 }  // namespace moorage::daemon

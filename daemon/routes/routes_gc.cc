@@ -67,7 +67,7 @@ Reply explain(Api& api, const Request& request) {
   }
   JsonObject object = rows_object(rows);
   put_room(api, object);
-  return Reply::json(boost::json::serialize(object));
+  return Reply::json(text_of(object));
 }
 
 Reply run(Api& api, const Request& request) {
@@ -84,7 +84,7 @@ Reply run(Api& api, const Request& request) {
   object["freed_bytes"] = result.freed_bytes;
   object["enough"] = result.enough || !until_free;
   put_room(api, object);
-  return Reply::json(boost::json::serialize(object));
+  return Reply::json(text_of(object));
 }
 
 }  // namespace
