@@ -109,7 +109,8 @@ class AttachedLayers {
 class Identity {
  public:
   Identity(uint32_t now, uint32_t afterwards) : afterwards_(afterwards) { become(now); }
-  ~Identity() { become(afterwards_); }  // a failure ends the process: nothing may be mounted as 0
+  // A failure ends the process: nothing may be mounted as 0.
+  ~Identity() { become(afterwards_); }  // NOLINT(bugprone-exception-escape)
   Identity(const Identity&) = delete;
   Identity& operator=(const Identity&) = delete;
 
