@@ -84,14 +84,14 @@ bool only_removes(const std::vector<std::string>& argv) {
 constexpr uint64_t kJournalLeast = 64 << 10;  // free disk space that a journal needs to grow
 
 int signal_number(const std::string& name) {
-  static const std::map<std::string, int> kSignals{
+  static const std::map<std::string, int> signals{
       {"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},   {"KILL", SIGKILL},
       {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM},   {"STOP", SIGSTOP},
       {"CONT", SIGCONT}, {"TSTP", SIGTSTP}, {"WINCH", SIGWINCH}, {"ALRM", SIGALRM},
       {"PIPE", SIGPIPE}, {"ABRT", SIGABRT}, {"SEGV", SIGSEGV}};
   const std::string plain = name.starts_with("SIG") ? name.substr(3) : name;
-  if (const auto found = kSignals.find(plain); found != kSignals.end()) return found->second;
-  for (const auto& [known, number] : kSignals) {
+  if (const auto found = signals.find(plain); found != signals.end()) return found->second;
+  for (const auto& [known, number] : signals) {
     if (plain == std::to_string(number)) return number;
   }
   throw Error(Code::invalid_argument, "'" + name + "' is not a supported signal",
