@@ -12,9 +12,9 @@
 #include "cli/client/context.h"
 #include "cli/client/kept_leases.h"
 #include "cli/commands.h"
-#include "cli/commands/typed_options.h"
 #include "cli/help.h"
 #include "cli/output/text.h"
+#include "cli/typed_options.h"
 
 namespace moorage::cli {
 namespace {

@@ -31,8 +31,15 @@ struct Command {
   std::string_view also_known = {};  // words that other programs use for it: "delete remove"
 };
 
+inline constexpr int kFailed = 1;         // a failure of our own
+inline constexpr int kFailedToRun = 125;  // the same, where the exit code is the sandbox's
+
 std::span<const Command> all_commands();
 std::span<const Topic> all_topics();
+
+// command_line.cc
+std::string help_of(const Command& command);
+std::vector<ToldOption> global_options();  // of every command
 
 // command_lookup.cc. The command that `words` name, found before anything is parsed, so that only
 // this one declares its options; nullptr when they name none.

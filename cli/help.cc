@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/spelling.h"
 #include "cli/client/context.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/output/table.h"
 

@@ -21,7 +21,7 @@ void require(int result) {
 
 }  // namespace
 
-std::optional<git_oid> blob_id(int fd, uint64_t size, Deadline deadline) {
+std::optional<git_oid> blob_id(int fd, uint64_t size, TimeLimit deadline) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
                                                                      EVP_MD_CTX_free);
   require(EVP_DigestInit_ex(hash.get(), EVP_sha1(), nullptr));

@@ -11,6 +11,6 @@ namespace moorage::repo_cache {
 
 // Of its first `size` bytes, read with pread. nullopt: the file is shorter now, or the deadline
 // passed.
-std::optional<git_oid> blob_id(int fd, uint64_t size, Deadline deadline);
+std::optional<git_oid> blob_id(int fd, uint64_t size, TimeLimit deadline);
 
 }  // namespace moorage::repo_cache

@@ -350,7 +350,7 @@ bool PathAttributes::is_directory(const std::string& path) const {
   return entry && git_tree_entry_type(entry.get()) == GIT_OBJECT_TREE;
 }
 
-void PathAttributes::set_deadline(Deadline deadline) {
+void PathAttributes::set_deadline(TimeLimit deadline) {
   deadline_ = deadline;
   attributes_.set_deadline(deadline);
 }

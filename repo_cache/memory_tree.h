@@ -37,7 +37,7 @@ class PathAttributes {
   PathAttributes(git_repository* repository, git_tree* root)
       : repository_(repository), root_(root) {}
   void replace(const std::string& directory, std::string_view bytes);  // instead of the commit's
-  void set_deadline(Deadline deadline);
+  void set_deadline(TimeLimit deadline);
   Conversion conversion(const std::string& path);
   // Rules were skipped for lack of memory, or not tried for lack of time.
   bool incomplete() const;
@@ -57,7 +57,7 @@ class PathAttributes {
   std::string last_;  // last queried path: the commit's files on the way there are known
   bool root_loaded_ = false;
   bool left_out_ = false;
-  Deadline deadline_ = Deadline::max();
+  TimeLimit deadline_ = TimeLimit::max();
   Attributes attributes_;
 };
 

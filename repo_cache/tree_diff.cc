@@ -154,7 +154,7 @@ struct CommitTree::State {
   mutable base::LookMemory compared{base::kAllLooksBytes};  // of one file and its conversion
   mutable PathAttributes attributes;
   mutable bool incomplete = false;
-  Deadline deadline = Deadline::max();
+  TimeLimit deadline = TimeLimit::max();
 };
 
 CommitTree::CommitTree(const RepoCache& cache, const std::string& repo, const std::string& commit)
@@ -220,7 +220,7 @@ bool CommitTree::content_equals(std::string_view path, uint32_t mode, int fd) co
   return found && git_oid_equal(&*found, &oid);
 }
 
-void CommitTree::set_deadline(Deadline deadline) {
+void CommitTree::set_deadline(TimeLimit deadline) {
   state_->deadline = deadline;
   state_->attributes.set_deadline(deadline);
 }

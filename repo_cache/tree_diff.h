@@ -57,7 +57,7 @@ struct TwoTrees {
   std::string after_commit;  // empty: before_commit
 };
 
-using Deadline = std::chrono::steady_clock::time_point;
+using TimeLimit = std::chrono::steady_clock::time_point;
 
 // Beyond the first two, or if all diffs together lack memory for a content: patch() throws
 // resource_exhausted, stat() says "binary". A file with too many lines for a text diff is "binary"
@@ -67,7 +67,7 @@ struct DiffLimits {
   uint64_t max_changed_bytes = 64ull << 20;  // of contents in memory at the same time
   uint64_t max_patch_bytes = 64ull << 20;    // resource_exhausted
   size_t part_files = 256;                   // compared at a time; fewer if they are large
-  Deadline deadline = Deadline::max();       // later contents are not read
+  TimeLimit deadline = TimeLimit::max();     // later contents are not read
 };
 
 // Larger files are stored without conversion.
@@ -96,7 +96,7 @@ class CommitTree {
   // with pread. Compares ids without reading the committed file, like git. Compares a file over
   // kMaxConvertedBytes without conversion.
   bool content_equals(std::string_view path, uint32_t mode, int fd) const;
-  void set_deadline(Deadline deadline);  // of content_equals: false afterwards, and incomplete()
+  void set_deadline(TimeLimit deadline);  // of content_equals: false afterwards, and incomplete()
   bool late() const;
   // True: content_equals sometimes skipped conversions for lack of memory or time.
   bool incomplete() const;

@@ -4,9 +4,8 @@
 //   help moorage completion commands           the tables of topics and commands, as JSON
 #include "base/error.h"
 #include "cli/client/context.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/completion.h"
+#include "cli/commands/completion.h"
 
 namespace moorage::cli {
 namespace {

@@ -19,7 +19,6 @@
 #include "cli/client/accounts.h"
 #include "cli/client/context.h"
 #include "cli/client/kept_leases.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/output/text.h"
 #include "cli/views/workspace_view.h"

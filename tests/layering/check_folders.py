@@ -19,11 +19,8 @@ SEEN_BY_ALL = {"workspace": "context"}
 MOST_FILES = 45
 
 STILL_WRONG = {
-    "cli/commands -> top",
-    "cli/top -> commands",
     "daemon/http -> json",
     "daemon/routes -> top",
-    "repo_cache: two types Deadline",
     "workspace/chain -> recovery",
     "workspace/context -> access",
     "workspace/context -> upkeep",

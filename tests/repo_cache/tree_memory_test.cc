@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const Deadline kOver = std::chrono::steady_clock::now() - std::chrono::seconds(1);
+const TimeLimit kOver = std::chrono::steady_clock::now() - std::chrono::seconds(1);
 
 struct World : CachedUpstream {
   CommitTree open(const std::string& commit) {

@@ -1,11 +1,10 @@
-#include "cli/completion.h"
+#include "cli/commands/completion.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "cli/client/context.h"
 #include "cli/client/workspace_pages.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/output/text.h"
 #include "cli/views/workspace_view.h"

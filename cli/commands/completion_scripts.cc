@@ -1,5 +1,5 @@
 // The completion scripts of the shells. Each calls `moorage completion words` for its candidates.
-#include "cli/completion.h"
+#include "cli/commands/completion.h"
 
 namespace moorage::cli {
 namespace {

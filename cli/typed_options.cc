@@ -1,4 +1,4 @@
-#include "cli/commands/typed_options.h"
+#include "cli/typed_options.h"
 
 #include <algorithm>
 
