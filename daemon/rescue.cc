@@ -118,26 +118,11 @@ void add_rescue_routes(Router& router, Rescue& rescue, const Unreadable& trouble
       [&trouble, store](const Request&) { return Reply::json(diagnosis_of(trouble, store)); },
       {"deep"});
   add("/v1/rescue/workspaces/{}", [&rescue](const Request& request) {
-    Reply reply;
-    reply.content_type = kBytesType;
-    reply.source =
-        std::make_unique<PipeSource<base::BytePipe>>(rescue.begin_export(request.parameter(0)));
-    return reply;
+    return Reply::stream(
+        std::make_unique<PipeSource<base::BytePipe>>(rescue.begin_export(request.parameter(0))),
+        kBytesType);
   });
   router.refuse_others(refusal(trouble));
-}
-
-void add_no_rescue_route(Router& router) {
-  router.add({.method = "GET",
-              .pattern = "/v1/rescue/workspaces/{}",
-              .access = Right::none,
-              .handler = Handler([](const Request& request) -> Reply {
-                if (!request.caller.root()) {
-                  throw Error(Code::permission_denied, "needs root: exports any user's workspace");
-                }
-                throw Error(Code::conflict, "state.db is intact, so there is nothing to rescue",
-                            "use moorage export NAME FILE to save a whole workspace");
-              })});
 }
 
 int serve_rescue(const Unreadable& trouble, const Settings& settings) {

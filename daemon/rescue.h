@@ -16,7 +16,5 @@ int serve_rescue(const state_db::Unreadable& trouble, const Settings& settings);
 
 void add_rescue_routes(Router& router, workspace::Rescue& rescue,
                        const state_db::Unreadable& trouble, const Settings& settings);
-// In normal operation this route answers that there is nothing to rescue.
-void add_no_rescue_route(Router& router);
 
 }  // namespace moorage::daemon

@@ -179,12 +179,10 @@ class Dispatcher::Call {
 
 Reply Dispatcher::answer(const Route& route, const Request& request) {
   const auto call = std::make_shared<Call>(route, request, answers_);
-  Reply reply;
   if (std::holds_alternative<LongHandler>(route.handler) && request.accepts(kLinesType)) {
-    reply.content_type = kLinesType;
-    reply.source = stream_progress(
+    auto lines = stream_progress(
         [this, call](const auto& progress, const Done& done) { begin(call, progress, done); });
-    return reply;
+    return Reply::stream(std::move(lines), kLinesType);
   }
   const workspace::Progress untold = [](const std::string&, int, const std::string&) {};
   try {
@@ -192,9 +190,8 @@ Reply Dispatcher::answer(const Route& route, const Request& request) {
   } catch (const workspace::Waiting& waiting) {
     const auto late = std::make_shared<LateAnswer>();
     wait(waiting, call, untold, [late](Reply answer) { late->finish(std::move(answer)); });
-    reply.source = LateAnswer::source(late);
+    return Reply::stream(LateAnswer::source(late), kJsonType);
   }
-  return reply;
 }
 
 void Dispatcher::begin(const CallPtr& call, const workspace::Progress& progress, const Done& done) {

@@ -63,38 +63,26 @@ Reply Reply::json(std::string body, int status, std::string subject) {
   return reply;
 }
 
+Reply Reply::stream(std::unique_ptr<BodySource> source, std::string_view type,
+                    std::string subject) {
+  Reply reply = json({}, 200, std::move(subject));
+  reply.content_type = type;
+  reply.source = std::move(source);
+  return reply;
+}
+
 Reply Reply::none(std::string subject) { return json({}, 204, std::move(subject)); }
 
 int status_of(Code code) {
-  switch (code) {
-    case Code::invalid_argument:
-      return 400;
-    case Code::permission_denied:
-      return 403;
-    case Code::not_found:
-      return 404;
-    case Code::already_exists:
-      return 409;
-    case Code::conflict:
-      return 409;
-    case Code::unavailable:
-      return 503;
-    case Code::unsupported:
-      return 501;
-    case Code::resource_exhausted:
-      return 507;
-    case Code::deadline_exceeded:
-      return 504;
-    case Code::unknown_outcome:
-      return 502;
-    case Code::corrupted:
-      return 500;
-    case Code::io:
-      return 500;
-    case Code::internal:
-      return 500;
-  }
-  return 500;
+  using enum Code;
+  constexpr std::pair<Code, int> kStatuses[] = {{invalid_argument, 400},  {permission_denied, 403},
+                                                {not_found, 404},         {already_exists, 409},
+                                                {conflict, 409},          {unavailable, 503},
+                                                {unsupported, 501},       {resource_exhausted, 507},
+                                                {deadline_exceeded, 504}, {unknown_outcome, 502}};
+  for (const auto& [one, status] : kStatuses)
+    if (one == code) return status;
+  return 500;  // corrupted, io, internal
 }
 
 // A message may quote arbitrary bytes from outside; JSON needs UTF-8.

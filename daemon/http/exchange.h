@@ -99,6 +99,8 @@ struct Reply {
   std::string subject;                   // id for the log line: "ws_3"
 
   static Reply json(std::string body, int status = 200, std::string subject = {});
+  static Reply stream(std::unique_ptr<BodySource> source, std::string_view type,
+                      std::string subject = {});
   static Reply none(std::string subject = {});  // 204
 };
 

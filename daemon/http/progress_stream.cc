@@ -1,8 +1,9 @@
 #include "daemon/http/progress_stream.h"
 
+#include <boost/json.hpp>
 #include <mutex>
 
-#include "daemon/json/json_views.h"
+#include "base/utf8.h"
 
 namespace moorage::daemon {
 namespace {
@@ -52,6 +53,12 @@ class Board {
   std::function<void()> wake_;
 };
 
+std::string progress_line(const std::string& phase, int percent, const std::string& text) {
+  const boost::json::object object{
+      {"progress", {{"phase", phase}, {"percent", percent}, {"text", base::lossy_utf8(text)}}}};
+  return boost::json::serialize(object) + "\n";
+}
+
 std::string last_line(const Reply& reply) {
   const std::string body = reply.body.empty() ? "{}" : reply.body;
   return (reply.status < 400 ? "{\"result\":" : "{\"error\":") + body + "}\n";
@@ -67,7 +74,7 @@ class ProgressSource : public BodySource {
     board_->set_wake(std::move(wake));
     const auto progress = [board = board_](const std::string& phase, int percent,
                                            const std::string& text) {
-      board->post(progress_json(phase, percent, text) + "\n");
+      board->post(progress_line(phase, percent, text));
     };
     begin_(progress, [board = board_](const Reply& reply) { board->finish(last_line(reply)); });
   }

@@ -48,6 +48,13 @@ struct JsonFields::State {
     asked.insert(name);
     return object.if_contains(name);
   }
+  // Null if it is absent; refused as "must be ..." if it is of another type.
+  const boost::json::value* find(const std::string& name, bool (boost::json::value::*is)() const,
+                                 const std::string& type) {
+    const auto* value = find(name);
+    if (value && !(value->*is)()) refuse(name, "must be " + type);
+    return value;
+  }
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const {
     throw Error(Code::invalid_argument, prefix + name + " " + what);
   }
@@ -136,25 +143,22 @@ std::optional<int64_t> JsonFields::whole(const std::string& name, int64_t min, i
 }
 
 std::optional<double> JsonFields::number(const std::string& name) {
-  const auto* value = state_->find(name);
+  const auto* value = state_->find(name, &boost::json::value::is_number, "a number");
   if (!value) return std::nullopt;
-  if (!value->is_number()) state_->refuse(name, "must be a number");
   return value->to_number<double>();
 }
 
 bool JsonFields::flag(const std::string& name) { return given_flag(name).value_or(false); }
 
 std::optional<bool> JsonFields::given_flag(const std::string& name) {
-  const auto* value = state_->find(name);
+  const auto* value = state_->find(name, &boost::json::value::is_bool, "true or false");
   if (!value) return std::nullopt;
-  if (!value->is_bool()) state_->refuse(name, "must be true or false");
   return value->get_bool();
 }
 
 std::optional<std::map<std::string, std::string>> JsonFields::text_map(const std::string& name) {
-  const auto* value = state_->find(name);
+  const auto* value = state_->find(name, &boost::json::value::is_object, "an object of strings");
   if (!value) return std::nullopt;
-  if (!value->is_object()) state_->refuse(name, "must be an object of strings");
   std::map<std::string, std::string> map;
   for (const auto& [key, item] : value->get_object()) {
     const std::string full = state_->prefix + name + "." + std::string(key.data(), key.size());
@@ -164,26 +168,20 @@ std::optional<std::map<std::string, std::string>> JsonFields::text_map(const std
 }
 
 std::optional<JsonFields> JsonFields::object(const std::string& name) {
-  const auto* value = state_->find(name);
+  const auto* value = state_->find(name, &boost::json::value::is_object, "an object");
   if (!value) return std::nullopt;
-  if (!value->is_object()) state_->refuse(name, "must be an object");
-  auto inner = std::make_shared<State>();
-  inner->object = value->get_object();
-  inner->prefix = state_->prefix + name + ".";
-  return JsonFields(std::move(inner));
+  return JsonFields(
+      std::make_shared<State>(State{value->get_object(), state_->prefix + name + ".", {}}));
 }
 
 std::optional<std::vector<JsonFields>> JsonFields::objects(const std::string& name) {
-  const auto* value = state_->find(name);
+  const auto* value = state_->find(name, &boost::json::value::is_array, "an array of objects");
   if (!value) return std::nullopt;
-  if (!value->is_array()) state_->refuse(name, "must be an array of objects");
   std::vector<JsonFields> list;
   for (const auto& item : value->get_array()) {
     if (!item.is_object()) state_->refuse(name, "must be an array of objects");
-    auto inner = std::make_shared<State>();
-    inner->object = item.get_object();
-    inner->prefix = state_->prefix + name + "[" + std::to_string(list.size()) + "].";
-    list.push_back(JsonFields(std::move(inner)));
+    const std::string prefix = state_->prefix + name + "[" + std::to_string(list.size()) + "].";
+    list.push_back(JsonFields(std::make_shared<State>(State{item.get_object(), prefix, {}})));
   }
   return list;
 }

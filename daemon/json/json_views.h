@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/os/files.h"
+#include "base/utf8.h"
 #include "base/wire/journal.h"
 #include "layers/tree_files.h"
 #include "state_db/event.h"
@@ -25,6 +26,8 @@
 #include "workspace/verbs/top.h"
 
 namespace moorage::daemon {
+
+using base::lossy_utf8;
 
 struct RepositoryView {
   state_db::RepositoryRow row;
@@ -80,8 +83,6 @@ std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::str
 
 std::string event_json(const state_db::Event& event);
 
-std::string progress_json(const std::string& phase, int percent, const std::string& text);
-
 // Answers of GET /v1/info and GET /v1/config; plain data, filled in where the parts are wired.
 struct Check {
   std::string name;
@@ -127,8 +128,5 @@ struct SettingView {
   std::string help;
 };
 std::string settings_json(const std::vector<SettingView>& settings);
-
-// UTF-8 with U+FFFD for each byte outside a valid sequence.
-std::string lossy_utf8(std::string_view bytes);
 
 }  // namespace moorage::daemon

@@ -16,12 +16,6 @@ std::string event_json(const state_db::Event& event) {
   return text_of(object);
 }
 
-std::string progress_json(const std::string& phase, int percent, const std::string& text) {
-  const JsonObject object{
-      {"progress", {{"phase", phase}, {"percent", percent}, {"text", lossy_utf8(text)}}}};
-  return text_of(object);
-}
-
 namespace {
 
 JsonObject replica_object(const workspace::ReplicaStatus& status) {

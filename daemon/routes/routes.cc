@@ -1,8 +1,9 @@
 #include "daemon/routes/routes.h"
 
-#include "daemon/rescue.h"
-
 namespace moorage::daemon {
+
+using base::Code;
+using base::Error;
 
 void RouteTable::add_bound(std::string_view line, Access access, Bound handler,
                            const RouteRules& rules) const {
@@ -30,6 +31,19 @@ Reply workspace_reply(const workspace::WorkspaceView& view, int status) {
 
 Reply resumed_none(Api&, const Request&, const std::string&) { return Reply::none(); }
 
+namespace {
+
+// In normal operation the route of rescue mode answers that there is nothing to rescue.
+Reply nothing_to_rescue(Api&, const Request& request) {
+  if (!request.caller.root()) {
+    throw Error(Code::permission_denied, "needs root: exports any user's workspace");
+  }
+  throw Error(Code::conflict, "state.db is intact, so there is nothing to rescue",
+              "use moorage export NAME FILE to save a whole workspace");
+}
+
+}  // namespace
+
 void add_all_routes(Router& router, Api& api, const InfoSource& source) {
   add_info_routes(router, api, source);
   add_repository_routes(router, api);
@@ -42,7 +56,7 @@ void add_all_routes(Router& router, Api& api, const InfoSource& source) {
   add_exec_routes(router, api);
   add_lease_routes(router, api);
   add_gc_routes(router, api);
-  add_no_rescue_route(router);
+  RouteTable(router, api).add("GET /v1/rescue/workspaces/{}", Right::none, nothing_to_rescue);
 }
 
 }  // namespace moorage::daemon

@@ -70,8 +70,8 @@ Reply export_workspace(Api& api, const Request& request) {
     return api.exports.begin(request.caller, request.parameter(0),
                              without ? WithSnapshots::no : WithSnapshots::yes);
   });
-  Reply reply;
-  reply.content_type = kBytesType;
+  Reply reply =
+      Reply::stream(std::make_unique<PipeSource<ByteSpool>>(std::move(made.stream)), kBytesType);
   // What the receiver needs to know in advance.
   reply.headers.emplace_back("Moorage-Snapshots", std::to_string(made.snapshots));
   if (made.image != "host") {
@@ -79,7 +79,6 @@ Reply export_workspace(Api& api, const Request& request) {
     reply.headers.emplace_back("Moorage-Image-Id", made.identity.id);
     reply.headers.emplace_back("Moorage-Image-Source", made.identity.source);
   }
-  reply.source = std::make_unique<PipeSource<base::ByteSpool>>(std::move(made.stream));
   return reply;
 }
 

@@ -176,11 +176,9 @@ Reply show(Api& api, const Request& request) {
   const auto view = api.best_of.show(request.caller, id);
   const uint64_t wait_s = request.query_number("wait", kMaxWait_s).value_or(0);
   if (wait_s == 0 || !view.row.is_open()) return answer(view);
-  Reply reply;
-  reply.source = std::make_unique<WaitSource>(api.best_of, request.caller, id,
-                                              milliseconds(static_cast<int64_t>(wait_s) * 1000));
-  reply.subject = id.str();
-  return reply;
+  const milliseconds timeout(static_cast<int64_t>(wait_s) * 1000);
+  return Reply::stream(std::make_unique<WaitSource>(api.best_of, request.caller, id, timeout),
+                       kJsonType, id.str());
 }
 
 Reply cancel(Api& api, const Request& request) {

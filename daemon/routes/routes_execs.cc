@@ -1,7 +1,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "daemon/json/json_fields.h"
-#include "daemon/routes/exec_input.h"
 #include "daemon/routes/exec_output.h"
 #include "daemon/routes/routes.h"
 #include "workspace/context/metrics.h"
@@ -53,11 +52,8 @@ workspace::ExecRequest exec_request(const Request& request) {
 
 Reply stream_reply(std::unique_ptr<BodySource> source, const std::string& id,
                    std::string_view type) {
-  Reply reply;
-  reply.content_type = type;
-  reply.source = std::move(source);
+  Reply reply = Reply::stream(std::move(source), type, id);
   reply.headers.emplace_back("Moorage-Exec", id);
-  reply.subject = id;
   return reply;
 }
 
@@ -91,10 +87,9 @@ Reply start(Api& api, const Request& request) {
     put_warning(reply, view);
     return reply;
   }
-  Reply reply = Reply::json(exec_json(view), 201);
+  Reply reply = Reply::json(exec_json(view), 201, id);
   reply.headers.emplace_back("Moorage-Exec", id);
   put_warning(reply, view);
-  reply.subject = id;
   return reply;
 }
 
@@ -158,16 +153,53 @@ Reply wait(Api& api, const Request& request) {
   const auto id = exec_id(request);
   const milliseconds timeout(
       request.query_number("timeout_ms", kMaxWaitMs).value_or(kDefaultWaitMs));
-  Reply reply;
-  reply.source = wait_for_end(api.execs, request.caller, id, timeout);
-  return reply;
+  return Reply::stream(wait_for_end(api.execs, request.caller, id, timeout), kJsonType);
 }
 
+// A command that does not read must not hold a thread: after this time the piece is queued again.
+constexpr std::chrono::milliseconds kSlice{1000};
+
+// Standard input of a running exec. Each piece carries its offset, so a client that lost its
+// connection resumes at the command's position and no byte is delivered twice.
+class InputSink : public BodySink {
+ public:
+  InputSink(workspace::Execs& execs, const Request& request)
+      : execs_(execs),
+        caller_(request.caller),
+        offset_(request.query_number("offset").value_or(0)),
+        close_after_(request.query_flag("close")),
+        id_(exec_id(request)) {
+    execs.check_input(caller_, id_);  // refuse before the body is read
+  }
+
+  Taken write(std::string_view piece) override {
+    try {
+      execs_.send_input(caller_, id_, offset_, piece, kSlice);
+    } catch (const Error& error) {
+      // The warden skips bytes it already has, so the whole piece can be sent again.
+      if (error.code() != Code::deadline_exceeded && error.code() != Code::unknown_outcome) throw;
+      return Taken::ask_again;
+    }
+    offset_ += piece.size();
+    return Taken::all;
+  }
+
+  Reply finish() override {
+    if (close_after_) execs_.close_input(caller_, id_);
+    return Reply::json(accepted_json(offset_), 200, id_.str());
+  }
+  bool patient() const override { return true; }
+
+ private:
+  workspace::Execs& execs_;
+  workspace::Caller caller_;
+  uint64_t offset_;         // input bytes before this body, and then in it
+  const bool close_after_;  // a complete body also ends the input
+  const base::ExecId id_;
+};
+
 std::unique_ptr<BodySink> input(Api& api, const Request& request) {
-  InputOptions options;
-  options.offset = request.query_number("offset").value_or(0);
-  options.close_after = request.query_flag("close");
-  return feed_input(api.execs, request.caller, exec_id(request), options);
+  return std::make_unique<InputSink>(api.execs, request);
 }
 
 Reply send_signal(Api& api, const Request& request) {

@@ -1,9 +1,11 @@
 #include <charconv>
 
+#include "base/digest.h"
+#include "base/log.h"
 #include "daemon/http/preconditions.h"
 #include "daemon/json/json_fields.h"
-#include "daemon/routes/file_transfer.h"
 #include "daemon/routes/routes.h"
+#include "daemon/routes/upload_limit.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/context/free_space.h"
 
@@ -16,6 +18,18 @@ using Lease = workspace::FilesLease;
 
 Lease lease(Api& api, const Request& request, Right right) {
   return api.workspaces.files(request.caller, request.parameter(0), right);
+}
+
+// Joins a request's key to a change of a tree, before the change. A tree has no transaction, so a
+// repeat after a crash checks the tree for the change. On a full disk the change proceeds without
+// this, because a change that frees space must work.
+void join_to_tree(state_db::Store& store, const workspace::Caller& caller) {
+  try {
+    workspace::join_key(store, caller, "tree");
+  } catch (const Error& error) {
+    if (error.code() != Code::resource_exhausted) throw;
+    base::log(base::LogLevel::warning, "http.key_not_joined", {{"error", error.message()}});
+  }
 }
 
 // Runs `work` on the files under the lock that serializes changes through the API, while the caller
@@ -66,21 +80,87 @@ Reply list(Api& api, const Request& request) {
   return Reply::json(listing_json(path, lease(api, request, Right::read).files.list(path)));
 }
 
+// The first `size` bytes of a file. `keep` stays alive during the read (a lease on the mount).
+class FileSource : public BodySource {
+ public:
+  FileSource(base::Fd file, std::shared_ptr<const void> keep, uint64_t size)
+      : keep_(std::move(keep)), file_(std::move(file)), size_(size) {}
+  // The file may change while it is read: growth is cut off; a shrunk file ends short, and the
+  // reply's writer notices that the length differs from the head.
+  Step read() override {
+    const size_t wanted = std::min<uint64_t>(kPieceBytes, size_ - offset_);
+    Step step{base::read_at(file_.get(), wanted, offset_), Next::more, {}};
+    offset_ += step.bytes.size();
+    if (offset_ == size_ || step.bytes.size() < wanted) step.next = Next::end;
+    return step;
+  }
+
+ private:
+  std::shared_ptr<const void> keep_;
+  base::Fd file_;
+  uint64_t size_;
+  uint64_t offset_ = 0;
+};
+
 Reply read(Api& api, const Request& request) {
   const std::string path = request.required_query("path");
   auto held = std::make_shared<const Lease>(lease(api, request, Right::read));
   uint64_t size = 0;
   base::Fd file = held->files.open_for_reading(path, &size);
-  Reply reply;
-  if (request.query_flag("hash"))
-    reply.headers.emplace_back("ETag", entity_tag(layers::hash_of_file(file.get(), path)));
-  reply.content_type = kBytesType;
-  reply.source = read_out(std::move(file), held, size);
+  std::optional<std::string> hash;
+  if (request.query_flag("hash")) hash = layers::hash_of_file(file.get(), path);
+  Reply reply =
+      Reply::stream(std::make_unique<FileSource>(std::move(file), held, size), kBytesType);
+  if (hash) reply.headers.emplace_back("ETag", entity_tag(*hash));
   reply.source_bytes = size;
   return reply;
 }
 
 constexpr const char* kNoFile = "cannot write the file";
+
+// Answers once the file is durable under its name; before that nothing is visible. Checks the
+// caller's right to write before the body, and again when the file gets its name.
+class WorkspaceFileSink : public BodySink {
+ public:
+  WorkspaceFileSink(Api& api, const Request& request, const std::string& path, uint32_t mode,
+                    UploadLimit limit)
+      : api_(api),
+        caller_(request.caller),
+        lease_(lease(api, request, Right::write)),
+        path_(path),
+        conditions_(request),
+        writer_(lease_.files.begin_write(path_, mode)),
+        limit_(std::move(limit)) {}
+  Taken write(std::string_view piece) override {
+    limit_.add(piece.size());
+    writer_.write(piece);
+    hash_.add(piece);
+    return Taken::all;
+  }
+  Reply finish() override {
+    writer_.sync();
+    const std::string hash = base::to_hex(hash_.raw());
+    const auto guard = api_.workspaces.change_files(caller_, lease_.row);
+    if (!workspace::has_begun(caller_) || lease_.files.content_hash(path_) != hash) {
+      if (auto refused = conditions_.unmet(lease_.files, path_)) return std::move(*refused);
+      join_to_tree(api_.context.store, caller_);
+      writer_.commit();
+    }
+    Reply reply = Reply::json(file_json(path_, lease_.files.stat(path_), hash));
+    reply.headers.emplace_back("ETag", entity_tag(hash));
+    return reply;
+  }
+
+ private:
+  Api& api_;
+  const workspace::Caller caller_;
+  Lease lease_;
+  const std::string path_;
+  const Preconditions conditions_;
+  layers::TreeFiles::Writer writer_;
+  base::Sha256 hash_;
+  UploadLimit limit_;
+};
 
 std::unique_ptr<BodySink> write(Api& api, const Request& request) {
   workspace::require_room(api.context.options, kNoFile);
@@ -88,11 +168,11 @@ std::unique_ptr<BodySink> write(Api& api, const Request& request) {
   const uint32_t mode = mode_of(request);
   const auto row = api.workspaces.find(request.caller, request.parameter(0), Right::write);
   api.quotas.require_room(row, 0);
-  const UploadLimits limits{api.context.options.upload_max_bytes, [&api, row](size_t bytes) {
-                              workspace::require_room(api.context.options, kNoFile, bytes);
-                              api.quotas.require_room(row, bytes);
-                            }};
-  return write_workspace_file(api.workspaces, api.context.store, request, path, mode, limits);
+  UploadLimit limit(api.context.options, [&api, row](size_t bytes) {
+    workspace::require_room(api.context.options, kNoFile, bytes);
+    api.quotas.require_room(row, bytes);
+  });
+  return std::make_unique<WorkspaceFileSink>(api, request, path, mode, std::move(limit));
 }
 
 Reply remove(Api& api, const Request& request) {

@@ -2,7 +2,6 @@
 
 #include "base/os/files.h"
 #include "daemon/json/json_fields.h"
-#include "daemon/rescue.h"
 #include "daemon/routes/disk_usage.h"
 #include "daemon/routes/host_info.h"
 #include "daemon/routes/metrics_page.h"
@@ -91,9 +90,7 @@ Reply disk_usage(Api& api, const Request& request) {
   std::optional<base::WorkspaceId> only;
   if (const auto name = request.query_text("workspace"))
     only = api.workspaces.find_with_deleted(request.caller, *name, Right::read).id;
-  Reply reply;
-  reply.source = tell_disk_usage(api, request.caller, only);
-  return reply;
+  return Reply::stream(tell_disk_usage(api, request.caller, only), kJsonType);
 }
 
 Reply top(Api& api, const Request& request) {
@@ -116,10 +113,9 @@ Reply doctor_fix(Api& api, const InfoSource& source, const Request& request) {
 
 Reply events(Api&, const InfoSource& source, const Request& request) {
   const auto since = static_cast<int64_t>(request.query_number("since").value_or(0));
-  Reply reply;
-  reply.content_type = kLinesType;
-  reply.source = stream_events(source.events, request.caller, since, request.query_flag("follow"));
-  return reply;
+  return Reply::stream(
+      stream_events(source.events, request.caller, since, request.query_flag("follow")),
+      kLinesType);
 }
 
 }  // namespace

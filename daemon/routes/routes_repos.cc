@@ -1,6 +1,6 @@
 #include "daemon/json/json_fields.h"
-#include "daemon/routes/file_transfer.h"
 #include "daemon/routes/routes.h"
+#include "daemon/routes/upload_limit.h"
 #include "workspace/context/free_space.h"
 #include "workspace/context/metrics.h"
 
@@ -95,16 +95,35 @@ Reply remove(Api& api, const Request& request) {
   return Reply::none(id.str());
 }
 
+class BundleSink : public BodySink {
+ public:
+  BundleSink(Api& api, const Request& request)
+      : api_(api),
+        caller_(request.caller),
+        label_(request.required_query("label")),
+        file_(api.repositories.begin_import()),
+        limit_(api.context.options, [&options = api.context.options](size_t bytes) {
+          workspace::require_room(options, "cannot take an upload", bytes);
+        }) {}
+  Taken write(std::string_view piece) override {
+    limit_.add(piece.size());
+    base::write_all(file_.get(), piece);
+    return Taken::all;
+  }
+  Reply finish() override {
+    return imported(api_.repositories.finish_import(caller_, label_, std::move(file_)));
+  }
+
+ private:
+  Api& api_;
+  const Caller caller_;
+  const std::string label_;
+  base::Fd file_;
+  UploadLimit limit_;
+};
+
 std::unique_ptr<BodySink> import_bundle(Api& api, const Request& request) {
-  const std::string label = request.required_query("label");
-  auto done = [&api, label, caller = request.caller](base::Fd bundle) {
-    return imported(api.repositories.finish_import(caller, label, std::move(bundle)));
-  };
-  const UploadLimits limits{api.context.options.upload_max_bytes,
-                            [&options = api.context.options](size_t bytes) {
-                              workspace::require_room(options, "cannot take an upload", bytes);
-                            }};
-  return fill_file(api.repositories.begin_import(), limits, std::move(done));
+  return std::make_unique<BundleSink>(api, request);
 }
 
 }  // namespace

@@ -19,8 +19,6 @@ SEEN_BY_ALL = {"workspace": "context"}
 MOST_FILES = 45
 
 STILL_WRONG = {
-    "daemon/http -> json",
-    "daemon/routes -> top",
     "workspace/chain -> recovery",
     "workspace/context -> access",
     "workspace/context -> upkeep",
