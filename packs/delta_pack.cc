@@ -132,7 +132,6 @@ void PackWriter::piece(uint64_t offset, std::string_view bytes) {
   base::append_number(head, static_cast<uint32_t>(bytes.size()));
   put(head);
   put(bytes);
-  data_bytes_ += bytes.size();
 }
 
 void PackWriter::end_pieces() { piece(0, {}); }

@@ -41,7 +41,6 @@ class PackWriter {
   void removal(const std::string& path);
   void list(std::string_view text);  // a part of the list; no changes may follow
   void finish();
-  uint64_t data_bytes() const { return data_bytes_; }  // of pieces, so far
 
  private:
   void put(std::string_view bytes);
@@ -49,7 +48,6 @@ class PackWriter {
   Sink sink_;
   uint64_t changes_bytes_ = 0;  // compressed
   uint64_t list_bytes_ = 0;
-  uint64_t data_bytes_ = 0;
   std::unique_ptr<Compressor> changes_;
   std::unique_ptr<Compressor> listing_;  // after the last change
 };

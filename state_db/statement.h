@@ -6,6 +6,7 @@
 // An id of 0 is stored as NULL. Writing outside of Store::transaction is a programmer error.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -42,25 +43,32 @@ class Statement {
   Statement(const Statement&) = delete;
   Statement& operator=(const Statement&) = delete;
 
-  template <typename... Values>
-  void bind(const Values&... values) {
-    (put(values), ...);
-  }
+  void bind(const auto&... values) { (put(values), ...); }
   // True: a row is ready to read.
   bool step();
-  template <typename... Columns>
-  void read(Columns&... columns) {
+  void read(auto&... columns) {
     next_column_ = 0;
     (get(columns), ...);
   }
   // Reads the columns after the last ones read.
-  template <typename... Columns>
-  void read_next(Columns&... columns) {
-    (get(columns), ...);
+  void read_next(auto&... columns) { (get(columns), ...); }
+  // Bind, and read the first column of all rows, or of the only row.
+  template <typename T>
+  std::vector<T> column(const auto&... values) {
+    bind(values...);
+    std::vector<T> all;
+    while (step()) read(all.emplace_back());
+    return all;
+  }
+  template <typename T>
+  std::optional<T> value(const auto&... values) {
+    bind(values...);
+    std::optional<T> found;
+    if (step()) read(found.emplace());
+    return found;
   }
   // Binds, writes, and returns how many rows changed.
-  template <typename... Values>
-  int64_t run(const Values&... values) {
+  int64_t run(const auto&... values) {
     bind(values...);
     return finish();
   }
@@ -83,9 +91,7 @@ class Statement {
   void put(const std::string& value) { put_text(value); }
   void put(const char* value) { put_text(value); }
   void put(double value) { put_real(value); }
-  template <typename T>
-  requires std::is_integral_v<T>
-  void put(T value) { put_integer(static_cast<int64_t>(value)); }
+  void put(std::integral auto value) { put_integer(static_cast<int64_t>(value)); }
   template <base::IdPrefix Prefix>
   void put(base::Id<Prefix> id) {
     id ? put_integer(id.value) : put_null();
@@ -102,9 +108,9 @@ class Statement {
   void get(std::vector<std::string>& out);
   void get(double& out) { out = get_real(); }
   void get(bool& out) { out = get_integer() != 0; }
-  template <typename T>
-  requires std::is_integral_v<T>
-  void get(T& out) { out = static_cast<T>(get_integer()); }
+  void get(std::integral auto& out) {
+    out = static_cast<std::remove_reference_t<decltype(out)>>(get_integer());
+  }
   template <base::IdPrefix Prefix>
   void get(base::Id<Prefix>& out) {
     out.value = get_integer();
@@ -134,5 +140,10 @@ class Statement {
   int next_value_ = 1;
   int next_column_ = 0;
 };
+
+// One statement in a transaction of its own; returns how many rows changed.
+int64_t write(auto& store, std::string_view sql, const auto&... values) {
+  return store.transaction([&] { return store.prepare(sql).run(values...); });
+}
 
 }  // namespace moorage::state_db

@@ -108,10 +108,6 @@ void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target)
                   "mount on " + target, kMountMax);
 }
 
-void detach_lazily(const std::string& target) {
-  check(umount2(target.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW), "unmount " + target);
-}
-
 MountOf mount_of(const std::string& path) {
   struct statx status {};
   check(syscall(SYS_statx, AT_FDCWD, path.c_str(), 0, STATX_MNT_ID, &status), "inspect " + path);

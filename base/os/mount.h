@@ -41,7 +41,6 @@ void set_propagation_slave(const std::string& path);    // recursive
 // place in an untrusted tree, open it first (open_in_root with O_PATH).
 void attach_mount(int mount_fd, const std::string& target);
 void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target);
-void detach_lazily(const std::string& target);
 
 // The mount under a path, from /proc/self/mountinfo: the superblock's device "8:1" (stat(2) shows a
 // different one per btrfs subvolume) and type "ext4". Empty if not listed.

@@ -1,5 +1,5 @@
 // Reads the output of one command to its end, every byte once, over as many connections as needed.
-// Invariant: next_offset() is the offset of the first byte not handed out yet; a new connection
+// Invariant: next_offset_ is the offset of the first byte not handed out yet; a new connection
 // starts exactly there. This also starts the command, because the answer to the POST is the first
 // stream: a POST whose answer was lost is repeated with the same key.
 #pragma once
@@ -37,7 +37,6 @@ class OutputFollower {
   // when the daemon refuses or stays away too long, and after abandon().
   Json run();
   void abandon();  // from any thread
-  uint64_t next_offset() const { return next_offset_; }
 
  private:
   enum class Attempt { ended, dropped };

@@ -78,27 +78,20 @@ std::vector<BaseTreeRow> BaseTreeTable::list(base::RepoId repository) {
 }
 
 void BaseTreeTable::set_synced(base::RepoId repository, const std::string& commit) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE base_trees SET synced = 1 WHERE repository = ? AND commit_id = ?")
-        .run(repository, commit);
-  });
+  write(store_, "UPDATE base_trees SET synced = 1 WHERE repository = ? AND commit_id = ?",
+        repository, commit);
 }
 
 void BaseTreeTable::touch(base::RepoId repository, const std::string& commit) {
-  store_.transaction([&] {
-    store_
-        .prepare(
-            "UPDATE base_trees SET last_used_wall_ms = ? WHERE repository = ? AND commit_id = ?")
-        .run(store_.clock().wall_ms(), repository, commit);
-  });
+  write(store_,
+        "UPDATE base_trees SET last_used_wall_ms = ? WHERE repository = ? AND commit_id = ?",
+        store_.clock().wall_ms(), repository, commit);
 }
 
 void BaseTreeTable::set_parent(base::RepoId repository, const std::string& commit,
                                const std::string& parent) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE base_trees SET parent = ? WHERE repository = ? AND commit_id = ?")
-        .run(parent, repository, commit);
-  });
+  write(store_, "UPDATE base_trees SET parent = ? WHERE repository = ? AND commit_id = ?", parent,
+        repository, commit);
 }
 
 void BaseTreeTable::remove(base::RepoId repository, const std::string& commit) {

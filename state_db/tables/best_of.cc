@@ -193,13 +193,10 @@ void BestOfTable::finish(base::BestOfId id, BestOfState to, const std::string& r
 }
 
 bool BestOfTable::request_cancel(base::BestOfId id) {
-  return store_.transaction([&] {
-    return store_
-               .prepare(
-                   "UPDATE best_of SET cancel_requested = 1 WHERE id = ? AND state IN "
-                   "('preparing','running')")
-               .run(id) == 1;
-  });
+  return write(store_,
+               "UPDATE best_of SET cancel_requested = 1 WHERE id = ? AND state IN "
+               "('preparing','running')",
+               id) == 1;
 }
 
 void BestOfTable::choose(base::BestOfId id, uint32_t number) {
@@ -208,10 +205,8 @@ void BestOfTable::choose(base::BestOfId id, uint32_t number) {
 }
 
 void BestOfTable::set_promotion(base::BestOfId id, Promotion promotion, const std::string& note) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE best_of SET promotion = ?, promotion_note = ? WHERE id = ?")
-        .run(promotion_name(promotion), event_text(note), id);
-  });
+  write(store_, "UPDATE best_of SET promotion = ?, promotion_note = ? WHERE id = ?",
+        promotion_name(promotion), event_text(note), id);
 }
 
 BestOfRow BestOfTable::get(base::BestOfId id) {
@@ -238,9 +233,7 @@ std::vector<BestOfRow> BestOfTable::of_workspace(base::WorkspaceId workspace) {
 std::vector<base::BestOfId> BestOfTable::open() {
   Statement query =
       store_.prepare("SELECT id FROM best_of WHERE state IN ('preparing','running') ORDER BY id");
-  std::vector<base::BestOfId> ids;
-  while (query.step()) query.read(ids.emplace_back());
-  return ids;
+  return query.column<base::BestOfId>();
 }
 
 std::vector<AttemptRow> BestOfTable::attempts(base::BestOfId id) {
@@ -259,10 +252,7 @@ uint64_t BestOfTable::count_under_way(uint32_t owner_uid) {
       "SELECT count(*) FROM best_of JOIN best_of_attempts ON best_of_attempts.best_of = best_of.id "
       "WHERE best_of.state IN ('preparing','running') AND best_of_attempts.state IN "
       "('applying','testing') AND best_of.owner_uid = ?");
-  query.bind(owner_uid);
-  uint64_t count = 0;
-  if (query.step()) query.read(count);
-  return count;
+  return query.value<uint64_t>(owner_uid).value_or(0);
 }
 
 void BestOfTable::start(base::AttemptId id) {
@@ -274,9 +264,7 @@ void BestOfTable::start(base::AttemptId id) {
 }
 
 void BestOfTable::set_each(base::AttemptId id, base::ExecId exec) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE best_of_attempts SET each_exec = ? WHERE id = ?").run(exec, id);
-  });
+  write(store_, "UPDATE best_of_attempts SET each_exec = ? WHERE id = ?", exec, id);
 }
 
 void BestOfTable::begin_test(base::AttemptId id, const std::optional<AttemptDiff>& diff) {
@@ -292,9 +280,7 @@ void BestOfTable::begin_test(base::AttemptId id, const std::optional<AttemptDiff
 }
 
 void BestOfTable::set_test(base::AttemptId id, base::ExecId exec) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE best_of_attempts SET test_exec = ? WHERE id = ?").run(exec, id);
-  });
+  write(store_, "UPDATE best_of_attempts SET test_exec = ? WHERE id = ?", exec, id);
 }
 
 void BestOfTable::end(const AttemptRow& row, const End& end) {

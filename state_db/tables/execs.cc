@@ -235,13 +235,10 @@ void ExecTable::set_changed_files(base::ExecId id, uint64_t files) {
 }
 
 void ExecTable::raise_output(base::ExecId id, const Output& output) {
-  store_.transaction([&] {
-    store_
-        .prepare(
-            "UPDATE execs SET output_bytes = max(output_bytes, ?), "
-            "omitted_bytes = max(omitted_bytes, ?) WHERE id = ?")
-        .run(output.bytes, output.omitted_bytes, id);
-  });
+  write(store_,
+        "UPDATE execs SET output_bytes = max(output_bytes, ?), "
+        "omitted_bytes = max(omitted_bytes, ?) WHERE id = ?",
+        output.bytes, output.omitted_bytes, id);
 }
 
 bool ExecTable::request_cancel(base::ExecId id, const std::string& why) {
@@ -255,11 +252,8 @@ bool ExecTable::request_cancel(base::ExecId id, const std::string& why) {
 }
 
 void ExecTable::note_signal(base::ExecId id, int signal, const std::string& by) {
-  store_.transaction([&] {
-    store_
-        .prepare("UPDATE execs SET sent_signal = ?, sent_by = ? WHERE id = ? AND state = 'running'")
-        .run(signal, by, id);
-  });
+  write(store_, "UPDATE execs SET sent_signal = ?, sent_by = ? WHERE id = ? AND state = 'running'",
+        signal, by, id);
 }
 
 ExecRow ExecTable::get(base::ExecId id) {

@@ -7,11 +7,7 @@ namespace moorage::state_db {
 
 std::optional<std::string> find_fact(Store& store, const std::string& name) {
   Statement query = store.prepare("SELECT value FROM meta WHERE name = ?");
-  query.bind(name);
-  if (!query.step()) return std::nullopt;
-  std::string value;
-  query.read(value);
-  return value;
+  return query.value<std::string>(name);
 }
 
 void set_fact(Store& store, const std::string& name, const std::string& value) {

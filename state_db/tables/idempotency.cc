@@ -61,9 +61,7 @@ void IdempotencyKeys::put(const IdempotentRequest& request, const KeptAnswer& an
 }
 
 void IdempotencyKeys::forget_begun(const std::string& subject) {
-  store_.transaction([&] {
-    store_.prepare("DELETE FROM idempotency_keys WHERE status = 0 AND subject = ?").run(subject);
-  });
+  write(store_, "DELETE FROM idempotency_keys WHERE status = 0 AND subject = ?", subject);
 }
 
 // Keys in rows stand in for answers not written yet; a fork's key is the request's with "/N". An

@@ -73,20 +73,14 @@ void IntegrityTable::set(base::WorkspaceId id, IntegrityState state, const std::
 }
 
 void IntegrityTable::set_seal(base::WorkspaceId id, const std::string& seal) {
-  store_.transaction([&] {
-    store_
-        .prepare(
-            "UPDATE workspace_integrity SET seal = ?2, "
-            "sealed_wall_ms = CASE ?2 WHEN '' THEN sealed_wall_ms ELSE ?3 END WHERE workspace = ?1")
-        .run(id, seal, store_.clock().wall_ms());
-  });
+  write(store_,
+        "UPDATE workspace_integrity SET seal = ?2, "
+        "sealed_wall_ms = CASE ?2 WHEN '' THEN sealed_wall_ms ELSE ?3 END WHERE workspace = ?1",
+        id, seal, store_.clock().wall_ms());
 }
 
 void IntegrityTable::clear_seal(base::WorkspaceId id) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE workspace_integrity SET seal = '' WHERE workspace = ? AND seal <> ''")
-        .run(id);
-  });
+  write(store_, "UPDATE workspace_integrity SET seal = '' WHERE workspace = ? AND seal <> ''", id);
 }
 
 void IntegrityTable::remove(base::WorkspaceId id) {
@@ -100,9 +94,7 @@ std::vector<base::WorkspaceId> IntegrityTable::unsealed_at_rest() {
       "WHERE i.seal = '' AND i.sealed_wall_ms > 0 AND i.state = 'intact' AND w.state = 'ready' "
       "AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.workspace = w.id AND "
       "s.state NOT IN ('stopped','destroyed'))");
-  std::vector<base::WorkspaceId> ids;
-  while (query.step()) query.read(ids.emplace_back());
-  return ids;
+  return query.column<base::WorkspaceId>();
 }
 
 }  // namespace moorage::state_db

@@ -60,10 +60,7 @@ std::vector<base::WorkspaceId> LayerDisk::owners_of(const std::vector<LayerDiskR
   Statement query = store_.prepare(
       recursive("mine (layer) AS (SELECT value FROM json_each(?1))") +
       "SELECT DISTINCT owners.owner FROM mine JOIN owners ON owners.layer = mine.layer");
-  query.bind(id_list(ids));
-  std::vector<base::WorkspaceId> owners;
-  while (query.step()) query.read(owners.emplace_back());
-  return owners;
+  return query.column<base::WorkspaceId>(id_list(ids));
 }
 
 std::optional<LayerDiskRow> LayerDisk::find(base::LayerId layer) {
@@ -78,51 +75,37 @@ std::optional<LayerDiskRow> LayerDisk::find(base::LayerId layer) {
 }
 
 void LayerDisk::set_frozen(base::LayerId layer, uint64_t bytes, uint64_t files) {
-  store_.transaction([&] {
-    store_
-        .prepare(
-            "UPDATE layers SET disk_bytes = ?, disk_files = ?, measured = 1 WHERE id = ? AND "
-            "frozen")
-        .run(bytes, files, layer);
-  });
+  write(store_,
+        "UPDATE layers SET disk_bytes = ?, disk_files = ?, measured = 1 WHERE id = ? AND "
+        "frozen",
+        bytes, files, layer);
 }
 
 void LayerDisk::set_writable(base::LayerId layer, uint64_t bytes, uint64_t files) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE layers SET disk_bytes = ?, disk_files = ? WHERE id = ? AND NOT frozen")
-        .run(bytes, files, layer);
-  });
+  write(store_, "UPDATE layers SET disk_bytes = ?, disk_files = ? WHERE id = ? AND NOT frozen",
+        bytes, files, layer);
 }
 
 void LayerDisk::share(const std::vector<base::LayerId>& layers) {
   if (layers.empty()) return;
   const std::string list = id_list(layers);
-  store_.transaction([&] {
-    store_
-        .prepare(
-            "UPDATE layers SET kin = ?1, measured = 0 WHERE id IN (SELECT value FROM "
-            "json_each(?2)) OR kin IN (SELECT kin FROM layers WHERE kin IS NOT NULL AND id IN "
-            "(SELECT value FROM json_each(?2)))")
-        .run(layers.front(), list);
-  });
+  write(store_,
+        "UPDATE layers SET kin = ?1, measured = 0 WHERE id IN (SELECT value FROM "
+        "json_each(?2)) OR kin IN (SELECT kin FROM layers WHERE kin IS NOT NULL AND id IN "
+        "(SELECT value FROM json_each(?2)))",
+        layers.front(), list);
 }
 
 void LayerDisk::give_up(const std::vector<base::LayerId>& layers) {
-  store_.transaction([&] {
-    store_
-        .prepare(
-            "UPDATE layers SET measured = 0 WHERE kin IN (SELECT kin FROM layers WHERE kin IS NOT "
-            "NULL AND id IN (SELECT value FROM json_each(?)))")
-        .run(id_list(layers));
-  });
+  write(store_,
+        "UPDATE layers SET measured = 0 WHERE kin IN (SELECT kin FROM layers WHERE kin IS NOT "
+        "NULL AND id IN (SELECT value FROM json_each(?)))",
+        id_list(layers));
 }
 
 uint64_t LayerDisk::journal_bytes(base::WorkspaceId workspace) {
   Statement query = store_.prepare("SELECT journal_bytes FROM workspaces WHERE id = ?");
-  query.bind(workspace);
-  uint64_t bytes = 0;
-  if (query.step()) query.read(bytes);
-  return bytes;
+  return query.value<uint64_t>(workspace).value_or(0);
 }
 
 void LayerDisk::recount(base::WorkspaceId workspace, std::optional<uint64_t> journal_bytes) {

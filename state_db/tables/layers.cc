@@ -80,10 +80,7 @@ std::vector<LayerRow> LayerTable::list() {
 std::vector<base::LayerId> LayerTable::unknown(const std::vector<base::LayerId>& ids) {
   Statement query =
       store_.prepare("SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM layers)");
-  query.bind(id_list(ids));
-  std::vector<base::LayerId> unknown;
-  while (query.step()) query.read(unknown.emplace_back());
-  return unknown;
+  return query.column<base::LayerId>(id_list(ids));
 }
 
 std::vector<LayerRow> LayerTable::chain(base::LayerId top) {
@@ -133,9 +130,7 @@ std::vector<ReplacedLayer> LayerTable::replaced() {
 }
 
 void LayerTable::forget_replaced(base::LayerId by) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE layers SET instead_of = NULL, mounted_upto = NULL WHERE id = ?").run(by);
-  });
+  write(store_, "UPDATE layers SET instead_of = NULL, mounted_upto = NULL WHERE id = ?", by);
 }
 
 std::vector<base::WorkspaceId> LayerTable::workspaces_on(base::LayerId id) {
@@ -143,10 +138,7 @@ std::vector<base::WorkspaceId> LayerTable::workspaces_on(base::LayerId id) {
       "WITH RECURSIVE above (layer) AS (SELECT ? UNION SELECT layers.id FROM layers JOIN above ON "
       "layers.parent = above.layer) SELECT workspaces.id FROM workspaces JOIN above ON "
       "workspaces.layer = above.layer ORDER BY workspaces.id");
-  query.bind(id);
-  std::vector<base::WorkspaceId> ids;
-  while (query.step()) query.read(ids.emplace_back());
-  return ids;
+  return query.column<base::WorkspaceId>(id);
 }
 
 void LayerTable::remove(const std::vector<base::LayerId>& ids) {
@@ -211,10 +203,8 @@ std::vector<LayerTable::Archived> LayerTable::only_archived() {
 }
 
 void LayerTable::set_cold(const std::vector<base::LayerId>& ids, bool cold) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE layers SET cold = ? WHERE id IN (SELECT value FROM json_each(?))")
-        .run(cold, id_list(ids));
-  });
+  write(store_, "UPDATE layers SET cold = ? WHERE id IN (SELECT value FROM json_each(?))", cold,
+        id_list(ids));
 }
 
 std::vector<LayerRow> LayerTable::unused() {

@@ -65,10 +65,7 @@ void LeaseTable::end(base::WorkspaceId workspace, const std::string& how) {
 }
 
 void LeaseTable::renew_secret(base::WorkspaceId workspace, const std::string& secret_hash) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE leases SET secret_hash = ? WHERE workspace = ?")
-        .run(secret_hash, workspace);
-  });
+  write(store_, "UPDATE leases SET secret_hash = ? WHERE workspace = ?", secret_hash, workspace);
 }
 
 void LeaseTable::set_cleared(base::WorkspaceId workspace) {

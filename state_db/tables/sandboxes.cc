@@ -135,16 +135,12 @@ void SandboxTable::set_running(base::SandboxId id, const SandboxStart& start) {
 }
 
 void SandboxTable::set_first_host_id(base::SandboxId id, uint32_t first_host_id) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE sandboxes SET first_host_id = ? WHERE id = ?").run(first_host_id, id);
-  });
+  write(store_, "UPDATE sandboxes SET first_host_id = ? WHERE id = ?", first_host_id, id);
 }
 
 void SandboxTable::set_devices(base::SandboxId id, uint64_t tree, uint64_t home) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE sandboxes SET tree_device = ?, home_device = ? WHERE id = ?")
-        .run(tree, home, id);
-  });
+  write(store_, "UPDATE sandboxes SET tree_device = ?, home_device = ? WHERE id = ?", tree, home,
+        id);
 }
 
 void SandboxTable::set_stopped(base::SandboxId id, std::string_view reason) {

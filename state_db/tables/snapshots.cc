@@ -139,9 +139,7 @@ base::SnapshotId SnapshotTable::add_past(const SnapshotRow& past) {
 }
 
 void SnapshotTable::set_stands_on(base::WorkspaceId workspace, base::SnapshotId snapshot) {
-  store_.transaction([&] {
-    store_.prepare("UPDATE workspaces SET stands_on = ? WHERE id = ?").run(snapshot, workspace);
-  });
+  write(store_, "UPDATE workspaces SET stands_on = ? WHERE id = ?", snapshot, workspace);
 }
 
 std::optional<SnapshotRow> SnapshotTable::find_made(const NewSnapshot& wanted) {
@@ -235,13 +233,10 @@ void SnapshotTable::set_durable(base::SnapshotId id) {
 }
 
 void SnapshotTable::set_durable(base::WorkspaceId workspace) {
-  store_.transaction([&] {
-    store_
-        .prepare(
-            "UPDATE snapshots SET durable = 1 WHERE workspace = ? AND state = 'kept' AND NOT "
-            "durable")
-        .run(workspace);
-  });
+  write(store_,
+        "UPDATE snapshots SET durable = 1 WHERE workspace = ? AND state = 'kept' AND NOT "
+        "durable",
+        workspace);
 }
 
 SnapshotRow SnapshotTable::get(base::SnapshotId id) {
@@ -270,10 +265,7 @@ std::vector<base::WorkspaceId> SnapshotTable::family(base::WorkspaceId workspace
       "workspaces.forked_from), below (id) AS (SELECT id FROM above UNION SELECT workspaces.id "
       "FROM below JOIN snapshots ON snapshots.workspace = below.id JOIN workspaces ON "
       "workspaces.forked_from = snapshots.id) SELECT id FROM below ORDER BY id");
-  query.bind(workspace);
-  std::vector<base::WorkspaceId> ids;
-  while (query.step()) query.read(ids.emplace_back());
-  return ids;
+  return query.column<base::WorkspaceId>(workspace);
 }
 
 std::optional<SnapshotRow> SnapshotTable::newest(base::WorkspaceId workspace) {
@@ -285,10 +277,7 @@ std::vector<base::WorkspaceId> SnapshotTable::with_many(size_t more_than) {
   Statement query = store_.prepare(
       "SELECT workspace FROM snapshots WHERE state = 'kept' AND name = '' AND cause <> 'manual' "
       "GROUP BY workspace HAVING count(*) > ? ORDER BY workspace");
-  query.bind(static_cast<int64_t>(more_than));
-  std::vector<base::WorkspaceId> ids;
-  while (query.step()) query.read(ids.emplace_back());
-  return ids;
+  return query.column<base::WorkspaceId>(static_cast<int64_t>(more_than));
 }
 
 std::vector<SnapshotRow> SnapshotTable::taking() {

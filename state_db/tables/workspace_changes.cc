@@ -39,18 +39,8 @@ void WorkspaceTable::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts
 
 void WorkspaceTable::set_label(base::WorkspaceId id, const std::string& key,
                                const std::string& value) {
-  store_.transaction([&] {
-    store_
-        .prepare(
-            "INSERT OR REPLACE INTO workspace_labels (workspace, name, value) VALUES (?, ?, ?)")
-        .run(id, key, value);
-  });
-}
-
-void WorkspaceTable::remove_label(base::WorkspaceId id, const std::string& key) {
-  store_.transaction([&] {
-    store_.prepare("DELETE FROM workspace_labels WHERE workspace = ? AND name = ?").run(id, key);
-  });
+  write(store_, "INSERT OR REPLACE INTO workspace_labels (workspace, name, value) VALUES (?, ?, ?)",
+        id, key, value);
 }
 
 void WorkspaceTable::set_layer(base::WorkspaceId id, base::LayerId layer) {

@@ -249,11 +249,7 @@ std::vector<WorkspaceRow> WorkspaceTable::list(const WorkspaceQuery& query) {
 uint64_t WorkspaceTable::count(base::RepoId repository) {
   Statement query = store_.prepare(
       "SELECT count(*) FROM workspaces WHERE purged_wall_ms IS NULL AND repository = ?");
-  query.bind(repository);
-  query.step();
-  uint64_t count = 0;
-  query.read(count);
-  return count;
+  return query.value<uint64_t>(repository).value();
 }
 
 base::WorkspaceId WorkspaceTable::last_made() {
@@ -261,19 +257,13 @@ base::WorkspaceId WorkspaceTable::last_made() {
   Statement query = store_.prepare(
       "SELECT coalesce((SELECT min(id) - 1 FROM workspaces WHERE state = 'creating' AND state NOT "
       "IN ('deleted','failed')), (SELECT max(id) FROM workspaces), 0)");
-  query.step();
-  base::WorkspaceId last;
-  query.read(last);
-  return last;
+  return query.value<base::WorkspaceId>().value();
 }
 
 std::vector<base::WorkspaceId> WorkspaceTable::unknown(const std::vector<base::WorkspaceId>& ids) {
   Statement query = store_.prepare(
       "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM workspaces)");
-  query.bind(id_list(ids));
-  std::vector<base::WorkspaceId> unknown;
-  while (query.step()) query.read(unknown.emplace_back());
-  return unknown;
+  return query.column<base::WorkspaceId>(id_list(ids));
 }
 
 std::string WorkspaceTable::free_name(uint32_t owner_uid, const std::string& wish) {
@@ -319,10 +309,7 @@ WorkspaceTable::Counts WorkspaceTable::count_by_state() {
 uint64_t WorkspaceTable::count_live() {
   Statement query =
       store_.prepare("SELECT count(*) FROM workspaces WHERE state NOT IN ('deleted','failed')");
-  query.step();
-  uint64_t count = 0;
-  query.read(count);
-  return count;
+  return query.value<uint64_t>().value();
 }
 
 namespace {

@@ -64,7 +64,6 @@ class WorkspaceTable {
   Disk disk_of_repository(base::RepoId repository);
   void set_facts(base::WorkspaceId id, const WorkspaceFacts& facts);
   void set_label(base::WorkspaceId id, const std::string& key, const std::string& value);
-  void remove_label(base::WorkspaceId id, const std::string& key);
   void set_layer(base::WorkspaceId id, base::LayerId layer);
   // With an event that states the difference and `by`, in one commit; does nothing without a
   // difference. conflict: the current policy is not `from`.
