@@ -115,7 +115,7 @@ std::vector<std::string> Connection::check(const std::string& pragma) {
     rows = query_column("PRAGMA " + pragma);
   } catch (const Error& error) {
     if (error.code() != Code::corrupted) throw;
-    problems.push_back("the check stopped at a damaged page");
+    problems.emplace_back("the check stopped at a damaged page");
   }
   for (const auto& row : rows) {
     for (size_t at = 0; at < row.size();) {

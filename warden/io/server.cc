@@ -16,6 +16,10 @@ constexpr std::string_view kBusy =
     "Connection: close\r\n\r\n"
     "{\"code\":\"unavailable\",\"message\":\"all 64 connections are in use\"}";
 
+bool is_exhaustion(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
 }  // namespace
 
 Server::Server(Loop& loop, base::Fd listener, Connection::Handler handler)
@@ -38,12 +42,10 @@ bool Server::make_room() {
 void Server::accept_all() {
   for (;;) {
     base::Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket && !is_exhaustion(errno)) return;
     if (!socket) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-        watch_.set_events(0);
-        pause_.start(kPause, [this] { watch_.set_events(EPOLLIN); });
-      }
-      return;
+      watch_.set_events(0);
+      return pause_.start(kPause, [this] { watch_.set_events(EPOLLIN); });
     }
     if (!make_room()) {
       ::send(socket.get(), kBusy.data(), kBusy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
