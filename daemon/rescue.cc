@@ -4,7 +4,6 @@
 
 #include "backends/probe.h"
 #include "base/log.h"
-#include "base/os/files.h"
 #include "daemon/http/dispatcher.h"
 #include "daemon/http/pipe_source.h"
 #include "daemon/json/json_views.h"
@@ -27,11 +26,6 @@ Error refusal(const Unreadable& trouble) {
   return {Code::unavailable, sentence(trouble) + "; no command runs and nothing can change",
           "as root: run moorage doctor for advice, or moorage rescue export NAME FILE to save a "
           "workspace"};
-}
-
-StoreSpace space_of(const std::string& store) {
-  const auto space = base::file_system_space(store);
-  return {space.total_bytes, space.free_bytes, 0};
 }
 
 std::string info_of(Rescue& rescue, const Unreadable& trouble, const std::string& store) {
@@ -57,13 +51,12 @@ std::string list_of(Rescue& rescue, const Unreadable& trouble, const std::string
 std::string diagnosis_of(const Unreadable& trouble, const std::string& store) {
   workspace::Diagnosis diagnosis;
   const auto add = [&](Severity severity, const std::string& text, const std::string& command) {
-    workspace::Finding finding;
-    finding.check = "database";
-    finding.severity = severity;
-    finding.subject = "state.db";
-    finding.text = text;
-    finding.command = command;
-    diagnosis.findings.push_back(std::move(finding));
+    diagnosis.findings.push_back({.check = "database",
+                                  .severity = severity,
+                                  .subject = "state.db",
+                                  .text = text,
+                                  .mend = {},
+                                  .command = command});
   };
   add(Severity::error, trouble.what, trouble.hint);
   if (trouble.trouble == Trouble::damaged) {

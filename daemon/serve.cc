@@ -6,7 +6,6 @@
 #include "backends/cgroups/sandbox_label.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/os/files.h"
 #include "daemon/http/server.h"
 #include "daemon/process_setup.h"
 #include "daemon/rescue.h"

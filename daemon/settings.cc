@@ -136,21 +136,6 @@ workspace::ServiceOptions service_options(const config::Settings& settings) {
                       .store_image = settings.store.image}};
 }
 
-layers::StoreImageOptions store_image(const config::Settings& settings) {
-  return {.directory = settings.store.directory,
-          .image = settings.store.image,
-          .bytes = settings.store.image_bytes};
-}
-
-backends::ProbeOptions probe_options(const config::Settings& settings) {
-  return {.store = settings.store.directory,
-          .store_image = settings.store.image,
-          .docker_socket = settings.docker.socket,
-          .disk_first_id = settings.ids.disk_first_id,
-          .sandbox_first_id = settings.ids.sandbox_first_id,
-          .sandbox_id_slots = settings.ids.sandbox_slots};
-}
-
 std::vector<SettingView> shown_settings(const config::Loaded& loaded) {
   std::vector<SettingView> views;
   for (const auto& item : loaded.shown) {
@@ -175,10 +160,17 @@ Settings settings_of(const config::Loaded& loaded) {
   return {.log = log_options(settings.log),
           .unknown_variables = loaded.unknown_variables,
           .shown = shown_settings(loaded),
-          .image = store_image(settings),
+          .image = {.directory = settings.store.directory,
+                    .image = settings.store.image,
+                    .bytes = settings.store.image_bytes},
           .reserve_bytes = settings.store.reserve_bytes,
           .services = service_options(settings),
-          .probe = probe_options(settings),
+          .probe = {.store = settings.store.directory,
+                    .store_image = settings.store.image,
+                    .docker_socket = settings.docker.socket,
+                    .disk_first_id = settings.ids.disk_first_id,
+                    .sandbox_first_id = settings.ids.sandbox_first_id,
+                    .sandbox_id_slots = settings.ids.sandbox_slots},
           .socket = settings.api.socket,
           .group = settings.api.group,
           .threads = settings.daemon.threads,

@@ -1,11 +1,11 @@
 #include "daemon/http/dispatcher.h"
 
 #include <chrono>
+#include <mutex>
 
 #include "base/crash_point.h"
 #include "base/digest.h"
 #include "base/log.h"
-#include "daemon/http/late_answer.h"
 
 namespace moorage::daemon {
 namespace {
@@ -137,6 +137,41 @@ class PlainSink : public BodySink {
   std::unique_ptr<BodySink> inner_;
 };
 
+// The answer of a verb that waits without a thread (workspace/context/waiters.h): the connection
+// sleeps until it exists. The verb continues if the client leaves.
+struct LateAnswer {
+  std::mutex mutex;
+  std::shared_ptr<Reply> reply;
+  std::function<void()> wake;
+
+  void finish(Reply made) {  // once, from any thread
+    const std::lock_guard lock(mutex);
+    reply = std::make_shared<Reply>(std::move(made));
+    if (wake) wake();
+  }
+};
+
+class LateSource : public BodySource {
+ public:
+  explicit LateSource(std::shared_ptr<LateAnswer> answer) : answer_(std::move(answer)) {}
+  void start(std::function<void()> wake) override {
+    const std::lock_guard lock(answer_->mutex);
+    answer_->wake = std::move(wake);
+  }
+  Step read() override {
+    const std::lock_guard lock(answer_->mutex);
+    Step step;
+    step.next = answer_->reply ? Next::end : Next::wait;
+    step.instead = answer_->reply;
+    return step;
+  }
+  // The wait may outlast a stopping daemon: the client reconnects to the next one.
+  bool endless() const override { return true; }
+
+ private:
+  std::shared_ptr<LateAnswer> answer_;
+};
+
 }  // namespace
 
 // One request's verb, called again after each wait. It holds the claim on its key throughout, so
@@ -190,7 +225,7 @@ Reply Dispatcher::answer(const Route& route, const Request& request) {
   } catch (const workspace::Waiting& waiting) {
     const auto late = std::make_shared<LateAnswer>();
     wait(waiting, call, untold, [late](Reply answer) { late->finish(std::move(answer)); });
-    return Reply::stream(LateAnswer::source(late), kJsonType);
+    return Reply::stream(std::make_unique<LateSource>(late), kJsonType);
   }
 }
 

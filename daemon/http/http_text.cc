@@ -11,32 +11,27 @@ namespace {
 using base::Code;
 using base::Error;
 
-struct Phrase {
-  int status;
-  std::string_view text;
-};
-
-constexpr Phrase kPhrases[] = {{200, "OK"},
-                               {201, "Created"},
-                               {204, "No Content"},
-                               {400, "Bad Request"},
-                               {403, "Forbidden"},
-                               {404, "Not Found"},
-                               {405, "Method Not Allowed"},
-                               {408, "Request Timeout"},
-                               {409, "Conflict"},
-                               {413, "Content Too Large"},
-                               {429, "Too Many Requests"},
-                               {431, "Request Header Fields Too Large"},
-                               {501, "Not Implemented"},
-                               {502, "Bad Gateway"},
-                               {503, "Service Unavailable"},
-                               {504, "Gateway Timeout"},
-                               {507, "Insufficient Storage"}};
+constexpr std::pair<int, std::string_view> kPhrases[] = {{200, "OK"},
+                                                         {201, "Created"},
+                                                         {204, "No Content"},
+                                                         {400, "Bad Request"},
+                                                         {403, "Forbidden"},
+                                                         {404, "Not Found"},
+                                                         {405, "Method Not Allowed"},
+                                                         {408, "Request Timeout"},
+                                                         {409, "Conflict"},
+                                                         {413, "Content Too Large"},
+                                                         {429, "Too Many Requests"},
+                                                         {431, "Request Header Fields Too Large"},
+                                                         {501, "Not Implemented"},
+                                                         {502, "Bad Gateway"},
+                                                         {503, "Service Unavailable"},
+                                                         {504, "Gateway Timeout"},
+                                                         {507, "Insufficient Storage"}};
 
 std::string_view reason_phrase(int status) {
-  for (const Phrase& phrase : kPhrases)
-    if (phrase.status == status) return phrase.text;
+  for (const auto& [one, phrase] : kPhrases)
+    if (one == status) return phrase;
   return status < 500 ? "Refused" : "Error";
 }
 

@@ -185,6 +185,11 @@ std::string lease_json(const std::optional<workspace::LeaseView>& lease) {
   return text_of(lease ? lease_object(*lease) : JsonObject{{"held", false}, {"generation", 0}});
 }
 
+StoreSpace space_of(const std::string& store, uint64_t used_bytes) {
+  const auto space = base::file_system_space(store);
+  return {space.total_bytes, space.free_bytes, used_bytes};
+}
+
 std::string workspace_json(const workspace::WorkspaceView& view) {
   return text_of(workspace_object(view));
 }

@@ -45,6 +45,7 @@ struct StoreSpace {
   uint64_t free_bytes = 0;
   uint64_t used_bytes = 0;
 };
+StoreSpace space_of(const std::string& store, uint64_t used_bytes = 0);
 std::string workspace_json(const workspace::WorkspaceView& view);
 std::string workspaces_json(const workspace::WorkspacePage& page, const StoreSpace& space);
 std::string snapshot_json(const state_db::SnapshotRow& row);

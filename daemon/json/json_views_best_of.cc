@@ -6,8 +6,6 @@
 namespace moorage::daemon {
 namespace {
 
-using state_db::AttemptState;
-
 JsonObject step_object(const state_db::ExecRow& row) {
   JsonObject object{{"exec", row.id.str()}, {"state", state_db::state_name(row.state)}};
   if (row.state == state_db::ExecState::running) return object;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/os/files.h"
 #include "daemon/json/json_object.h"
 
 namespace moorage::daemon {
@@ -104,8 +103,7 @@ class UsageSource : public BodySource {
       parts[std::string(workspace::kStorePartNames.at(i)) + "_bytes"] = use.parts.at(i);
     parts["total_bytes"] = use.total_bytes();
     answer["store"] = std::move(parts);
-    const auto space = base::file_system_space(api_.context.options.store);
-    answer["space"] = {{"total_bytes", space.total_bytes}, {"free_bytes", space.free_bytes}};
+    answer["space"] = free_object(space_of(api_.context.options.store));
   }
 
   Api& api_;

@@ -157,11 +157,9 @@ class OutputSource : public BodySource {
     const std::string_view piece(rest_.data(), size);
     if (options_.raw) {
       out += piece;
-    } else if (kind_ == FrameKind::limit) {
-      out += base::encode_record(RecordKind::limit, std::exchange(rest_, {}));
-      return;
-    } else if (kind_ == FrameKind::gap) {
-      out += base::encode_record(RecordKind::position, std::exchange(rest_, {}));
+    } else if (kind_ == FrameKind::limit || kind_ == FrameKind::gap) {
+      const auto kind = kind_ == FrameKind::limit ? RecordKind::limit : RecordKind::position;
+      out += base::encode_record(kind, std::exchange(rest_, {}));
       return;
     } else {
       out += base::encode_record(record_kind(kind_), piece);

@@ -26,13 +26,11 @@ std::vector<BackendView> look_at_backends(backends::Registry& registry) {
   std::vector<BackendView> views;
   for (const auto& name : registry.names()) {
     const auto can = registry.get(name).capabilities();
-    BackendView& view = views.emplace_back();
-    view.name = name;
-    view.usable = can.usable;
-    view.reason = can.reason;
-    view.isolation = backends::isolation_name(can.isolation);
-    for (const auto& [runtime, isolation] : can.runtimes)
-      view.runtimes[runtime] = backends::isolation_name(isolation);
+    const std::string isolation(backends::isolation_name(can.isolation));
+    BackendView& view =
+        views.emplace_back(BackendView{name, can.usable, can.reason, isolation, {}});
+    for (const auto& [runtime, its] : can.runtimes)
+      view.runtimes[runtime] = backends::isolation_name(its);
   }
   return views;
 }

@@ -174,7 +174,8 @@ std::string MetricsPage::text() const {
   tell_states<state_db::SandboxState>(page, "moorage_sandboxes",
                                       "Sandboxes not destroyed, by state.", seen->sandboxes);
   page.metric("moorage_execs_running", gauge, "Running execs.").sample(seen->execs);
-  tell_verbs(page, services_.context.metrics);
+  const workspace::Metrics& metrics = services_.context.metrics;
+  tell_verbs(page, metrics);
   tell_http(page, router_);
   const std::string& store = services_.context.options.store;
   const auto room = workspace::look_at_room(services_.context.options);
@@ -191,19 +192,18 @@ std::string MetricsPage::text() const {
   page.metric("moorage_disk_kept_free_bytes", gauge, "Free space below which the level is 1.")
       .sample(room.min_free_bytes);
   page.metric("moorage_execs_ended_for_space_total", counter, "Commands ended by the disk guard.")
-      .sample(services_.context.metrics.ended_for_space);
+      .sample(metrics.ended_for_space);
   page.metric("moorage_sandboxes_stopped_for_space_total", counter,
               "Sandboxes stopped by the disk guard.")
-      .sample(services_.context.metrics.stopped_for_space);
+      .sample(metrics.stopped_for_space);
   page.metric("moorage_execs_ended_for_quota_total", counter,
               "Commands ended because their workspace exceeded its disk limit.")
-      .sample(services_.context.metrics.ended_for_quota);
+      .sample(metrics.ended_for_quota);
   page.metric("moorage_gc_collected_total", counter, "Items that gc removed, by rung.");
   for (size_t i = 0; i < workspace::kGcRungNames.size(); ++i)
-    page.sample(services_.context.metrics.collected.at(i),
-                {{"rung", workspace::kGcRungNames.at(i)}});
+    page.sample(metrics.collected.at(i), {{"rung", workspace::kGcRungNames.at(i)}});
   page.metric("moorage_gc_collected_bytes_total", counter, "Bytes that gc freed.")
-      .sample(services_.context.metrics.collected_bytes);
+      .sample(metrics.collected_bytes);
   page.metric("moorage_reserve_bytes", gauge, "Size of the reserve file; 0: released.")
       .sample(size_of_file(store + "/reserve"));
   page.metric("moorage_database_bytes", gauge, "Size of the database without its log.")

@@ -3,7 +3,6 @@
 // follow back to back, so that none is held in memory.
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "daemon/json/json_fields.h"
 #include "daemon/routes/routes.h"
 #include "workspace/context/metrics.h"
@@ -98,13 +97,10 @@ class BestOfSink : public BodySink {
                   "send them after the JSON, and give its length as ?json_bytes=N");
     }
     wanted_->body_hash = base::to_hex(hash_.raw());
-    return answer(api_.context.metrics.counted(Counted::best_of,
-                                               [&] {
-                                                 return api_.best_of.start(
-                                                     request_.caller, request_.parameter(0),
-                                                     *wanted_, std::move(file_));
-                                               }),
-                  201);
+    const auto run = [this] {
+      return api_.best_of.start(request_.caller, request_.parameter(0), *wanted_, std::move(file_));
+    };
+    return answer(api_.context.metrics.counted(Counted::best_of, run), 201);
   }
 
  private:

@@ -94,9 +94,8 @@ Reply disk_usage(Api& api, const Request& request) {
 }
 
 Reply top(Api& api, const Request& request) {
-  const auto space = base::file_system_space(api.context.options.store);
   return Reply::json(top_json(api.top.look(request.caller, request.query_flag("mine")),
-                              {space.total_bytes, space.free_bytes, 0}));
+                              space_of(api.context.options.store)));
 }
 
 Reply doctor(Api& api, const InfoSource& source, const Request& request) {

@@ -20,11 +20,8 @@ Reply take(Api& api, const Request& request) {
   wanted.external_id = fields.text("external_id").value_or("");
   wanted.idempotency_key = request.idempotency_key;
   fields.finish();
-  return answer(
-      api.context.metrics.counted(
-          Counted::snapshot,
-          [&] { return api.snapshots.take(request.caller, request.parameter(0), wanted); }),
-      201);
+  const auto run = [&] { return api.snapshots.take(request.caller, request.parameter(0), wanted); };
+  return answer(api.context.metrics.counted(Counted::snapshot, run), 201);
 }
 
 Reply list(Api& api, const Request& request) {
@@ -73,11 +70,8 @@ Reply fork(Api& api, const Request& request) {
   wanted.labels = fields.text_map("labels").value_or(std::map<std::string, std::string>{});
   wanted.idempotency_key = request.idempotency_key;
   fields.finish();
-  return Reply::json(
-      forks_json(api.context.metrics.counted(
-          Counted::fork,
-          [&] { return api.snapshots.fork(request.caller, request.parameter(0), wanted); })),
-      201);
+  const auto run = [&] { return api.snapshots.fork(request.caller, request.parameter(0), wanted); };
+  return Reply::json(forks_json(api.context.metrics.counted(Counted::fork, run)), 201);
 }
 
 Reply promote(Api& api, const Request& request) {

@@ -1,4 +1,3 @@
-#include "base/os/files.h"
 #include "daemon/json/json_fields.h"
 #include "daemon/json/policy_json.h"
 #include "daemon/routes/routes.h"
@@ -53,8 +52,7 @@ Reply list(Api& api, const Request& request) {
                                       .after = request.query_id<base::WorkspaceId>("after"),
                                       .limit = request.query_limit(kUsualPage)};
   const auto page = api.workspaces.list(request.caller, wanted);
-  const auto space = base::file_system_space(api.context.options.store);
-  return Reply::json(workspaces_json(page, {space.total_bytes, space.free_bytes, page.used_bytes}));
+  return Reply::json(workspaces_json(page, space_of(api.context.options.store, page.used_bytes)));
 }
 
 Reply create(Api& api, const Request& request, const Progress& progress) {
