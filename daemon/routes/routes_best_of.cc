@@ -3,6 +3,7 @@
 // follow back to back, so that none is held in memory.
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "daemon/json/json_fields.h"
 #include "daemon/routes/routes.h"
 #include "workspace/context/metrics.h"

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/log.h"
 #include "daemon/json/json_fields.h"
 #include "daemon/routes/exec_output.h"
 #include "daemon/routes/routes.h"
