@@ -14,8 +14,8 @@
 // A frame is written with one writev. Only the warden writes; after `end` comes only late output of
 // processes that outlive their command. Dropped output leaves a `gap` of whole frames: where the
 // warden had no room, or in the middle of a long journal, where the daemon writes it over the first
-// dropped frame and returns the space of all of them to the disk (workspace/journal_trim.h). A
-// power cut leaves a tail with a bad checksum: readers stop there and say so; it is not an error.
+// dropped frame and returns the space of all of them to the disk (workspace/exec/journal_trim.cc).
+// A power cut leaves a tail with a bad checksum: readers stop there and say so; it is not an error.
 // Rejected: text lines (output can forge them), one file per stream (loses the order), SQLite (a
 // sync per frame), a ring of fixed-size files (the warden would need a descriptor that can
 // overwrite records).

@@ -2,7 +2,7 @@
 // database, the API and the CLI; new words may be added, but none changes its meaning. No category
 // is a guess: each names its source. The last four come from what the kernel counted for the whole
 // sandbox while the exec ran, and apply only to an exec that failed
-// (workspace/exec/failure_cause.h).
+// (workspace/exec/decide_end.h).
 #pragma once
 
 #include <array>

@@ -3,7 +3,9 @@
 - GCC 12 destroys a temporary aggregate or a by-value-capturing lambda inside a co_await expression twice.
 - A call that takes from an allowance of the kernel never says that a disk is full (base/allowance.h).
 - Sizes: a header over 150 lines or a source over 500 is split.
-- Below a layer, which an agent writes, only base/os/open_beneath.h opens."""
+- Below a layer, which an agent writes, only base/os/open_beneath.h opens.
+- A file that a comment names exists.
+"""
 
 import pathlib
 import re
@@ -14,6 +16,7 @@ HOME = {"archive": "packs", "zstd": "packs", "SQLiteCpp/": "state_db", "git2": "
 ALLOWANCE = re.compile(r"\bcheck\(\s*(?:::)?(unshare(?=\([^)]*CLONE_NEW)|clone|epoll_ctl|inotify_\w+|open_tree|move_mount|fsmount)\(")
 CO_AWAIT = re.compile(r"co_await[^;]*?(\{\s*\.\w+\s*=|\[[^\]&=]*\w[^\]]*\]\s*[({])", re.S)
 
+NAMED_FILE = re.compile(r"\b(?:" + "|".join(LAYERS + ["tests"]) + r")/[\w/]+\.(?:h|cc|py|sql)\b")
 # Opens relative to a directory, and host paths below an upper directory: use open_beneath.h instead.
 PLAIN_OPEN = re.compile(r"\b(openat|open_file_at|SYS_openat2?|openat2)\b|\b(open_file|open_directory|read_file\w*|write_file\w*|list_directory|"
                         r"ifstream|ofstream|fopen|opendir|::open)\s*\([^;]*(/upper/|upper\b[^;]*\+\s*\"/)")
@@ -46,6 +49,9 @@ def problems(root):
                     yield f"{name}: {match.group(0).split(chr(10))[0]}: open it with base/os/open_beneath.h"
             if 'include "config/' in text and layer != "config" and str(name) not in ("daemon/main.cc", "daemon/settings.cc"):
                 yield f"{name}: only daemon/main.cc and daemon/settings.cc read the configuration"
+            for named in NAMED_FILE.findall(text):
+                if not (root / named).exists() and not (root / "tests" / named).exists():
+                    yield f"{name}: there is no {named}"
             for match in ALLOWANCE.finditer(text):
                 yield f"{name}:{text[:match.start()].count(chr(10)) + 1}: {match[1]} is checked by check_allowance"
             for match in CO_AWAIT.finditer(text):
