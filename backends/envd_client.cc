@@ -12,8 +12,6 @@ namespace moorage::backends {
 namespace {
 
 namespace json = boost::json;
-using base::Code;
-using base::Error;
 using std::chrono::milliseconds;
 
 constexpr auto kQuickDeadline = milliseconds(10'000);

@@ -7,9 +7,6 @@
 namespace moorage::backends {
 namespace {
 
-using base::Code;
-using base::Error;
-
 // It never contains a process.
 class FakeExecGroup : public ExecGroup {
  public:

@@ -14,9 +14,6 @@
 namespace moorage::backends {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr int kMaxDepth = 8;  // /etc is trusted, but mounts might form a loop
 constexpr size_t kMaxFileBytes = 4 << 20;
 

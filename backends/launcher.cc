@@ -19,8 +19,6 @@ namespace moorage::backends {
 namespace {
 
 namespace json = boost::json;
-using base::Code;
-using base::Error;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 

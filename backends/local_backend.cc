@@ -14,8 +14,6 @@
 namespace moorage::backends {
 namespace {
 
-using base::Code;
-using base::Error;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 

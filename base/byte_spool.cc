@@ -10,8 +10,6 @@
 namespace moorage::base {
 namespace {
 
-using base::Code;
-using base::Error;
 using std::chrono::milliseconds;
 
 // This much may wait even on a full disk.

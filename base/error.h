@@ -63,3 +63,8 @@ T check(T result, std::string_view what) {
 }
 
 }  // namespace moorage::base
+
+namespace moorage {
+using base::Code;
+using base::Error;
+}  // namespace moorage

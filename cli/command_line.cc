@@ -19,9 +19,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 using Words = std::vector<std::string>;
 
 constexpr const char* kDefaultSocket = "/run/moorage/mooraged.sock";

@@ -13,9 +13,6 @@
 
 namespace moorage::config {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 constexpr uint64_t kIdsOfARange = 65'536;

@@ -16,8 +16,6 @@
 namespace moorage::config {
 namespace {
 
-using base::Code;
-using base::Error;
 using Kind = YamlNode::Kind;
 
 constexpr uint64_t kPiB = 1ULL << 50;

@@ -9,9 +9,6 @@
 
 namespace moorage::config {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 constexpr uint64_t kMiB = 1ULL << 20;

@@ -10,9 +10,6 @@
 
 namespace moorage::config {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 struct Unit {

@@ -12,9 +12,6 @@
 
 namespace moorage::config {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 constexpr uint64_t kMaxFileBytes = 1 << 20;

@@ -15,8 +15,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Fd;
-
 bool is_opaque(const Fd& directory) {
   return base::read_attribute(directory.get(), "trusted.overlay.opaque") == "y";
 }

@@ -25,10 +25,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 constexpr std::array kParts{"tree", "home", "system"};
 constexpr unsigned kMaxDepth = 900;  // of directories: each takes three descriptors
 constexpr size_t kMaxLinkPathBytes = 4000;

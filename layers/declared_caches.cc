@@ -16,9 +16,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kMostPaths = 64;
 constexpr size_t kLongestPath = 1024;
 // A larger cache is left to its owner.

@@ -13,9 +13,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr int kMaxLinks = 40;  // the kernel's own limit, path_resolution(7)
 
 // The root that contains an absolute path without links.

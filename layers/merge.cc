@@ -26,10 +26,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 constexpr const char* kLinks = "links";  // below MergeParts::work
 

@@ -13,10 +13,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 // Open descriptors of all levels: two for the new directory and the stream being read, one for each
 // upper.
 constexpr size_t kMostOpen = 256;

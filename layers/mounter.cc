@@ -26,10 +26,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 constexpr auto kDeadline = std::chrono::seconds(30);
 constexpr char kWritable[] = "w";
 constexpr std::string_view kLetters =

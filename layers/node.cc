@@ -16,8 +16,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Fd;
-
 constexpr std::array<std::pair<NodeType, mode_t>, 8> kFormats{
     {{NodeType::file, S_IFREG},
      {NodeType::directory, S_IFDIR},

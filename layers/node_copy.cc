@@ -22,8 +22,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Fd;
-
 constexpr size_t kPieceBytes = 1 << 20;
 
 std::string shown(const std::string& name) { return base::escape_for_message(name); }

@@ -22,10 +22,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 constexpr uint32_t kIds = 65536;           // ids of one sandbox
 constexpr uint32_t kAgentId = 1000;        // `user` inside
 constexpr uint64_t kMountRoom = 64 << 10;  // more than an overlay's work directories take

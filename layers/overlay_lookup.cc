@@ -12,8 +12,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Fd;
-
 bool is_marked_whiteout(int directory, const std::string& name) {
   const Fd fd = base::try_open_regular_beneath(directory, name, O_RDONLY);
   return fd && base::read_attribute(fd.get(), "trusted.overlay.whiteout");

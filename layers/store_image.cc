@@ -27,10 +27,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 MOORAGE_CRASH_POINT(allocated, "image.allocated");
 MOORAGE_CRASH_POINT(formatted, "image.formatted");
 MOORAGE_CRASH_POINT(named, "image.named");

@@ -25,10 +25,6 @@ namespace {
 MOORAGE_CRASH_POINT(after_sync, "file.after_sync");
 MOORAGE_CRASH_POINT(after_rename, "file.after_rename");
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 [[noreturn]] void throw_file_error(const std::string& what, int error_number) {
   switch (error_number) {
     case EEXIST:

@@ -13,9 +13,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Code;
-using base::Error;
-
 // Paths of notes with a running transfer in this process.
 class AtWork {
  public:

@@ -19,8 +19,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Fd;
-
 constexpr uint64_t kMaxNames = 1'000'000;
 constexpr size_t kMaxNameBytes = 32 << 20;  // in one directory
 constexpr size_t kMaxPathBytes = 4095;

@@ -16,9 +16,6 @@
 namespace moorage::packs {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr std::string_view kUserPrefix = "user.";
 constexpr std::string_view kCapability = "security.capability";
 constexpr std::string_view kAccess = "system.posix_acl_access";

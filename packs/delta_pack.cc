@@ -14,9 +14,6 @@
 namespace moorage::packs {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr const char* kWhat = "a pack";
 constexpr int kLevel = 1;  // fast enough for every round and for git packs
 constexpr std::string_view kFoot = "moorage pack 1\n";

@@ -10,9 +10,6 @@
 namespace moorage::packs {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr const char* kNotALayer = "this archive was not written by moorage";
 
 }  // namespace

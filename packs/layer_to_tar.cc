@@ -24,10 +24,6 @@
 namespace moorage::packs {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME;
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr size_t kMaxExtents = 50'000;  // beyond this, small holes are filled to reduce the number

@@ -11,9 +11,6 @@
 namespace moorage::packs {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kNameBytes = 100;
 // libarchive accepts no more records before an entry.
 constexpr size_t kMaxRecordsBytes = 1 << 20;

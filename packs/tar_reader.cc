@@ -14,9 +14,6 @@
 namespace moorage::packs {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kDigestBytes = 32;
 constexpr uint32_t kMaxId = 65535;
 constexpr size_t kMaxPathBytes = 64 << 10;

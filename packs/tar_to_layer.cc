@@ -17,10 +17,6 @@
 namespace moorage::packs {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 constexpr size_t kMaxLookupBytes = 3000;  // of one openat2; longer paths take several
 
 std::string shown(const ArchiveEntry& entry) { return base::escape_for_message(entry.path); }

@@ -12,9 +12,6 @@
 namespace moorage::packs {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr size_t kIndexBufferBytes = 1 << 20;
 

@@ -17,10 +17,6 @@
 namespace moorage::packs {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 constexpr size_t kMaxDepth = 1000;
 constexpr mode_t kSpecialBits = 07000;
 

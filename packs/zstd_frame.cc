@@ -10,9 +10,6 @@
 namespace moorage::packs {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr int kMaxWindowLog = 25;
 constexpr int kPieceBytes = 2 << 20;
 constexpr std::string_view kMark = "MOORAGE\x01";

@@ -15,9 +15,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kMaxBytes = 64 << 10;
 
 [[noreturn]] void throw_damaged() {

@@ -27,9 +27,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr const char* kDamaged = ".damaged-";
 constexpr const char* kTorn = ".torn-";
 constexpr size_t kMinPiece = 64;  // files

@@ -18,9 +18,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr uint64_t kMaxAttributeBytes = 128 << 20;  // the rules of one commit, in memory
 constexpr size_t kMaxBlobBytes = 2ull << 30;        // blobs are read whole
 constexpr uint32_t kYear1980 = 315'532'800;

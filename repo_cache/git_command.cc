@@ -12,9 +12,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 // Repeats important defaults of git, in case a build has others.
 std::vector<std::string> fixed_settings() {
   return {

@@ -17,9 +17,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr int kBeforeAllOthers = 999;
 // Memory of a change besides its contents: in the lists of changes and paths, the new tree, the
 // difference and the answer.

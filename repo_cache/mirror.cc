@@ -16,9 +16,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr std::string_view kUpstream = "refs/upstream/";
 constexpr std::string_view kKeep = "refs/keep/";
 

@@ -19,8 +19,6 @@ namespace moorage::repo_cache {
 namespace {
 
 namespace fs = std::filesystem;
-using base::Code;
-using base::Error;
 
 MOORAGE_CRASH_POINT(rebuild_cloned, "repo.rebuild.cloned");
 

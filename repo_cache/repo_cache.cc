@@ -14,9 +14,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 // Upstream is unreachable, so the existing mirror may still be used.
 bool excuses_staleness(Code code) {
   return code == Code::unavailable || code == Code::deadline_exceeded;

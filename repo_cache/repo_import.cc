@@ -17,9 +17,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 MOORAGE_CRASH_POINT(import_unpacked, "repo.import.unpacked");
 MOORAGE_CRASH_POINT(import_fetched, "repo.import.fetched");
 

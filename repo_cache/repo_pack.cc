@@ -20,9 +20,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 MOORAGE_CRASH_POINT(pack_indexed, "repo.pack.indexed");
 MOORAGE_CRASH_POINT(pack_fetched, "repo.pack.fetched");
 

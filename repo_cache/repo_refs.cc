@@ -15,9 +15,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr std::string_view kHeads = "refs/heads/";
 constexpr std::string_view kTags = "refs/tags/";
 constexpr std::string_view kMirrorHeads = "refs/upstream/heads/";

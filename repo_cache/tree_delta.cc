@@ -28,9 +28,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 struct Entry {
   uint32_t mode = 0;
   git_oid oid{};

@@ -20,9 +20,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 std::string change_name(const git_diff_delta& delta) {
   if (delta.status == GIT_DELTA_ADDED) return "added";
   if (delta.status == GIT_DELTA_DELETED) return "deleted";

@@ -11,9 +11,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kMaxNameBytes = 255;
 // A few small trees that contain each other may describe any number of paths, all held in memory:
 // about 150 bytes each, plus the path.

@@ -15,9 +15,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kMaxUrlBytes = 2048;
 
 constexpr const char* kUrlHint =

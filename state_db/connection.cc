@@ -9,9 +9,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 bool no_space(int extended_code) {

@@ -14,9 +14,6 @@
 namespace moorage::state_db {
 namespace {
 
-using base::Error;
-using base::Fd;
-
 constexpr std::array kFiles{"state.db", "state.db-wal", "state.db-shm"};
 constexpr std::string_view kPrefix = "state.db.damaged-";
 constexpr std::string_view kUnfinished = ".new";

@@ -8,9 +8,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 // PRAGMA application_id, "MOOR": so that another program's file is never migrated.

@@ -15,9 +15,6 @@
 namespace moorage::state_db {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr int kBusy_ms = 1'000;
 constexpr size_t kMostProblems = 20;
 constexpr size_t kProblemsOfATable = 2;

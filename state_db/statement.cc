@@ -10,9 +10,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 Statement::Statement(std::unique_lock<std::recursive_mutex> lock, Connection& connection,
                      std::string_view sql, LogSync* log)
     : lock_(std::move(lock)),

@@ -19,9 +19,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 // The table with the states of a life cycle, and the subject columns of an event of its row:

@@ -12,9 +12,6 @@
 namespace moorage::state_db {
 namespace {
 
-using base::Code;
-using base::Error;
-
 // The full check compares every index with its table, at 10 ms per MiB; larger files get only a
 // check of their pages.
 constexpr int64_t kFullCheck_bytes = 64 << 20;

@@ -11,9 +11,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 base::Fd lock_store(const std::string& directory) {
   const std::string path = directory + "/state.db.lock";
   base::Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);

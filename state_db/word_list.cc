@@ -4,9 +4,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 void append_word(std::string& bytes, const std::string& word) {

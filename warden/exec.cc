@@ -15,8 +15,6 @@
 namespace moorage::warden {
 namespace {
 
-using base::Code;
-using base::Error;
 using base::FrameKind;
 using std::chrono::milliseconds;
 

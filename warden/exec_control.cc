@@ -10,9 +10,6 @@
 namespace moorage::warden {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr auto kKillAgain = std::chrono::milliseconds(200);
 
 pid_t foreground_group(int master) {

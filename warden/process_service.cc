@@ -17,8 +17,6 @@ namespace moorage::warden {
 namespace {
 
 namespace json = boost::json;
-using base::Code;
-using base::Error;
 
 constexpr uint8_t kEndOfStream = 2;
 constexpr size_t kMaxEnded = 64;

@@ -12,8 +12,6 @@ constexpr size_t kMaxDepth = 32;
 }  // namespace
 
 namespace json = boost::json;
-using base::Code;
-using base::Error;
 
 json::object parse_object(std::string_view text) {
   if (text.empty()) return {};

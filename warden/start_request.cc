@@ -14,8 +14,6 @@ namespace moorage::warden {
 namespace {
 
 namespace json = boost::json;
-using base::Code;
-using base::Error;
 
 constexpr size_t kMaxArguments = 8192;
 constexpr size_t kMaxVariables = 4096;

@@ -17,8 +17,6 @@
 namespace moorage::backends {
 namespace {
 
-using base::Code;
-using base::Error;
 using Clock = std::chrono::steady_clock;
 
 bool has_word(std::string_view list, std::string_view word, char separator) {

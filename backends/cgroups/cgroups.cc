@@ -20,8 +20,6 @@
 namespace moorage::backends {
 namespace {
 
-using base::Code;
-using base::Error;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 

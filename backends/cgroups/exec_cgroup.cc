@@ -14,9 +14,6 @@
 namespace moorage::backends {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr std::chrono::milliseconds kRemovePatience{
     200};  // for the last process to leave its v1 group
 

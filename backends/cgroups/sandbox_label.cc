@@ -8,8 +8,6 @@ namespace moorage::backends {
 namespace {
 
 namespace json = boost::json;
-using base::Code;
-using base::Error;
 
 base::Protocols protocols_in(const json::object& label) {
   const json::value* oldest = label.if_contains("oldest");

@@ -30,8 +30,6 @@ namespace moorage::backends {
 namespace {
 
 namespace json = boost::json;
-using base::Code;
-using base::Error;
 using std::chrono::milliseconds;
 
 constexpr const char* kStoreLabel = "moorage.store";

@@ -7,9 +7,6 @@
 namespace moorage::backends {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr const char* kName = "moorage-host";
 constexpr const char* kLabel = "moorage.image=host";
 

@@ -11,8 +11,6 @@ namespace moorage::backends {
 namespace {
 
 namespace json = boost::json;
-using base::Code;
-using base::Error;
 
 constexpr const char* kVersion = "/v1.40";
 constexpr size_t kMaxAnswerBytes = 64 << 20;  // for a list of all containers

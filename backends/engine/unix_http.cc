@@ -16,8 +16,6 @@ namespace moorage::backends {
 namespace {
 
 namespace http = boost::beast::http;
-using base::Code;
-using base::Error;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxHeaderBytes = 16 << 10;

@@ -19,8 +19,6 @@
 namespace moorage::launch {
 namespace {
 
-using base::Code;
-using base::Error;
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 constexpr const char* kPolicyFile = "/run/seccomp";

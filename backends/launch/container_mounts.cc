@@ -23,8 +23,6 @@
 namespace moorage::launch {
 namespace {
 
-using base::Fd;
-
 // Mounts that engines add: sysfs with the control groups (reveals the host), message queues that
 // need no file system, and files with the names of the host and its resolvers; ours replace them
 // (backends/engine/container_users.h).

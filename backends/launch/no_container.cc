@@ -22,8 +22,6 @@
 namespace moorage::launch {
 namespace {
 
-using base::Fd;
-
 constexpr const char* kNewRoot = "/run";  // covered by the new root after it was cloned
 
 // A copy of the mount at path and all mounts below it.

@@ -18,8 +18,6 @@
 namespace moorage::launch {
 namespace {
 
-using base::Fd;
-
 // Charged to the commands' memory page by page; the size only keeps `df` accurate and prevents one
 // directory from using all.
 Fd private_tmpfs(const Request& request, const char* mode) {

@@ -84,3 +84,7 @@ Fd connect_unix(const std::string& path, int timeout_ms);
 bool wait_readable(int fd, int timeout_ms);
 
 }  // namespace moorage::base
+
+namespace moorage {
+using base::Fd;
+}  // namespace moorage

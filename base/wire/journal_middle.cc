@@ -13,8 +13,6 @@
 namespace moorage::base {
 namespace {
 
-using base::Code;
-using base::Error;
 using base::FrameKind;
 
 constexpr uint64_t kWardenAhead = 256 << 10;

@@ -12,9 +12,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr std::chrono::seconds kPatience{30};
 
 Error error_of(const Json& json, int status) {

@@ -7,9 +7,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 std::string who_may(const std::string& socket_path) {
   struct stat found {};
   const bool known = ::stat(socket_path.c_str(), &found) == 0;

@@ -20,8 +20,6 @@ namespace moorage::cli {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
-using base::Code;
-using base::Error;
 
 namespace {
 

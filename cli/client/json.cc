@@ -10,8 +10,6 @@
 
 namespace moorage::cli {
 namespace json = boost::json;
-using base::Code;
-using base::Error;
 
 namespace {
 

@@ -17,9 +17,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kMaxTokenBytes = 256;
 constexpr size_t kMaxOfOneGeneration = 32;  // the daemon allows one more
 

@@ -9,9 +9,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 RemoteEntry entry_of(const Json& json) {
   RemoteEntry entry;
   entry.name = json.bytes("name");

@@ -17,9 +17,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 // Every archive ends with a skippable zstd frame that has the SHA-256 of everything before it.
 constexpr size_t kTrailerBytes = 48;
 constexpr std::string_view kTrailerHead{"\x5E\x2A\x4D\x18\x28\x00\x00\x00MOORAGE\x01", 16};

@@ -20,9 +20,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr int kPollPause_ms = 300;
 constexpr int kInterrupted = 130;
 

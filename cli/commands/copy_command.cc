@@ -10,9 +10,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 struct CopyOptions {
   std::string from;
   std::string to;

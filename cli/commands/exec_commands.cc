@@ -10,9 +10,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 struct ExecOptions {
   std::string workspace;
   std::vector<std::string> words;  // a command without options needs no --

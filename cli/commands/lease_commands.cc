@@ -26,9 +26,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 struct LeaseOptions {
   std::string name;
   std::string holder;

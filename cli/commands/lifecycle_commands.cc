@@ -10,8 +10,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;

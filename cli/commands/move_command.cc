@@ -11,8 +11,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
 using std::chrono::steady_clock;
 
 constexpr int kPollMs = 30'000;       // for each request; the wait has no limit

@@ -8,9 +8,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 struct LogsOptions {
   std::string name;
   std::string exec;

@@ -11,9 +11,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 struct ReportOptions {
   std::string workspace;
   std::string format;

@@ -12,9 +12,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 struct Wanted {
   std::string workspace;
   std::string snapshot;

@@ -23,8 +23,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{500};  // until the first CPU share; also with --once

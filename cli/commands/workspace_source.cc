@@ -8,9 +8,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 JsonObject request_of(const WorkspaceSource& source) {
   JsonObject request;
   const auto add = [&request](const char* field, const std::string& value) {

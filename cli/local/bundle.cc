@@ -15,9 +15,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr std::chrono::minutes kDeadline{20};  // enough to hash a large tree from a cold disk
 
 std::string trimmed(std::string text) {

@@ -13,9 +13,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 std::vector<std::string> tips_of_daemon(Context& context, const std::string& target) {
   try {
     return Json::parse(context.api().get(target)).texts("tips");

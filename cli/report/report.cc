@@ -16,8 +16,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-
 class Report {
  public:
   Report(Context& context, ReportWriter& writer, std::string name, const ReportLimits& limits)

@@ -17,8 +17,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
 using base::RecordKind;
 
 constexpr int kReaderGone = 128 + SIGPIPE;

@@ -6,8 +6,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
 using base::RecordKind;
 
 // The daemon sends keep-alives more often; longer silence means a dead connection.

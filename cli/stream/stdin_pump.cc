@@ -15,9 +15,6 @@
 namespace moorage::cli {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr char kControlP = 0x10, kControlQ = 0x11;
 constexpr int kBackgroundPollMs = 200;

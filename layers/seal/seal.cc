@@ -27,8 +27,6 @@
 namespace moorage::layers {
 namespace {
 
-using base::Code;
-using base::Error;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kNodeBytes = 64;           // of a set node

@@ -15,9 +15,6 @@ namespace moorage::repo_cache {
 
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kHeaderBytes = 12;
 constexpr size_t kEntryBytes = 62;  // before the path
 constexpr size_t kHashBytes = 20;

@@ -12,9 +12,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 constexpr std::array<std::string_view, 3> kPromotes{"", "first-passing", "smallest-diff"};

@@ -13,9 +13,6 @@
 namespace moorage::state_db {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr int kBusy_ms = 5'000;
 constexpr const char* kEpoch = "replica_epoch";
 

@@ -8,9 +8,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 constexpr std::string_view kSelect =

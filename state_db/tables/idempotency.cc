@@ -10,9 +10,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 bool IdempotencyKeys::is_known(const IdempotentRequest& request) {
   Statement query =
       store_.prepare("SELECT 1 FROM idempotency_keys WHERE owner_uid = ? AND key = ?");

@@ -9,9 +9,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 void require_row(int64_t rows, base::WorkspaceId id) {

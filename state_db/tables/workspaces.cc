@@ -12,9 +12,6 @@
 
 namespace moorage::state_db {
 
-using base::Code;
-using base::Error;
-
 namespace {
 
 // ", memory_bytes, cpus" and ", ?, ?", one each.

@@ -8,8 +8,6 @@ namespace moorage::warden {
 namespace {
 
 namespace base64 = boost::beast::detail::base64;
-using base::Code;
-using base::Error;
 
 struct ConnectCode {
   std::string_view name;
