@@ -171,16 +171,15 @@ void Reconciler::ask_wardens() {
   for (const auto& [sandbox, of_sandbox] : unconfirmed) {
     const auto running = context_.live.by_sandbox(sandbox);
     if (!running) continue;  // its execs were settled with it
-    askers_.submit([this, running, execs = of_sandbox] {
-      try_step("reconcile.warden", running->sandbox.str(), [&] {
-        try {
-          ask_warden(*running, execs);
-        } catch (const Error&) {
-          for (const auto& [exec, why] : execs) watcher_.add_unconfirmed(exec, why);
-          throw;
-        }
-      });
-    });
+    const auto ask = [this, running, execs = of_sandbox] {
+      try {
+        ask_warden(*running, execs);
+      } catch (const Error&) {
+        for (const auto& [exec, why] : execs) watcher_.add_unconfirmed(exec, why);
+        throw;
+      }
+    };
+    askers_.submit([ask, id = sandbox.str()] { try_step("reconcile.warden", id, ask); });
   }
 }
 

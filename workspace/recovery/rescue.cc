@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -86,13 +87,28 @@ void write_journals(packs::ArchiveWriter& writer, const std::string& directory,
   for (const auto& exec : execs) {
     const std::string place = directory + "/" + exec.str();
     const std::string path = "journal/" + exec.str();
-    attempt(path, [&] {
-      for (const auto& name : base::list_directory(place)) {
-        const std::string file = path + "/" + name;
-        attempt(file, [&] { write_journal_file(writer, place + "/" + name, file); });
-      }
-    });
+    std::vector<std::string> names;
+    attempt(path, [&] { names = base::list_directory(place); });
+    for (const auto& name : names) {
+      const std::string file = path + "/" + name;
+      attempt(file, [&] { write_journal_file(writer, place + "/" + name, file); });
+    }
   }
+}
+
+// Of a part of a layer and of those below it; empty if the layer itself lacks the part.
+std::vector<std::string> uppers_of(const std::string& store, std::span<const base::LayerId> layers,
+                                   const std::string& name) {
+  std::vector<std::string> uppers;
+  for (const auto layer : layers) {
+    const std::string upper = layer_path(store, layer) + "/" + name + "/upper";
+    if (base::path_exists(upper)) {
+      uppers.push_back(upper);
+    } else if (uppers.empty()) {
+      break;
+    }
+  }
+  return uppers;
 }
 
 // The parts missing from an export, one per line.
@@ -280,15 +296,7 @@ std::vector<packs::LayerPart> Rescue::parts_of(const RescuedWorkspace& found,
       part.prefix = "layers/" + found.layers[i].str() + "/" + name;
       part.disk_first_id = options_.disk_first_id;
       part.pass_over = pass_over;
-      for (size_t below = i; below < found.layers.size(); ++below) {
-        const std::string upper =
-            layer_path(options_.store, found.layers[below]) + "/" + name + "/upper";
-        if (base::path_exists(upper)) {
-          part.uppers.push_back(upper);
-        } else if (below == i) {
-          break;
-        }
-      }
+      part.uppers = uppers_of(options_.store, std::span(found.layers).subspan(i), name);
       if (part.uppers.empty()) continue;
       if (name == kParts[0] && found.about) {
         const auto base = base_tree_of(options_.store, *found.about);
