@@ -10,8 +10,8 @@ namespace {
 // It never contains a process.
 class FakeExecGroup : public ExecGroup {
  public:
-  std::vector<base::Fd> join_fds() override { return {}; }
-  base::Fd kill_fd() override { return {}; }
+  std::vector<Fd> join_fds() override { return {}; }
+  Fd kill_fd() override { return {}; }
   void kill() override {}
   uint64_t oom_kills() override { return 0; }
   uint64_t refused_forks() override { return 0; }

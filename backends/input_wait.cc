@@ -33,7 +33,7 @@ std::string link_text(const std::string& path) {
 std::string small_file(const std::string& path) {
   try {
     return base::read_file_if_exists(path, 4096).value_or("");
-  } catch (const base::Error&) {
+  } catch (const Error&) {
     return {};
   }
 }
@@ -52,7 +52,7 @@ std::string number_of_terminal(const std::string& fdinfo) {
 // The only descriptor of a poll.
 std::optional<int> polled(pid_t pid, uint64_t address) {
   pollfd entry{};
-  const base::Fd memory(open(proc(pid, "mem").c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd memory(open(proc(pid, "mem").c_str(), O_RDONLY | O_CLOEXEC));
   const auto place = static_cast<off_t>(address);
   if (!memory || pread(memory.get(), &entry, sizeof entry, place) != sizeof entry)
     return std::nullopt;
@@ -100,7 +100,7 @@ InputEnds input_ends(pid_t warden) {
   std::vector<std::string> descriptors;
   try {
     descriptors = base::list_directory(proc(warden, "fd"));
-  } catch (const base::Error&) {
+  } catch (const Error&) {
     return ends;
   }
   if (descriptors.size() > kMostDescriptors) descriptors.resize(kMostDescriptors);

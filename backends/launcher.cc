@@ -112,13 +112,11 @@ base::ProcessIdentity run_launch(const SandboxSpec& spec, const LaunchPlan& plan
 }
 
 // The connection of the warden, which waits for its listener.
-base::Fd accept_warden(int bootstrap, const base::ProcessIdentity& init,
-                       Clock::time_point deadline) {
+Fd accept_warden(int bootstrap, const base::ProcessIdentity& init, Clock::time_point deadline) {
   if (!base::wait_readable(bootstrap, static_cast<int>(left_until(deadline).count()))) {
     throw Error(Code::deadline_exceeded, "the warden did not report in time");
   }
-  base::Fd peer(
-      base::check(accept4(bootstrap, nullptr, nullptr, SOCK_CLOEXEC), "accept the warden"));
+  Fd peer(base::check(accept4(bootstrap, nullptr, nullptr, SOCK_CLOEXEC), "accept the warden"));
   const auto credentials = base::peer_credentials(peer.get());
   if (credentials.pid != init.pid) {
     throw Error(Code::corrupted, "process " + std::to_string(credentials.pid) +
@@ -168,12 +166,12 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
 
   unlink((spec.directory + "/launch.log").c_str());
   // Any process inside may connect: so far only the warden is there, and its id is not host root.
-  base::Fd bootstrap = base::listen_unix(bootstrap_path, 0666);
-  base::Fd listener = base::listen_unix(warden_path, 0600);
+  Fd bootstrap = base::listen_unix(bootstrap_path, 0666);
+  Fd listener = base::listen_unix(warden_path, 0600);
   const base::ProcessIdentity init =
       plan.start_container ? identify_init(plan.start_container(left_until(deadline)), spec)
                            : run_launch(spec, plan, {}, deadline);
-  const base::Fd warden = accept_warden(bootstrap.get(), init, deadline);
+  const Fd warden = accept_warden(bootstrap.get(), init, deadline);
   if (plan.start_container) run_launch(spec, plan, {init, plan.take_over(init)}, deadline);
   // From outside, so that they can be exchanged (base/os/mount_namespace.h). The warden waits
   // meanwhile.

@@ -26,7 +26,7 @@ class LxcBackend : public LocalBackend {
     // A mount namespace inside would keep the old mounts without anyone noticing.
     can.restack = !options_.nested_namespaces;
     for (const Check& check : check_container_host(options_.images_directory)) {
-      if (!check.ok) throw base::Error(base::Code::unsupported, check.text, check.hint);
+      if (!check.ok) throw Error(Code::unsupported, check.text, check.hint);
     }
     device_rules_.emplace();
     image_.ensure();  // 0.3 s, once per state of the host: not in the first start

@@ -23,13 +23,13 @@ namespace {
 Check run(const std::string& name, const std::function<std::string()>& body) {
   try {
     return {name, true, body(), {}};
-  } catch (const base::Error& error) {
+  } catch (const Error& error) {
     return {name, false, error.message(), error.hint()};
   }
 }
 
 [[noreturn]] void wrong(const std::string& text, const std::string& hint) {
-  throw base::Error(base::Code::unsupported, text, hint);
+  throw Error(Code::unsupported, text, hint);
 }
 
 std::string check_root() {

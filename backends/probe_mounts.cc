@@ -51,7 +51,7 @@ void own(const std::string& path, uint32_t id) {
 }
 
 void mount_idmapped(const std::string& path, int id_map) {
-  base::Fd mount = base::clone_mount(AT_FDCWD, path);
+  Fd mount = base::clone_mount(AT_FDCWD, path);
   base::set_mount_idmap(mount.get(), id_map);
   base::attach_mount(mount.get(), path);
 }
@@ -80,8 +80,8 @@ void require_marks(const std::string& upper) {
       : mark(upper + "/after", "trusted.overlay.redirect") != "before" ? "redirects"
                                                                        : "";
   if (lacks.empty()) return;
-  throw base::Error(base::Code::unsupported,
-                    "an overlay on the store's file system does not keep " + lacks, kOtherPlace);
+  throw Error(Code::unsupported, "an overlay on the store's file system does not keep " + lacks,
+              kOtherPlace);
 }
 
 // Left by a process that was killed during a probe: a live one holds a lock on its own.
@@ -89,7 +89,7 @@ void remove_cut_probes(const std::string& store) {
   for (const auto& name : base::list_directory(store)) {
     if (!("/" + name).starts_with(kProbePrefix)) continue;
     const std::string place = store + "/" + name;
-    const base::Fd directory = base::open_directory(place);
+    const Fd directory = base::open_directory(place);
     if (flock(directory.get(), LOCK_EX | LOCK_NB) == 0) base::remove_tree(place);
   }
 }
@@ -98,13 +98,12 @@ void remove_cut_probes(const std::string& store) {
 
 std::string try_idmapped_mount(const std::string& directory) {
   try {
-    base::Fd mount = base::clone_mount(AT_FDCWD, directory);
-    base::Fd id_map = base::make_user_namespace({{0, kProbeHostId, kRange}});
+    Fd mount = base::clone_mount(AT_FDCWD, directory);
+    Fd id_map = base::make_user_namespace({{0, kProbeHostId, kRange}});
     base::set_mount_idmap(mount.get(), id_map.get());
-  } catch (const base::Error& error) {
-    throw base::Error(
-        base::Code::unsupported,
-        directory + " does not support idmapped mounts: " + error.message(),
+  } catch (const Error& error) {
+    throw Error(
+        Code::unsupported, directory + " does not support idmapped mounts: " + error.message(),
         "put /usr and the store on ext4, XFS or btrfs; or the store in an image file: store.image");
   }
   return directory + " supports idmapped mounts";
@@ -116,11 +115,11 @@ std::string try_own_proc() {
                          "mount", "-t", "proc", "proc", "/proc"},
                         {});
   if (!result.ok()) {
-    throw base::Error(base::Code::unsupported,
-                      "sandboxes cannot mount their own /proc here: parts of this host's /proc "
-                      "are hidden, as in a container, or user namespaces are refused",
-                      "run on the host itself; or let the container nest: LXD and Incus "
-                      "security.nesting=true, LXC its nesting.conf, Docker --privileged");
+    throw Error(Code::unsupported,
+                "sandboxes cannot mount their own /proc here: parts of this host's /proc "
+                "are hidden, as in a container, or user namespaces are refused",
+                "run on the host itself; or let the container nest: LXD and Incus "
+                "security.nesting=true, LXC its nesting.conf, Docker --privileged");
   }
   return "sandboxes can mount their own /proc";
 }
@@ -133,7 +132,7 @@ std::string try_overlay(const std::string& store, uint32_t disk_first_id) {
     ~Cleanup() { base::remove_tree(path); }
   } cleanup{place};
   base::make_directories(place, 0755);
-  const base::Fd at_work = base::open_directory(place);
+  const Fd at_work = base::open_directory(place);
   base::lock_file(at_work.get(), place);
   for (const char* name : {"", "/l", "/l/again", "/l/before", "/u", "/u/upper", "/u/work"}) {
     base::make_directories(place + name, 0755);
@@ -148,32 +147,31 @@ std::string try_overlay(const std::string& store, uint32_t disk_first_id) {
   }
 
   in_private_mounts([&] {
-    base::Fd id_map = base::make_user_namespace(
+    Fd id_map = base::make_user_namespace(
         {{disk_first_id, kProbeHostId, kRange}, {disk_first_id + kRange, 0, 1}});
     mount_idmapped(place + "/l", id_map.get());
     mount_idmapped(place + "/u", id_map.get());
-    base::Fd overlay = base::make_file_system("overlay",
-                                              {{"lowerdir", place + "/l"},
-                                               {"upperdir", place + "/u/upper"},
-                                               {"workdir", place + "/u/work"},
-                                               {"redirect_dir", "on"},
-                                               {"index", "off"},
-                                               {"metacopy", "off"}},
-                                              {});
+    Fd overlay = base::make_file_system("overlay",
+                                        {{"lowerdir", place + "/l"},
+                                         {"upperdir", place + "/u/upper"},
+                                         {"workdir", place + "/u/work"},
+                                         {"redirect_dir", "on"},
+                                         {"index", "off"},
+                                         {"metacopy", "off"}},
+                                        {});
     struct stat info;
-    base::Fd file = base::open_file_at(overlay.get(), kMarker, O_RDWR);
+    Fd file = base::open_file_at(overlay.get(), kMarker, O_RDWR);
     base::check(fstat(file.get(), &info), "inspect the probe's file");
     if (info.st_uid != kProbeHostId) {
-      throw base::Error(base::Code::unsupported,
-                        "an overlay over idmapped layers shows wrong owners",
-                        "use Linux 6.1 or later with overlayfs");
+      throw Error(Code::unsupported, "an overlay over idmapped layers shows wrong owners",
+                  "use Linux 6.1 or later with overlayfs");
     }
     base::write_all(file.get(), "upper");
     change_names(overlay.get());
   });
   if (base::read_file(place + "/l/" + kMarker) != "lower" ||
       base::read_file(place + "/u/upper/" + kMarker) != "upper") {
-    throw base::Error(base::Code::unsupported, "an overlay wrote to the wrong layer", "");
+    throw Error(Code::unsupported, "an overlay wrote to the wrong layer", "");
   }
   require_marks(place + "/u/upper");
   const std::string kind = base::mount_of(store).type;

@@ -16,9 +16,9 @@ class ProcessBackend : public LocalBackend {
     can.isolation = Isolation::none;
     can.root = true;  // the sandbox's first id: unused on the host
     if (!options_.allow_process) {
-      throw base::Error(base::Code::permission_denied,
-                        "backend process provides no isolation and is not allowed",
-                        "set sandbox.allow_process_backend: true in the configuration");
+      throw Error(Code::permission_denied,
+                  "backend process provides no isolation and is not allowed",
+                  "set sandbox.allow_process_backend: true in the configuration");
     }
   }
 

@@ -31,8 +31,8 @@ constexpr Entry kBackends[] = {MOORAGE_BACKENDS(ENTER)};
 [[noreturn]] void throw_unknown(const std::string& name, const std::vector<std::string>& names) {
   std::string known;
   for (const auto& each : names) known += (known.empty() ? "" : ", ") + each;
-  throw base::Error(base::Code::not_found, "there is no backend '" + name + "'",
-                    "available backends: " + known);
+  throw Error(Code::not_found, "there is no backend '" + name + "'",
+              "available backends: " + known);
 }
 
 }  // namespace
@@ -48,9 +48,9 @@ Isolation isolation_of(const Capabilities& can, const std::string& runtime) {
   if (found != can.runtimes.end()) return found->second;
   std::string known;
   for (const auto& [name, isolation] : can.runtimes) known += (known.empty() ? "" : ", ") + name;
-  throw base::Error(base::Code::unsupported, "there is no runtime '" + runtime + "'",
-                    known.empty() ? "this backend or its engine offers no choice of runtime"
-                                  : "available runtimes: " + known);
+  throw Error(Code::unsupported, "there is no runtime '" + runtime + "'",
+              known.empty() ? "this backend or its engine offers no choice of runtime"
+                            : "available runtimes: " + known);
 }
 
 std::vector<std::string> backend_names() {

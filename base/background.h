@@ -21,8 +21,7 @@ class Background {
  public:
   Background();
   ~Background();
-  Background(const Background&) = delete;
-  Background& operator=(const Background&) = delete;
+  Background(Background&&) = delete;
 
  private:
   int nice_before_ = 0;

@@ -33,13 +33,13 @@ size_t BytePipe::write_some(std::string_view bytes, std::chrono::milliseconds pa
   const ssize_t count = ::write(write_end_.get(), bytes.data(), bytes.size());
   if (count >= 0) return static_cast<size_t>(count);
   if (errno == EAGAIN || errno == EINTR) return 0;
-  if (errno == EPIPE) throw base::Error(base::Code::unavailable, "the reader has left");
+  if (errno == EPIPE) throw Error(Code::unavailable, "the reader has left");
   base::throw_errno("write to a pipe");
 }
 
 void BytePipe::finish() { write_end_.reset(); }
 
-void BytePipe::fail(const base::Error& reason) {
+void BytePipe::fail(const Error& reason) {
   {
     const std::lock_guard lock(mutex_);
     error_ = reason;
@@ -56,7 +56,7 @@ std::string BytePipe::read(size_t max_bytes) {
   bytes.resize(static_cast<size_t>(base::check(count, "read a pipe")));
   if (!bytes.empty()) return bytes;
   const std::lock_guard lock(mutex_);
-  if (error_) throw base::Error(*error_);
+  if (error_) throw Error(*error_);
   return bytes;
 }
 

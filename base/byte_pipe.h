@@ -23,8 +23,8 @@ class BytePipe {
   void write(std::string_view bytes);
   // Waits at most `patience`; returns the number of bytes written.
   size_t write_some(std::string_view bytes, std::chrono::milliseconds patience);
-  void finish();                         // everything was written
-  void fail(const base::Error& reason);  // the reader gets this instead of the end
+  void finish();                   // everything was written
+  void fail(const Error& reason);  // the reader gets this instead of the end
 
   // The reader's side. `read` waits; empty is the end. Throws the writer's error.
   std::string read(size_t max_bytes);
@@ -33,9 +33,9 @@ class BytePipe {
 
  private:
   std::mutex mutex_;
-  base::Fd read_end_;
-  base::Fd write_end_;
-  std::optional<base::Error> error_;
+  Fd read_end_;
+  Fd write_end_;
+  std::optional<Error> error_;
 };
 
 }  // namespace moorage::base

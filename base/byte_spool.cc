@@ -19,7 +19,7 @@ constexpr milliseconds kPatience{120'000};  // of the writer, in all
 
 }  // namespace
 
-ByteSpool::ByteSpool(base::Fd file, std::function<bool()> has_room, LeastRate least)
+ByteSpool::ByteSpool(Fd file, std::function<bool()> has_room, LeastRate least)
     : file_(std::move(file)), has_room_(std::move(has_room)), least_(least) {}
 
 void ByteSpool::wait_for_room(std::unique_lock<std::mutex>& lock) {

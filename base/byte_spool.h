@@ -27,13 +27,13 @@ struct LeastRate {
 
 class ByteSpool {
  public:
-  ByteSpool(base::Fd file, std::function<bool()> has_room, LeastRate least = {});
+  ByteSpool(Fd file, std::function<bool()> has_room, LeastRate least = {});
 
   // The writer's side. Throws unavailable if the reader has left, resource_exhausted if the reader
   // is slow and the disk is full.
   void write(std::string_view bytes);
-  void finish();                         // everything was written
-  void fail(const base::Error& reason);  // the reader gets this instead of the end
+  void finish();                   // everything was written
+  void fail(const Error& reason);  // the reader gets this instead of the end
 
   // The reader's side: nullopt, no bytes yet; empty, the end. Throws the writer's error after all
   // bytes written before it; deadline_exceeded if it reads too slowly.
@@ -46,7 +46,7 @@ class ByteSpool {
   void require_pace();
   void wait_for_room(std::unique_lock<std::mutex>& lock);
 
-  const base::Fd file_;
+  const Fd file_;
   const std::function<bool()> has_room_;
   const LeastRate least_;
   std::mutex mutex_;
@@ -60,7 +60,7 @@ class ByteSpool {
   std::chrono::milliseconds waited_{0};  // used by the writer only
   bool done_ = false;
   bool left_ = false;
-  std::optional<base::Error> error_;
+  std::optional<Error> error_;
 };
 
 }  // namespace moorage::base

@@ -29,8 +29,7 @@ struct Share {
 class FairPool {
  public:
   FairPool(size_t threads, size_t max_queue);
-  FairPool(const FairPool&) = delete;
-  FairPool& operator=(const FairPool&) = delete;
+  FairPool(FairPool&&) = delete;
   // Finishes all accepted work.
   ~FairPool();
 

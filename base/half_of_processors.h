@@ -10,8 +10,7 @@ class HalfOfProcessors {
  public:
   HalfOfProcessors();
   ~HalfOfProcessors();
-  HalfOfProcessors(const HalfOfProcessors&) = delete;
-  HalfOfProcessors& operator=(const HalfOfProcessors&) = delete;
+  HalfOfProcessors(HalfOfProcessors&&) = delete;
 
  private:
   std::array<unsigned long, 16> before_{};  // a cpu_set_t; its header conflicts with the kernel's

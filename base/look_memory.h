@@ -15,8 +15,7 @@ class LookMemory {
  public:
   explicit LookMemory(uint64_t own_bytes) : left_(own_bytes) {}
   ~LookMemory();  // returns all of it; declare it before the charged objects
-  LookMemory(const LookMemory&) = delete;
-  LookMemory& operator=(const LookMemory&) = delete;
+  LookMemory(LookMemory&&) = delete;
 
   bool take(uint64_t bytes);  // false: changes neither
   void give(uint64_t bytes);  // returns part of the taken bytes
@@ -37,8 +36,7 @@ class MemoryShare {
   ~MemoryShare() {
     if (taken_) memory_.give(bytes_);
   }
-  MemoryShare(const MemoryShare&) = delete;
-  MemoryShare& operator=(const MemoryShare&) = delete;
+  MemoryShare(MemoryShare&&) = delete;
   explicit operator bool() const { return taken_; }
 
  private:

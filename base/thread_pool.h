@@ -18,8 +18,7 @@ class ThreadPool {
  public:
   ThreadPool(size_t threads, size_t max_queue);
   ~ThreadPool();
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
+  ThreadPool(ThreadPool&&) = delete;
 
   // Work must not throw. Throws resource_exhausted also if no thread can be created. A thread of
   // the pool may start here and inherit the calling thread's own attributes (user, namespaces,

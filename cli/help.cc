@@ -39,9 +39,8 @@ std::string help_on(const std::vector<std::string>& words) {
   std::vector<std::string_view> topics;
   for (const Topic& topic : all_topics()) topics.push_back(topic.name);
   if (!meant) meant = base::nearest(word, topics);
-  throw base::Error(
-      base::Code::invalid_argument, "there is no topic or command '" + word + "'",
-      meant ? "did you mean: moorage help " + *meant : "moorage help lists the topics");
+  throw Error(Code::invalid_argument, "there is no topic or command '" + word + "'",
+              meant ? "did you mean: moorage help " + *meant : "moorage help lists the topics");
 }
 
 }  // namespace

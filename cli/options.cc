@@ -14,8 +14,8 @@ void refuse_empty(CLI::Option* option, const std::string& names) {
   const std::string name = names.substr(names.rfind(',') + 1);
   const auto check = [name](const std::string& value) -> std::string {
     if (!value.empty()) return {};
-    throw base::Error(base::Code::invalid_argument,
-                      name + (name.starts_with('-') ? " needs a value" : " is empty"));
+    throw Error(Code::invalid_argument,
+                name + (name.starts_with('-') ? " needs a value" : " is empty"));
   };
   option->check(check, "");
 }

@@ -62,8 +62,8 @@ void replace(std::string& text, std::string_view from, std::string_view to) {
 
 }  // namespace
 
-base::Error with_typed_options(const base::Error& error, const std::vector<std::string>& words) {
-  if (error.code() != base::Code::invalid_argument) return error;
+Error with_typed_options(const Error& error, const std::vector<std::string>& words) {
+  if (error.code() != Code::invalid_argument) return error;
   std::string message = error.message();
   for (const auto& [field, option] : kOptions) {
     if (!is_typed(words, option)) continue;
@@ -75,7 +75,7 @@ base::Error with_typed_options(const base::Error& error, const std::vector<std::
       replace(message, field, option);
     }
   }
-  return base::Error(error.code(), message, error.hint());
+  return Error(error.code(), message, error.hint());
 }
 
 }  // namespace moorage::cli

@@ -9,6 +9,6 @@
 namespace moorage::cli {
 
 // `words` as typed: a field is renamed only when its option is among them.
-base::Error with_typed_options(const base::Error& error, const std::vector<std::string>& words);
+Error with_typed_options(const Error& error, const std::vector<std::string>& words);
 
 }  // namespace moorage::cli

@@ -38,9 +38,9 @@ std::optional<Entry> look_up(const std::string& name, const char* database, cons
 }
 
 [[noreturn]] void refuse(const char* kind, const std::string& name, const char* database) {
-  throw base::Error(base::Code::invalid_argument,
-                    "there is no " + std::string(kind) + " \"" + name + "\" on this host",
-                    "`getent " + std::string(database) + "` lists them; a number needs no entry.");
+  throw Error(Code::invalid_argument,
+              "there is no " + std::string(kind) + " \"" + name + "\" on this host",
+              "`getent " + std::string(database) + "` lists them; a number needs no entry.");
 }
 
 }  // namespace

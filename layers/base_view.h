@@ -20,7 +20,7 @@ class BaseView {
   std::optional<mode_t> find_mode(const std::string& path) const;
 
  private:
-  std::vector<base::Fd> layers_;  // nearest first
+  std::vector<Fd> layers_;  // nearest first
 };
 
 }  // namespace moorage::layers

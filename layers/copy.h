@@ -46,8 +46,7 @@ class LayerCopy {
   using Mapped = std::function<std::set<ino_t>()>;
   LayerCopy(const Places& places, Mapped mapped, const CopyLimits& limits = {});
   ~LayerCopy();
-  LayerCopy(const LayerCopy&) = delete;
-  LayerCopy& operator=(const LayerCopy&) = delete;
+  LayerCopy(LayerCopy&&) = delete;
 
   // Runs beside commands. Throws resource_exhausted: too many entries, or deeper than 900.
   CopyPass pass();

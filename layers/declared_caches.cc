@@ -45,10 +45,10 @@ bool is_redirected(int directory) {
 }
 
 // Opens the parent of the last component, through real directories only. Empty: it does not exist.
-base::Fd open_parent(const std::string& top, const std::vector<std::string>& parts) {
-  base::Fd here = base::path_exists(top) ? base::open_directory(top) : base::Fd();
+Fd open_parent(const std::string& top, const std::vector<std::string>& parts) {
+  Fd here = base::path_exists(top) ? base::open_directory(top) : Fd();
   for (size_t i = 0; here && i + 1 < parts.size(); ++i) {
-    base::Fd next = base::try_open_directory_beneath(here.get(), parts[i]);
+    Fd next = base::try_open_directory_beneath(here.get(), parts[i]);
     if (!next && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
       base::throw_errno("find a cache");
     if (next && is_redirected(next.get())) keep("one of its parent directories was renamed");
@@ -57,26 +57,26 @@ base::Fd open_parent(const std::string& top, const std::vector<std::string>& par
   return here;
 }
 
-bool has(const base::Fd& parent, const std::string& name) {
+bool has(const Fd& parent, const std::string& name) {
   struct stat status {};
   return parent && fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 // A directory renamed with files of the base in it shows them only through a redirect.
-void refuse_redirects(const base::Fd& parent, const std::string& name) {
+void refuse_redirects(const Fd& parent, const std::string& name) {
   struct Level {
-    base::Fd directory;
+    Fd directory;
     std::deque<std::string> below;
   };
   const auto open_level = [](int at, const std::string& entry) {
-    base::Fd directory = base::try_open_directory_beneath(at, entry);
+    Fd directory = base::try_open_directory_beneath(at, entry);
     if (!directory && errno != ENOTDIR && errno != ELOOP) base::throw_errno("open a cache");
     return directory;
   };
   std::vector<Level> levels;
   size_t seen = 0;
   const auto enter = [&](int at, const std::string& entry) {
-    base::Fd directory = open_level(at, entry);
+    Fd directory = open_level(at, entry);
     if (!directory) return;
     if (is_redirected(directory.get())) keep("a directory in it contains files of the base");
     if (++seen > kMostDirectories || levels.size() >= kMostLevels)
@@ -134,7 +134,7 @@ DeclaredCache::DeclaredCache(const std::vector<std::string>& uppers, const std::
   name_ = parts.back();
   parent_ = uppers.front();
   for (size_t i = 0; i + 1 < parts.size(); ++i) parent_ += "/" + parts[i];
-  const base::Fd parent = open_parent(uppers.front(), parts);
+  const Fd parent = open_parent(uppers.front(), parts);
   if (!has(parent, name_)) return;
   for (size_t i = 1; i < uppers.size(); ++i) {
     if (has(open_parent(uppers[i], parts), name_)) keep("the base has files there, too");

@@ -73,7 +73,7 @@ bool watches_any(pid_t process, const std::vector<dev_t>& devices) {
     // "anon_inode:inotify", "anon_inode:[fanotify]".
     const std::string_view what(target, static_cast<size_t>(size));
     if (!what.starts_with("anon_inode:") || what.find("notify") == std::string_view::npos) continue;
-    const base::Fd info(open((proc + "/fdinfo/" + entry->d_name).c_str(), O_RDONLY | O_CLOEXEC));
+    const Fd info(open((proc + "/fdinfo/" + entry->d_name).c_str(), O_RDONLY | O_CLOEXEC));
     if (info && file_marks_any(info.get(), devices)) return true;
   }
   return false;

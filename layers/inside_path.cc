@@ -27,7 +27,7 @@ std::optional<InsidePlace> place_of(const std::vector<InsideRoot>& roots, const 
 
 // nullopt: not a link, or it does not exist.
 std::optional<std::string> link_target(const InsidePlace& place) {
-  base::Fd fd;
+  Fd fd;
   try {
     fd = base::open_in_root(place.root, place.path, O_PATH | O_NOFOLLOW);
   } catch (const Error& error) {

@@ -31,7 +31,7 @@ std::string unescaped(std::string_view text) {
 
 // The path and the directory are untrusted: resolved without leaving the directory.
 ino_t inode_at(int top, const std::string& path) {
-  const base::Fd file = base::try_open_beneath(top, path, O_PATH);
+  const Fd file = base::try_open_beneath(top, path, O_PATH);
   struct stat status;
   if (!file || fstat(file.get(), &status) != 0) return 0;
   return status.st_ino;
@@ -71,7 +71,7 @@ std::set<ino_t> mapped_inodes(const std::vector<pid_t>& processes, const std::st
   constexpr std::array<std::pair<const char*, const char*>, 2> kParts{
       {{"/workspace", "/tree/upper"}, {"/home/user", "/home/upper"}}};
   std::set<ino_t> inodes;
-  std::array<base::Fd, kParts.size()> tops;
+  std::array<Fd, kParts.size()> tops;
   for (size_t part = 0; part < kParts.size(); ++part)
     tops[part] = base::open_directory(layer + kParts[part].second);
   for (const pid_t pid : processes) {

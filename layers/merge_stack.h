@@ -21,13 +21,13 @@ namespace moorage::layers {
 // A directory that can be closed and reopened, wherever it is.
 class KnownDirectory {
  public:
-  explicit KnownDirectory(base::Fd fd) : fd_(std::move(fd)) {}
+  explicit KnownDirectory(Fd fd) : fd_(std::move(fd)) {}
   int fd() const { return fd_.get(); }  // while it is open
   void close();                         // throws io: the file system has no handles
   void open(int mount);                 // `mount`: any directory on its file system
 
  private:
-  base::Fd fd_;
+  Fd fd_;
   std::string handle_;
 };
 
@@ -54,8 +54,7 @@ struct MergeLevel {
 class MergeStack {
  public:
   // Directories through which handles of the uppers and the merged layer open. Must outlive this.
-  MergeStack(const std::vector<base::Fd>& layers, const base::Fd& made)
-      : layers_(layers), made_(made) {}
+  MergeStack(const std::vector<Fd>& layers, const Fd& made) : layers_(layers), made_(made) {}
 
   bool empty() const { return levels_.empty(); }
   MergeLevel& top() { return levels_.back(); }
@@ -69,8 +68,8 @@ class MergeStack {
   void close(MergeLevel& level);
   void open(MergeLevel& level);
 
-  const std::vector<base::Fd>& layers_;
-  const base::Fd& made_;
+  const std::vector<Fd>& layers_;
+  const Fd& made_;
   std::vector<MergeLevel> levels_;
   size_t uppers_ = 0;       // in all levels
   size_t open_uppers_ = 0;  // in the levels with open descriptors

@@ -107,8 +107,7 @@ class Identity {
   Identity(uint32_t now, uint32_t afterwards) : afterwards_(afterwards) { become(now); }
   // A failure ends the process: nothing may be mounted as 0.
   ~Identity() { become(afterwards_); }  // NOLINT(bugprone-exception-escape)
-  Identity(const Identity&) = delete;
-  Identity& operator=(const Identity&) = delete;
+  Identity(Identity&&) = delete;
 
  private:
   const uint32_t afterwards_;

@@ -21,8 +21,8 @@ namespace moorage::layers {
 
 // Detached mounts, already idmapped, made in the caller's namespace.
 struct OverlayParts {
-  std::vector<base::Fd> lowers;  // nearest first, at least one, at most kMaxLowers
-  base::Fd writable;             // a directory that contains upper/ and work/
+  std::vector<Fd> lowers;  // nearest first, at least one, at most kMaxLowers
+  Fd writable;             // a directory that contains upper/ and work/
   // Acts as user 0, so it may use the blocks that ext4 reserves. Never for a sandbox.
   bool as_root = false;
 };
@@ -36,12 +36,11 @@ class Mounter {
   // 0 for an overlay with as_root.
   Mounter(const std::string& place, uint32_t identity);
   ~Mounter();
-  Mounter(const Mounter&) = delete;
-  Mounter& operator=(const Mounter&) = delete;
+  Mounter(Mounter&&) = delete;
 
   // One at a time; throws deadline_exceeded after 30 s (a hanging disk). Workspaces need no setuid
   // programs or devices, so the mount has nosuid and nodev. Their programs must run: no noexec.
-  base::Fd mount(OverlayParts parts);
+  Fd mount(OverlayParts parts);
 
  private:
   struct Request;

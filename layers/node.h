@@ -57,7 +57,7 @@ std::optional<Extent> next_data(int file, uint64_t at, uint64_t size);
 
 // Makes anything but a file, directory or hard link; complete_node() follows. Opens it with O_PATH.
 // Empty with errno.
-base::Fd make_node(int directory, const std::string& name, const Node& node);
+Fd make_node(int directory, const std::string& name, const Node& node);
 
 // Sets the owner (ids plus first_id), attributes, mode and times of a node just made. In this
 // order: chown clears setuid bits and capabilities, and the mask of an access list is the mode's

@@ -37,8 +37,8 @@ enum class MountRoom {
 
 // Detached mounts; they vanish with their last descriptor, and the last sandbox that uses them.
 struct ActiveMounts {
-  base::Fd tree;
-  base::Fd home;
+  Fd tree;
+  Fd home;
   uint64_t tree_device = 0;  // st_dev, to find the same superblock again after a restart
   uint64_t home_device = 0;
 };
@@ -64,7 +64,7 @@ class Storage {
   virtual ActiveMounts mount(const Chain& chain, uint32_t first_host_id,
                              MountRoom room = MountRoom::everybodys) = 0;
   // A read-only detached bind mount of a host directory; its owner root appears as inside root.
-  virtual base::Fd bind_read_only(const std::string& path, uint32_t first_host_id) = 0;
+  virtual Fd bind_read_only(const std::string& path, uint32_t first_host_id) = 0;
 };
 
 struct OverlayOptions {

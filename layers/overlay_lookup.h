@@ -18,7 +18,7 @@ struct UpperNode {
   bool executable = false;  // by its owner, which is what git stores
   bool opaque = false;
   std::string redirect;
-  base::Fd directory;  // if it is a directory: opened, never through a link
+  Fd directory;  // if it is a directory: opened, never through a link
 };
 
 // `marked_whiteouts`: has_marked_whiteouts() of that directory.

@@ -21,8 +21,8 @@ namespace {
 MOORAGE_CRASH_POINT(unmounted, "restack.unmounted");
 MOORAGE_CRASH_POINT(half, "restack.half");
 
-std::pair<base::Fd, uint64_t> copy_of(const char* place) {
-  base::Fd copy = base::clone_mount(AT_FDCWD, place);
+std::pair<Fd, uint64_t> copy_of(const char* place) {
+  Fd copy = base::clone_mount(AT_FDCWD, place);
   struct stat status {};
   base::check(fstat(copy.get(), &status), std::string("check ") + place);
   return {std::move(copy), status.st_dev};
@@ -65,7 +65,7 @@ bool exchange_sandbox_mounts(const base::ProcessIdentity& init, ActiveMounts& ne
   base::in_mount_namespace(init, [&] {
     const ActiveMounts before = copies();
     if (!unmount(kTreePlace)) return;
-    const auto put_back = [&](const char* place, const base::Fd& mount) {
+    const auto put_back = [&](const char* place, const Fd& mount) {
       base::attach_mount(mount.get(), place);
     };
     try {

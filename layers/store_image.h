@@ -30,7 +30,7 @@ class StoreImage {
   static bool is_mounted(const StoreImageOptions& options);
 
  private:
-  base::Fd file_;  // holds the lock; unset without an image
+  Fd file_;  // holds the lock; unset without an image
 };
 
 }  // namespace moorage::layers

@@ -70,8 +70,7 @@ class AgentRights {
     }
   }
   ~AgentRights() { give_back(); }
-  AgentRights(const AgentRights&) = delete;
-  AgentRights& operator=(const AgentRights&) = delete;
+  AgentRights(AgentRights&&) = delete;
 
  private:
   static void give_back() {

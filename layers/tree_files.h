@@ -54,7 +54,7 @@ class TreeFiles {
 
   FileEntry stat(const std::string& path) const;  // for the link itself
   Listing list(const std::string& path, size_t max_entries = 100'000) const;
-  base::Fd open_for_reading(const std::string& path, uint64_t* size_bytes) const;
+  Fd open_for_reading(const std::string& path, uint64_t* size_bytes) const;
   // SHA-256 of its contents, in hex; empty: it does not exist. invalid_argument: not a regular
   // file, or larger than kMaxHashBytes.
   std::optional<std::string> content_hash(const std::string& path) const;
@@ -64,8 +64,7 @@ class TreeFiles {
   // a link. Mode 0 keeps an existing file's permission bits; a new file gets 0644.
   class Writer {
    public:
-    Writer(UploadNote note, base::Fd directory, std::string name, std::string temporary,
-           base::Fd file);
+    Writer(UploadNote note, Fd directory, std::string name, std::string temporary, Fd file);
     Writer(Writer&&) = default;
     ~Writer();
     void set_mode(uint32_t bits);
@@ -76,10 +75,10 @@ class TreeFiles {
 
    private:
     UploadNote note_;  // destroyed last
-    base::Fd directory_;
+    Fd directory_;
     std::string name_;
     std::string temporary_;
-    base::Fd file_;
+    Fd file_;
     bool synced_ = false;
   };
   Writer begin_write(const std::string& path, uint32_t mode) const;

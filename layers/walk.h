@@ -57,15 +57,14 @@ class LayerWalk {
     const std::vector<std::string>& names() const { return names_; }
     std::optional<MergedEntry> entry(const std::string& name);  // nullopt: gone since the listing
     ~Open();
-    Open(const Open&) = delete;
-    Open& operator=(const Open&) = delete;
+    Open(Open&&) = delete;
 
    private:
     friend class LayerWalk;
     struct Level {
       size_t layer;
       std::string path;
-      base::Fd fd;
+      Fd fd;
       bool marked_whiteouts;
     };
     Open(LayerWalk& walk, const MergedDirectory& directory);
@@ -79,9 +78,9 @@ class LayerWalk {
   Open open(const MergedDirectory& directory) { return Open(*this, directory); }
 
   // Opens a directory found before. Empty if it is no longer one.
-  base::Fd open_directory(const UpperDirectory& source);
+  Fd open_directory(const UpperDirectory& source);
   // Opens a regular file found before. Empty if it is no longer one.
-  base::Fd open_file(const UpperDirectory& source);
+  Fd open_file(const UpperDirectory& source);
   std::optional<std::string> read_link(const UpperDirectory& source);
 
   bool changed_meanwhile() const { return changed_meanwhile_; }
@@ -92,10 +91,10 @@ class LayerWalk {
   bool take_incomplete();
 
  private:
-  base::Fd open_below(size_t layer, const std::string& path, int flags);
-  void read_names(const base::Fd& directory, Open& open);
+  Fd open_below(size_t layer, const std::string& path, int flags);
+  void read_names(const Fd& directory, Open& open);
 
-  std::vector<base::Fd> layers_;
+  std::vector<Fd> layers_;
   IsBaseDirectory is_base_directory_;
   base::LookMemory* memory_ = nullptr;
   uint64_t names_seen_ = 0;

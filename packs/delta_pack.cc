@@ -153,7 +153,7 @@ void PackWriter::finish() {
   sink_(foot);
 }
 
-PackReader::PackReader(base::Fd file) : file_(std::move(file)) {
+PackReader::PackReader(Fd file) : file_(std::move(file)) {
   struct stat status {};
   base::check(fstat(file_.get(), &status), "check a pack");
   const auto size = static_cast<uint64_t>(status.st_size);

@@ -64,7 +64,7 @@ class PackVisitor {
 
 class PackReader {
  public:
-  explicit PackReader(base::Fd file);  // corrupted: not a pack
+  explicit PackReader(Fd file);  // corrupted: not a pack
   // Reads all of it; throws corrupted if it differs from the written one.
   void verify() const;
   void read_changes(PackVisitor& visitor) const;
@@ -72,7 +72,7 @@ class PackReader {
   uint64_t bytes() const;  // of the file
 
  private:
-  base::Fd file_;
+  Fd file_;
   uint64_t changes_bytes_ = 0;
   uint64_t list_bytes_ = 0;
 };

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kReadBytes = 1 << 20;
 
 [[noreturn]] void damaged(const std::string& what, const std::string& why) {
-  throw base::Error(base::Code::corrupted, what + " is damaged: " + why);
+  throw Error(Code::corrupted, what + " is damaged: " + why);
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ void LayerCheck::Content::add(const ArchiveReader::Piece& piece) {
 }
 
 LayerDryRun::LayerDryRun(const std::string& prefix, uint32_t disk_first_id,
-                         std::function<base::Fd()> unnamed_file)
+                         std::function<Fd()> unnamed_file)
     : prefix_(prefix), check_(prefix, disk_first_id), names_(std::move(unnamed_file)) {}
 
 void LayerDryRun::take(const ArchiveEntry& entry, ArchiveReader& reader) {

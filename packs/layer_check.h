@@ -42,8 +42,7 @@ class LayerCheck {
 class LayerDryRun {
  public:
   // `unnamed_file` stores the names of a part with many of them (layer_names.h).
-  LayerDryRun(const std::string& prefix, uint32_t disk_first_id,
-              std::function<base::Fd()> unnamed_file);
+  LayerDryRun(const std::string& prefix, uint32_t disk_first_id, std::function<Fd()> unnamed_file);
   void take(const ArchiveEntry& entry, ArchiveReader& reader);
   void finish();  // after the last entry
 

@@ -23,7 +23,7 @@ std::string make_seed() {
   std::string seed(kSeedBytes, '\0');
   const ssize_t size = getrandom(seed.data(), seed.size(), 0);
   if (base::check(size, "getrandom") != static_cast<ssize_t>(seed.size()))
-    throw base::Error(base::Code::io, "getrandom returned too few bytes");
+    throw Error(Code::io, "getrandom returned too few bytes");
   return seed;
 }
 
@@ -39,7 +39,7 @@ bool LayerNames::Record::operator<(const Record& other) const {
 // A sorted run in the file, read in order.
 class LayerNames::Run {
  public:
-  Run(const base::Fd& file, uint64_t number)
+  Run(const Fd& file, uint64_t number)
       : file_(file.get()), at_(number * kRunRecords), end_(at_ + kRunRecords) {}
 
   std::optional<Record> next() {
@@ -47,8 +47,7 @@ class LayerNames::Run {
       piece_.resize(std::min<uint64_t>(kPieceRecords, end_ - at_));
       const size_t bytes = piece_.size() * sizeof(Record);
       const std::string read = base::read_at(file_, bytes, at_ * sizeof(Record));
-      if (read.size() != bytes)
-        throw base::Error(base::Code::internal, "a temporary file is too short");
+      if (read.size() != bytes) throw Error(Code::internal, "a temporary file is too short");
       std::memcpy(piece_.data(), read.data(), bytes);
       at_ += piece_.size();
       used_ = 0;
@@ -86,7 +85,7 @@ class LayerNames::Judge {
   Verdict verdict_ = Verdict::good;
 };
 
-LayerNames::LayerNames(std::function<base::Fd()> make_file)
+LayerNames::LayerNames(std::function<Fd()> make_file)
     : make_file_(std::move(make_file)), seed_(make_seed()) {}
 
 uint64_t LayerNames::hash_of(const std::string& path) const {

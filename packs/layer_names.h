@@ -15,7 +15,7 @@ namespace moorage::packs {
 class LayerNames {
  public:
   // `make_file` makes an empty unnamed file; called only once a run is full.
-  explicit LayerNames(std::function<base::Fd()> make_file);
+  explicit LayerNames(std::function<Fd()> make_file);
 
   void add(const std::string& path, bool may_have_others);  // other names: hard links
   void add_link(const std::string& target);                 // the target of the name added last
@@ -38,10 +38,10 @@ class LayerNames {
   void write_run();
   uint64_t hash_of(const std::string& path) const;
 
-  const std::function<base::Fd()> make_file_;
+  const std::function<Fd()> make_file_;
   const std::string seed_;
   std::vector<Record> records_;  // not yet in the file
-  base::Fd file_;
+  Fd file_;
   uint64_t runs_ = 0;  // in the file
   uint32_t names_ = 0;
 };

@@ -15,7 +15,7 @@
 
 namespace moorage::packs {
 
-using PassOver = std::function<void(const std::string& path, const base::Error& error)>;
+using PassOver = std::function<void(const std::string& path, const Error& error)>;
 
 struct LayerPart {
   std::string prefix;               // "layers/0/tree"

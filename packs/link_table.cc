@@ -20,10 +20,10 @@ uint64_t spread(uint64_t device, uint64_t inode) {
   return product ^ product >> 29;
 }
 
-std::string read_all_at(const base::Fd& file, size_t size, uint64_t offset) {
+std::string read_all_at(const Fd& file, size_t size, uint64_t offset) {
   std::string bytes = base::read_at(file.get(), size, offset);
   if (bytes.size() == size) return bytes;
-  throw base::Error(base::Code::internal, "a temporary file is too short");
+  throw Error(Code::internal, "a temporary file is too short");
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ std::optional<std::string> LinkTable::first_path(const Inode& inode, const std::
 
 void LinkTable::grow() {
   if (!paths_) paths_ = make_file_();
-  base::Fd old = std::exchange(slots_, make_file_());
+  Fd old = std::exchange(slots_, make_file_());
   const uint64_t old_count =
       std::exchange(slot_count_, slot_count_ ? 4 * slot_count_ : kFirstSlots);
   base::check(ftruncate(slots_.get(), static_cast<off_t>(slot_count_ * sizeof(Slot))),

@@ -19,7 +19,7 @@ class LinkTable {
   using Inode = std::pair<dev_t, ino_t>;
 
   // `make_file` makes an empty unnamed file; called only once there is a path to store.
-  explicit LinkTable(std::function<base::Fd()> make_file) : make_file_(std::move(make_file)) {}
+  explicit LinkTable(std::function<Fd()> make_file) : make_file_(std::move(make_file)) {}
 
   // The first path given for this file; nullopt: this one is the first, and is stored.
   std::optional<std::string> first_path(const Inode& inode, const std::string& path);
@@ -38,9 +38,9 @@ class LinkTable {
   std::string path_at(uint64_t place) const;
   uint64_t keep(const std::string& path);
 
-  const std::function<base::Fd()> make_file_;
-  base::Fd slots_;
-  base::Fd paths_;
+  const std::function<Fd()> make_file_;
+  Fd slots_;
+  Fd paths_;
   uint64_t slot_count_ = 0;  // a power of two
   uint64_t used_ = 0;
   uint64_t paths_bytes_ = 0;

@@ -26,7 +26,7 @@ class LayerRestorer {
 
  private:
   struct Level {
-    base::Fd fd;
+    Fd fd;
     ArchiveEntry entry;  // applied when everything below is made
   };
   void leave();
@@ -35,12 +35,12 @@ class LayerRestorer {
                  ArchiveReader& reader);
   void make_other(const ArchiveEntry& entry, int parent, const std::string& name);
   void make_link(const ArchiveEntry& entry, int parent, const std::string& name);
-  base::Fd find_made(const std::string& path, const ArchiveEntry& entry);
+  Fd find_made(const std::string& path, const ArchiveEntry& entry);
   void complete(const ArchiveEntry& entry, int fd) const;
 
   const std::string prefix_;
   const uint32_t disk_first_id_;
-  base::Fd root_;
+  Fd root_;
   LayerCheck check_;
   std::vector<Level> levels_;
 };

@@ -23,8 +23,8 @@ struct ArchiveWriter::State {
         index(unnamed_file()),
         compressor(options.level, options.threads, std::move(sink)) {}
 
-  std::function<base::Fd()> unnamed_file;
-  base::Fd index;
+  std::function<Fd()> unnamed_file;
+  Fd index;
   std::string index_buffer;
   uint64_t index_bytes = 0;
   Compressor compressor;
@@ -158,7 +158,7 @@ void ArchiveWriter::put_journal(const std::string& path, int fd) {
   end();
 }
 
-base::Fd ArchiveWriter::unnamed_file() const { return state_->unnamed_file(); }
+Fd ArchiveWriter::unnamed_file() const { return state_->unnamed_file(); }
 
 ArchiveFacts ArchiveWriter::finish() {
   State& state = *state_;

@@ -18,7 +18,7 @@ struct WriterOptions {
   int level = 3;
   unsigned threads = 2;
   // Makes an empty unnamed file: for the index until it is written, and for hard links.
-  std::function<base::Fd()> unnamed_file;
+  std::function<Fd()> unnamed_file;
 };
 
 struct ArchiveFacts {
@@ -43,7 +43,7 @@ class ArchiveWriter {
   void put_journal(const std::string& path, int fd);              // without bytes that gaps skip
   ArchiveFacts finish();
 
-  base::Fd unnamed_file() const;
+  Fd unnamed_file() const;
 
  private:
   struct State;

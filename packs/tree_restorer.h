@@ -43,7 +43,7 @@ class TreeRestorer : public PackVisitor {
  private:
   struct Level {
     std::string name;
-    base::Fd fd;
+    Fd fd;
   };
   struct Place {
     int directory;
@@ -57,10 +57,10 @@ class TreeRestorer : public PackVisitor {
   [[noreturn]] static void refuse(const std::string& path, const std::string& why);
 
   const TreePlaces& places_;
-  std::map<std::string, base::Fd> roots_;
+  std::map<std::string, Fd> roots_;
   std::string root_;           // of the levels
   std::vector<Level> levels_;  // nested open directories
-  base::Fd file_;
+  Fd file_;
   Node file_entry_;
   bool grows_ = false;
   std::map<std::string, timespec> directory_times_;

@@ -87,7 +87,7 @@ std::string files_of(const std::string& directory, const BaseTreeInfo& info) {
 // Hashes names and kinds, so that a missing one shows without a walk.
 std::string root_of(const std::string& tree) {
   std::string text;
-  const base::Fd root = base::open_directory(tree);
+  const Fd root = base::open_directory(tree);
   for (const auto& name : base::list_directory(root.get())) {
     struct stat status {};
     base::check(fstatat(root.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW), "inspect " + tree);

@@ -86,7 +86,7 @@ class Checkout {
 
   BaseTreeInfo write(const std::string& place, const std::string& origin_url) {
     run_as_owner(owner_, 1, [&](unsigned) { make_directories(place); });
-    const base::Fd root = base::open_directory(place);
+    const Fd root = base::open_directory(place);
     run_as_owner(owner_, threads_, [&](unsigned) { write_pieces(root.get()); });
     run_as_owner(owner_, 1, [&](unsigned) {
       write_git_directory(place, WorkspaceGit{commit_, origin_url, make_index(listing_, stats_)});
@@ -113,7 +113,7 @@ class Checkout {
 
   void make_directories(const std::string& place) {
     base::check(mkdir(place.c_str(), 0755), "create the tree");
-    const base::Fd root = base::open_directory(place);
+    const Fd root = base::open_directory(place);
     for (size_t i = 1; i < listing_.directories.size(); ++i) {
       const std::string& path = listing_.directories[i].path;
       base::check(mkdirat(root.get(), path.c_str(), 0755),
@@ -365,7 +365,7 @@ BaseTreeInfo BaseTrees::write_over(const std::string& repo, const std::string& c
     run_as_owner(cache_.options().disk_first_id + 1000, 1,
                  [&](unsigned) { base::check(mkdir(delta.c_str(), 0755), "create the tree"); });
     BaseTreeInfo info;
-    const base::Fd upper = base::open_directory(delta);
+    const Fd upper = base::open_directory(delta);
     write_delta_with_index(repo, parent, commit, upper.get(), &info);
     record_index_facts(delta, info);
     info.parent = parent;

@@ -16,7 +16,7 @@ constexpr uint64_t kPieceBytes = 256 << 10;
 
 void require(int result) {
   if (result == 1) return;
-  throw base::Error(base::Code::unsupported, "this host's OpenSSL has no SHA-1, which git needs");
+  throw Error(Code::unsupported, "this host's OpenSSL has no SHA-1, which git needs");
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ uint64_t BlobWriter::write_file(int directory_fd, const char* name, const Listed
   }
   if (converted) bytes = *converted;
   const mode_t mode = file.mode == kModeExecutable ? 0755 : 0644;
-  const base::Fd fd(
+  const Fd fd(
       openat(directory_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!fd) throw_create_error(file, errno);
   base::write_all(fd.get(), bytes);

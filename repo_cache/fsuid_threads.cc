@@ -27,8 +27,8 @@ void set_file_system_ids(uint32_t id) {
   const auto none = static_cast<uint32_t>(-1);
   if (static_cast<uint32_t>(syscall(SYS_setfsuid, none)) != id ||
       static_cast<uint32_t>(syscall(SYS_setfsgid, none)) != id) {
-    throw base::Error(base::Code::permission_denied, "cannot create files for other users",
-                      "the daemon must run as root");
+    throw Error(Code::permission_denied, "cannot create files for other users",
+                "the daemon must run as root");
   }
 }
 

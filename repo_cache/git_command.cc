@@ -230,7 +230,7 @@ std::string GitCommand::run(const std::vector<std::string>& arguments, const Dea
   return std::move(result.output);
 }
 
-base::Error git_failure(const base::ProcessResult& result, const std::string& what) {
+Error git_failure(const base::ProcessResult& result, const std::string& what) {
   const auto [code, hint] = explain(result);
   std::string message = what + ": " + reason_of(result.error);
   if (result.signal != 0) message += " (git ended by signal " + std::to_string(result.signal) + ")";

@@ -51,6 +51,6 @@ class GitCommand {
 };
 
 // corrupted here means: our side of the transport is damaged, and the mirror must be checked.
-base::Error git_failure(const base::ProcessResult& result, const std::string& what);
+Error git_failure(const base::ProcessResult& result, const std::string& what);
 
 }  // namespace moorage::repo_cache

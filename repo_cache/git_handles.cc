@@ -13,7 +13,7 @@ namespace {
 
 void set_up_library() {
   if (git_libgit2_init() < 0) {
-    throw base::Error(base::Code::internal, "cannot initialize libgit2");
+    throw Error(Code::internal, "cannot initialize libgit2");
   }
   for (int level : {GIT_CONFIG_LEVEL_PROGRAMDATA, GIT_CONFIG_LEVEL_SYSTEM, GIT_CONFIG_LEVEL_XDG,
                     GIT_CONFIG_LEVEL_GLOBAL}) {
@@ -31,34 +31,34 @@ void set_up_library() {
   check_git(git_libgit2_opts(GIT_OPT_ENABLE_STRICT_HASH_VERIFICATION, 0), "libgit2 hashing");
 }
 
-base::Code code_of(int result, int error_class) {
+Code code_of(int result, int error_class) {
   switch (result) {
     case GIT_ENOTFOUND:
-      return base::Code::not_found;
+      return Code::not_found;
     case GIT_EAMBIGUOUS:
     case GIT_EINVALIDSPEC:
-      return base::Code::invalid_argument;
+      return Code::invalid_argument;
     case GIT_EOWNER:
-      return base::Code::permission_denied;
+      return Code::permission_denied;
     case GIT_EMISMATCH:
-      return base::Code::corrupted;
+      return Code::corrupted;
     case GIT_ELOCKED:
     case GIT_EMODIFIED:
-      return base::Code::conflict;
+      return Code::conflict;
     default:
       break;
   }
   switch (error_class) {
     case GIT_ERROR_NOMEMORY:
-      return base::Code::resource_exhausted;
+      return Code::resource_exhausted;
     case GIT_ERROR_ZLIB:
     case GIT_ERROR_ODB:
     case GIT_ERROR_OBJECT:
     case GIT_ERROR_TREE:
     case GIT_ERROR_REFERENCE:
-      return base::Code::corrupted;
+      return Code::corrupted;
     default:
-      return base::Code::io;
+      return Code::io;
   }
 }
 
@@ -74,12 +74,12 @@ void check_git(int result, std::string_view what) {
   const git_error* error = git_error_last();
   const int error_class = error ? error->klass : GIT_ERROR_NONE;
   const std::string text = error && error->message ? error->message : "unknown error of libgit2";
-  throw base::Error(code_of(result, error_class), std::string(what) + ": " + text);
+  throw Error(code_of(result, error_class), std::string(what) + ": " + text);
 }
 
 void check_git_object(int result, std::string_view what) {
   if (result != GIT_ENOTFOUND) return check_git(result, what);
-  throw base::Error(base::Code::corrupted, std::string(what) + ": the object is missing");
+  throw Error(Code::corrupted, std::string(what) + ": the object is missing");
 }
 
 GitRepository open_mirror(const std::string& git_directory) {
@@ -88,8 +88,8 @@ GitRepository open_mirror(const std::string& git_directory) {
   struct stat info;
   base::check(stat(git_directory.c_str(), &info), "open mirror " + git_directory);
   if (info.st_uid != geteuid()) {
-    throw base::Error(
-        base::Code::permission_denied,
+    throw Error(
+        Code::permission_denied,
         "mirror " + git_directory + " belongs to another user, " + std::to_string(info.st_uid),
         "find out who changed it; then: chown -R root: " + git_directory);
   }
@@ -110,8 +110,7 @@ GitOdb open_odb(git_repository* repository) {
 git_oid parse_oid(std::string_view hex) {
   git_oid oid;
   if (hex.size() != GIT_OID_HEXSZ || git_oid_fromstrn(&oid, hex.data(), hex.size()) < 0) {
-    throw base::Error(base::Code::invalid_argument,
-                      "not a commit id: " + std::string(hex.substr(0, 64)));
+    throw Error(Code::invalid_argument, "not a commit id: " + std::string(hex.substr(0, 64)));
   }
   return oid;
 }

@@ -1,4 +1,4 @@
-// Owning wrappers for libgit2's handles; its errors become base::Error. Private to this folder:
+// Owning wrappers for libgit2's handles; its errors become Error. Private to this folder:
 // only .cc files include it. The library's configuration search is off: it never reads a system,
 // global or XDG file.
 #pragma once

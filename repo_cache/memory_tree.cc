@@ -118,7 +118,7 @@ class Builder {
     if (const auto* bytes = std::get_if<std::string>(&content)) {
       return bytes->size() > kMost ? "" : *bytes;
     }
-    const int fd = std::get<base::Fd>(content).get();
+    const int fd = std::get<Fd>(content).get();
     const uint64_t size = file_size(fd);
     return size > kMost ? "" : base::read_at(fd, size, 0);
   }
@@ -189,7 +189,7 @@ class Builder {
 
   uint64_t size_of(const Content& content) const {
     if (const auto* bytes = std::get_if<std::string>(&content)) return bytes->size();
-    if (const auto* fd = std::get_if<base::Fd>(&content)) return file_size(fd->get());
+    if (const auto* fd = std::get_if<Fd>(&content)) return file_size(fd->get());
     const std::string& path = std::get<Committed>(content).path;
     const GitTreeEntry entry = entry_at(root_, path);
     if (!entry || git_tree_entry_type(entry.get()) != GIT_OBJECT_BLOB)
@@ -200,7 +200,7 @@ class Builder {
   // Reads the charged size, even if the file has grown.
   std::string read(const Content& content, uint64_t size) const {
     if (const auto* bytes = std::get_if<std::string>(&content)) return *bytes;
-    if (const auto* fd = std::get_if<base::Fd>(&content)) return base::read_at(fd->get(), size, 0);
+    if (const auto* fd = std::get_if<Fd>(&content)) return base::read_at(fd->get(), size, 0);
     return blob_at(repository_.get(), root_, std::get<Committed>(content).path, size).value();
   }
 

@@ -81,8 +81,7 @@ class DiffMemory {
  public:
   explicit DiffMemory(const MemoryRepository& repository) : repository_(repository) {}
   ~DiffMemory() { repository_.forget_writes(); }
-  DiffMemory(const DiffMemory&) = delete;
-  DiffMemory& operator=(const DiffMemory&) = delete;
+  DiffMemory(DiffMemory&&) = delete;
   void take(uint64_t bytes);  // resource_exhausted
   base::LookMemory& memory() { return memory_; }
 

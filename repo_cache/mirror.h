@@ -37,7 +37,7 @@ class MirrorLock {
   int fd() const { return fd_.get(); }
 
  private:
-  base::Fd fd_;
+  Fd fd_;
 };
 
 class Mirror {

@@ -28,8 +28,8 @@ void check_pack(const fs::path& index) {
   constexpr size_t kHashBytes = 20;
   fs::path pack = index;
   pack.replace_extension(".pack");
-  const base::Fd index_fd = base::open_file(index, O_RDONLY);
-  const base::Fd pack_fd = base::open_file(pack, O_RDONLY);
+  const Fd index_fd = base::open_file(index, O_RDONLY);
+  const Fd pack_fd = base::open_file(pack, O_RDONLY);
   struct stat index_stat {};
   struct stat pack_stat {};
   base::check(fstat(index_fd.get(), &index_stat), "stat");

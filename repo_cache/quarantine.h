@@ -16,12 +16,11 @@ class Quarantine {
   ~Quarantine() {
     try {
       base::remove_tree(path_);
-    } catch (const base::Error&) {
+    } catch (const Error&) {
       // The next import removes it.
     }
   }
-  Quarantine(const Quarantine&) = delete;
-  Quarantine& operator=(const Quarantine&) = delete;
+  Quarantine(Quarantine&&) = delete;
   const std::string& path() const { return path_; }
 
  private:

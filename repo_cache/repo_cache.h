@@ -85,8 +85,7 @@ class RepoCache {
  public:
   explicit RepoCache(RepoCacheOptions options);
   ~RepoCache();
-  RepoCache(const RepoCache&) = delete;
-  RepoCache& operator=(const RepoCache&) = delete;
+  RepoCache(RepoCache&&) = delete;
 
   // Updates the mirror from upstream: clones, or lists upstream's refs and fetches if one differs.
   // Single flight: callers share a check only if it began after they came. unavailable (no mirror

@@ -20,7 +20,7 @@ struct SharedCheck {
   bool begun = false;
   bool done = false;
   RefreshResult result;
-  std::optional<base::Error> error;
+  std::optional<Error> error;
 };
 
 struct RepoCache::State {
@@ -51,8 +51,7 @@ struct RepoCache::State {
     const bool in_time = changed.wait_until(
         lock, end, [&] { return check->done || (!flight.running && !check->begun); });
     if (!in_time) {
-      throw base::Error(base::Code::deadline_exceeded,
-                        "another fetch of this repository is still running");
+      throw Error(Code::deadline_exceeded, "another fetch of this repository is still running");
     }
     if (check->done) return {check, false};
     check->begun = flight.running = true;

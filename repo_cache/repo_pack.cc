@@ -89,8 +89,7 @@ class MadeMirror {
       // The reconciler removes leftovers of an evicted repository.
     }
   }
-  MadeMirror(const MadeMirror&) = delete;
-  MadeMirror& operator=(const MadeMirror&) = delete;
+  MadeMirror(MadeMirror&&) = delete;
   void keep() { made_ = false; }
 
  private:

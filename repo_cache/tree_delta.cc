@@ -131,12 +131,11 @@ class DeltaWriter {
   }
 
   // Opens the directory in the upper, creating it and its parents if missing.
-  base::Fd open_directory(const std::string& path) {
+  Fd open_directory(const std::string& path) {
     if (path.empty()) return base::open_file_at(upper_, ".", O_RDONLY | O_DIRECTORY);
     if (made_.insert(path).second) {
       const size_t slash = path.rfind('/');
-      const base::Fd parent =
-          open_directory(slash == std::string::npos ? "" : path.substr(0, slash));
+      const Fd parent = open_directory(slash == std::string::npos ? "" : path.substr(0, slash));
       const std::string name = path.substr(slash == std::string::npos ? 0 : slash + 1);
       if (mkdirat(parent.get(), name.c_str(), 0755) < 0 && errno != EEXIST)
         base::throw_errno("create " + path);
@@ -149,7 +148,7 @@ class DeltaWriter {
   }
 
   void write_file(const std::string& directory, const std::string& name, const Entry& entry) {
-    const base::Fd fd = open_directory(directory);
+    const Fd fd = open_directory(directory);
     ListedFile file;
     file.path = child_path(directory, name);
     file.name_at = static_cast<uint32_t>(file.path.size() - name.size());
@@ -179,7 +178,7 @@ class DeltaWriter {
   }
 
   void remove(const std::string& directory, const std::string& name, const Entry& entry) {
-    const base::Fd parent = open_directory(directory);
+    const Fd parent = open_directory(directory);
     const std::string path = base::escape_for_message(child_path(directory, name));
     base::check(mknodat(parent.get(), name.c_str(), S_IFCHR, makedev(0, 0)), "hide " + path);
     ++whiteouts_;
@@ -229,9 +228,9 @@ bool same_conversion(const Conversion& a, const Conversion& b) {
 
 void write_head_and_index(int upper, const std::string& commit, const std::string& index) {
   if (mkdirat(upper, ".git", 0755) < 0 && errno != EEXIST) base::throw_errno("create .git");
-  const base::Fd git = base::open_file_at(upper, ".git", O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  const Fd git = base::open_file_at(upper, ".git", O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   const auto put = [&git](const char* name, std::string_view bytes) {
-    const base::Fd fd = base::open_file_at(git.get(), name, O_WRONLY | O_CREAT | O_EXCL, 0644);
+    const Fd fd = base::open_file_at(git.get(), name, O_WRONLY | O_CREAT | O_EXCL, 0644);
     base::write_all(fd.get(), bytes);
   };
   put("HEAD", commit + "\n");

@@ -24,7 +24,7 @@ namespace moorage::repo_cache {
 struct Committed {
   std::string path;  // the commit's file at this path
 };
-using Content = std::variant<base::Fd, std::string, Committed>;  // first: an open regular file
+using Content = std::variant<Fd, std::string, Committed>;  // first: an open regular file
 
 inline constexpr uint32_t kModeFile = 0100644;
 inline constexpr uint32_t kModeExecutable = 0100755;

@@ -45,7 +45,7 @@ std::string config_of(const WorkspaceGit& git) {
 }
 
 void put(int directory_fd, const char* name, std::string_view bytes) {
-  const base::Fd fd = base::open_file_at(directory_fd, name, O_WRONLY | O_CREAT | O_EXCL, 0644);
+  const Fd fd = base::open_file_at(directory_fd, name, O_WRONLY | O_CREAT | O_EXCL, 0644);
   base::write_all(fd.get(), bytes);
 }
 
@@ -54,7 +54,7 @@ void put(int directory_fd, const char* name, std::string_view bytes) {
 void write_git_directory(const std::string& tree, const WorkspaceGit& git) {
   const std::string path = tree + "/.git";
   base::check(mkdir(path.c_str(), 0755), "create .git");
-  const base::Fd directory = base::open_directory(path);
+  const Fd directory = base::open_directory(path);
   for (const char* name :
        {"refs", "refs/heads", "refs/tags", "objects", "objects/info", "objects/pack", "info"}) {
     base::check(mkdirat(directory.get(), name, 0755), "create .git");

@@ -1,5 +1,5 @@
 // A SQLite connection of a store, without a lock: Store guards it. It caches prepared statements
-// and turns SQLite's errors into base::Error:
+// and turns SQLite's errors into Error:
 //   UNIQUE, PRIMARY KEY -> already_exists    other constraints -> conflict     BUSY -> unavailable
 //   FULL -> resource_exhausted               CORRUPT, NOTADB -> corrupted, and IOERR -> io, both
 //   with broken()
@@ -29,8 +29,7 @@ class Connection {
   // Opens or creates the file and sets the busy timeout. `name` is for messages.
   Connection(const std::string& path, int busy_timeout_ms, std::string name = "state.db");
   ~Connection();
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  Connection(Connection&&) = delete;
 
   void execute(const std::string& statements);
   int64_t query_integer(const std::string& statement);   // first column of the first row, or 0
@@ -51,7 +50,7 @@ class Connection {
   int64_t last_insert_id() const;
 
   bool broken() const { return broken_; }
-  void require_usable() const;  // throws io if broken
+  void require_usable() const;           // throws io if broken
   void refuse_all() { broken_ = true; }  // its log failed
   void on_full(std::function<void()> give_room) { on_full_ = std::move(give_room); }
 

@@ -13,8 +13,7 @@ class GroupedReads {
  public:
   explicit GroupedReads(Store& store);
   ~GroupedReads();
-  GroupedReads(const GroupedReads&) = delete;
-  GroupedReads& operator=(const GroupedReads&) = delete;
+  GroupedReads(GroupedReads&&) = delete;
 
  private:
   Store& store_;

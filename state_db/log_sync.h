@@ -27,8 +27,7 @@ class LogSync {
    public:
     explicit Commit(LogSync& log) : log_(log), number_(++log.begun_) {}
     ~Commit();
-    Commit(const Commit&) = delete;
-    Commit& operator=(const Commit&) = delete;
+    Commit(Commit&&) = delete;
     int64_t number() const { return number_; }
 
    private:
@@ -41,7 +40,7 @@ class LogSync {
   bool wait(int64_t number);
 
  private:
-  const base::Fd log_;
+  const Fd log_;
   const std::function<void()> on_failure_;
   std::mutex mutex_;
   std::condition_variable in_log_;

@@ -224,8 +224,7 @@ class Rollback {
       // The file keeps the commits so far; closing the connection rolls back as well.
     }
   }
-  Rollback(const Rollback&) = delete;
-  Rollback& operator=(const Rollback&) = delete;
+  Rollback(Rollback&&) = delete;
 
  private:
   Connection& connection_;

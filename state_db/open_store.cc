@@ -97,7 +97,7 @@ std::string hint_for(Trouble trouble) {
          "start it again; newer layers are kept in lost/.";
 }
 
-Unreadable unreadable(Found found, const StoreOptions& options, base::Fd lock) {
+Unreadable unreadable(Found found, const StoreOptions& options, Fd lock) {
   Unreadable result;
   result.trouble = found.trouble;
   result.what = std::move(found.what);
@@ -135,7 +135,7 @@ void append_problems(Connection& connection, std::vector<std::string>& problems)
 }  // namespace
 
 Opened open_store(const StoreOptions& options) {
-  base::Fd lock = lock_store(options.directory);
+  Fd lock = lock_store(options.directory);
   Opened opened;
   if (auto found = find_trouble(options.directory)) {
     opened.unreadable = unreadable(*std::move(found), options, std::move(lock));

@@ -27,7 +27,7 @@ struct Unreadable {
   std::string hint;     // advice
   std::string copy;     // directory of the quarantined copy; empty: none
   std::string no_copy;  // why; empty: nothing to copy, or no need
-  base::Fd lock;        // the store's lock, held anyway
+  Fd lock;              // the store's lock, held anyway
 };
 
 struct Opened {

@@ -14,8 +14,7 @@ class ReadTransaction {
  public:
   explicit ReadTransaction(Store& store);
   ~ReadTransaction();
-  ReadTransaction(const ReadTransaction&) = delete;
-  ReadTransaction& operator=(const ReadTransaction&) = delete;
+  ReadTransaction(ReadTransaction&&) = delete;
 
  private:
   Store& store_;

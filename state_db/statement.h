@@ -40,8 +40,7 @@ class Statement {
   Statement(std::unique_lock<std::recursive_mutex> lock, Connection& connection,
             std::string_view sql, LogSync* log = nullptr);
   ~Statement();
-  Statement(const Statement&) = delete;
-  Statement& operator=(const Statement&) = delete;
+  Statement(Statement&&) = delete;
 
   void bind(const auto&... values) { (put(values), ...); }
   // True: a row is ready to read.

@@ -84,7 +84,7 @@ std::string savepoint(int depth) { return "moorage_" + std::to_string(depth); }
 
 Store::Store(const StoreOptions& options) : Store(options, lock_store(options.directory)) {}
 
-Store::Store(const StoreOptions& options, base::Fd lock)
+Store::Store(const StoreOptions& options, Fd lock)
     : clock_(options.clock),
       directory_(options.directory),
       reserve_bytes_(options.reserve_bytes),

@@ -37,10 +37,9 @@ class Store {
   // Opens or creates the database; migrates it. Throws conflict (another process holds it), and
   // before any change corrupted (checked after an unclean end) and unsupported (a newer version's).
   explicit Store(const StoreOptions& options);
-  Store(const StoreOptions& options, base::Fd lock);  // from lock_store()
+  Store(const StoreOptions& options, Fd lock);  // from lock_store()
   ~Store();
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
+  Store(Store&&) = delete;
 
   const std::string& store_id() const { return store_id_; }  // 8 hex digits, fixed
   uint64_t commits() const { return commits_; }              // synchronous writes since the open
@@ -130,7 +129,7 @@ class Store {
   const base::Clock* clock_;
   std::string directory_;
   uint64_t reserve_bytes_;
-  base::Fd lock_file_;
+  Fd lock_file_;
   std::recursive_mutex mutex_;
   std::unique_ptr<Connection> connection_;
   std::unique_ptr<LogSync> log_;

@@ -11,9 +11,9 @@
 
 namespace moorage::state_db {
 
-base::Fd lock_store(const std::string& directory) {
+Fd lock_store(const std::string& directory) {
   const std::string path = directory + "/state.db.lock";
-  base::Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
+  Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
   if (!base::lock_file(file.get(), path)) {
     const std::string pid = base::read_at(file.get(), 20, 0);
     throw Error(
@@ -29,7 +29,7 @@ base::Fd lock_store(const std::string& directory) {
 bool make_reserve(const std::string& directory, uint64_t bytes) {
   if (bytes == 0) return true;
   const std::string path = directory + "/reserve";
-  const base::Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
+  const Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
   struct stat status {};
   base::check(fstat(file.get(), &status), path);
   // From the space available to all users: the file system's reserve for root would not help them

@@ -11,7 +11,7 @@ namespace moorage::state_db {
 
 // Held until the descriptor is closed. Throws conflict, with the holder's pid, after a second: a
 // holder that was just killed may still be exiting.
-base::Fd lock_store(const std::string& directory);
+Fd lock_store(const std::string& directory);
 
 // DIRECTORY/reserve: blocks kept back so that the database can still write on a full disk. False:
 // no room.

@@ -30,7 +30,7 @@ using Directory = std::unique_ptr<DIR, Close>;
 
 // The contents of a small file; empty: it no longer exists.
 std::string_view read_small(const char* path, std::span<char> buffer) {
-  base::Fd file(::open(path, O_RDONLY | O_CLOEXEC));
+  Fd file(::open(path, O_RDONLY | O_CLOEXEC));
   if (!file) return {};
   const ssize_t size = ::read(file.get(), buffer.data(), buffer.size() - 1);
   if (size <= 0) return {};

@@ -16,19 +16,19 @@ constexpr int64_t kPatienceMs = 20'000;
 constexpr long kRetryNs = 5'000'000;
 constexpr std::string_view kHello = "{\"version\":1}\n";
 
-int socket_option(const base::Fd& socket, int option) {
+int socket_option(const Fd& socket, int option) {
   int value = -1;
   socklen_t size = sizeof value;
   if (::getsockopt(socket.get(), SOL_SOCKET, option, &value, &size) != 0) return -1;
   return value;
 }
 
-base::Fd dial(const std::string& path, int64_t deadline_ms) {
+Fd dial(const std::string& path, int64_t deadline_ms) {
   for (;;) {
     try {
       return base::connect_unix(
           path, static_cast<int>(std::max<int64_t>(1, deadline_ms - monotonic_ms())));
-    } catch (base::Error& error) {
+    } catch (Error& error) {
       if (monotonic_ms() >= deadline_ms) throw error.add_context("bootstrap");
     }
     timespec pause{0, kRetryNs};
@@ -38,28 +38,26 @@ base::Fd dial(const std::string& path, int64_t deadline_ms) {
 
 }  // namespace
 
-void check_listener(const base::Fd& listener) {
+void check_listener(const Fd& listener) {
   if (socket_option(listener, SO_ACCEPTCONN) != 1 ||
       socket_option(listener, SO_DOMAIN) != AF_UNIX) {
-    throw base::Error(base::Code::invalid_argument,
-                      "the descriptor is not a listening unix socket");
+    throw Error(Code::invalid_argument, "the descriptor is not a listening unix socket");
   }
   int flags = ::fcntl(listener.get(), F_GETFL);
   if (flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) != 0)
     base::throw_errno("fcntl");
 }
 
-base::Fd fetch_listener(const std::string& bootstrap_path) {
+Fd fetch_listener(const std::string& bootstrap_path) {
   const int64_t deadline_ms = monotonic_ms() + kPatienceMs;
-  base::Fd socket = dial(bootstrap_path, deadline_ms);
+  Fd socket = dial(bootstrap_path, deadline_ms);
   base::send_with_fds(socket.get(), kHello, {});
   const int64_t left_ms = std::max<int64_t>(0, deadline_ms - monotonic_ms());
   if (!base::wait_readable(socket.get(), static_cast<int>(left_ms))) {
-    throw base::Error(base::Code::deadline_exceeded, "bootstrap: no listener received in time");
+    throw Error(Code::deadline_exceeded, "bootstrap: no listener received in time");
   }
   base::Received received = base::receive_with_fds(socket.get(), 256, 4);
-  if (received.fds.empty())
-    throw base::Error(base::Code::unavailable, "bootstrap: closed without a listener");
+  if (received.fds.empty()) throw Error(Code::unavailable, "bootstrap: closed without a listener");
   check_listener(received.fds[0]);
   return std::move(received.fds[0]);
 }

@@ -11,7 +11,7 @@
 namespace moorage::warden {
 
 // Tries for 20 s, then throws; also throws if the descriptor is not a listening unix socket.
-base::Fd fetch_listener(const std::string& bootstrap_path);
-void check_listener(const base::Fd& listener);  // and makes it non-blocking
+Fd fetch_listener(const std::string& bootstrap_path);
+void check_listener(const Fd& listener);  // and makes it non-blocking
 
 }  // namespace moorage::warden

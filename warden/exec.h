@@ -27,7 +27,7 @@ namespace moorage::warden {
 struct ExecOptions {
   std::string tag;
   int64_t timeout_ms = 0;  // 0: none
-  base::Fd kill_fd;        // write "1" to kill all its processes; none: the keeper kills
+  Fd kill_fd;              // write "1" to kill all its processes; none: the keeper kills
 };
 
 class Exec {
@@ -61,7 +61,7 @@ class Exec {
 
  private:
   struct Output {
-    base::Fd fd;
+    Fd fd;
     base::FrameKind kind{};
     std::unique_ptr<Watch> watch;
     size_t left = 0;  // draining: bytes waiting when the main process ended

@@ -19,7 +19,7 @@ constexpr size_t kCompactBytes = 256 << 10;
 
 }  // namespace
 
-InputQueue::InputQueue(Loop& loop, base::Fd write_end, bool terminal)
+InputQueue::InputQueue(Loop& loop, Fd write_end, bool terminal)
     : loop_(loop), fd_(std::move(write_end)), verdict_(loop), terminal_(terminal) {
   watch_ = std::make_unique<Watch>(loop_, fd_.get(), 0, [this](uint32_t) { write_some(); });
 }
@@ -27,9 +27,8 @@ InputQueue::InputQueue(Loop& loop, base::Fd write_end, bool terminal)
 void InputQueue::offer(std::optional<uint64_t> offset, std::string_view bytes, Reply reply) {
   const uint64_t at = offset.value_or(received_);
   if (at > received_) {
-    throw base::Error(base::Code::conflict, "gap in input: " + std::to_string(received_) +
-                                                " bytes received, this piece begins at " +
-                                                std::to_string(at));
+    throw Error(Code::conflict, "gap in input: " + std::to_string(received_) +
+                                    " bytes received, this piece begins at " + std::to_string(at));
   }
   const uint64_t until = at + bytes.size();
   bytes.remove_prefix(std::min<uint64_t>(bytes.size(), received_ - at));
@@ -37,7 +36,7 @@ void InputQueue::offer(std::optional<uint64_t> offset, std::string_view bytes, R
   if (broken) return reply(until <= written_ ? InputFate::taken : fate_, written_);
   if (closing_ && !bytes.empty()) return reply(InputFate::closed, written_);
   if (bytes.size() > kMaxInputBytes || bytes_.size() - head_ > kMaxInputBytes) {
-    throw base::Error(base::Code::resource_exhausted, "more than 1 MiB of input is waiting");
+    throw Error(Code::resource_exhausted, "more than 1 MiB of input is waiting");
   }
   bytes_ += bytes;
   received_ += bytes.size();

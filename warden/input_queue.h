@@ -26,7 +26,7 @@ class InputQueue {
  public:
   using Reply = std::function<void(InputFate fate, uint64_t accepted)>;
 
-  InputQueue(Loop& loop, base::Fd write_end, bool terminal);
+  InputQueue(Loop& loop, Fd write_end, bool terminal);
 
   // Throws: conflict (offset leaves a gap), resource_exhausted (too much at once).
   void offer(std::optional<uint64_t> offset, std::string_view bytes, Reply reply);
@@ -43,7 +43,7 @@ class InputQueue {
   void shut(InputFate fate);
 
   Loop& loop_;
-  base::Fd fd_;
+  Fd fd_;
   std::unique_ptr<Watch> watch_;
   Timer verdict_;
   bool terminal_;

@@ -64,18 +64,17 @@ Options read_options(int argc, char** argv) {
     } else if (word == "--user-base" && has_value) {
       options.user_base = static_cast<uint32_t>(std::strtoul(argv[++i], nullptr, 10));
     } else {
-      throw base::Error(base::Code::invalid_argument, "unknown option " + word);
+      throw Error(Code::invalid_argument, "unknown option " + word);
     }
   }
   if (options.bootstrap.empty() == (options.listen_fd < 0)) {
-    throw base::Error(base::Code::invalid_argument,
-                      "give either --bootstrap PATH or --listen-fd N");
+    throw Error(Code::invalid_argument, "give either --bootstrap PATH or --listen-fd N");
   }
   return options;
 }
 
 // Descriptors 0-2 must be in use: spawn.cc relies on ours being above.
-base::Fd open_null() {
+Fd open_null() {
   int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (fd < 0) base::throw_errno("open /dev/null");
   while (fd <= STDERR_FILENO) {
@@ -83,7 +82,7 @@ base::Fd open_null() {
     fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     if (fd < 0) base::throw_errno("open /dev/null");
   }
-  return base::Fd(fd);
+  return Fd(fd);
 }
 
 // Keeps memory small and steady: large buffers return to the kernel once they are free.
@@ -115,12 +114,12 @@ void set_up_signals(bool subreaper) {
   }
 }
 
-base::Fd termination_signal() {
+Fd termination_signal() {
   sigset_t set;
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  return base::Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  return Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 // A sender outside our namespace has pid 0, and only kill(2) gives SI_USER. So does a signal whose
@@ -133,11 +132,11 @@ void run(const Options& options) {
   tame_memory();
   // Close descriptors that a launcher left open.
   if (options.listen_fd < 0) ::close_range(STDERR_FILENO + 1, ~0U, 0);
-  base::Fd null = open_null();
+  Fd null = open_null();
   set_up_signals(options.subreaper);
   SpawnContext context{null.get(), raise_open_files(), options.user_base};
-  base::Fd listener =
-      options.bootstrap.empty() ? base::Fd(options.listen_fd) : fetch_listener(options.bootstrap);
+  Fd listener =
+      options.bootstrap.empty() ? Fd(options.listen_fd) : fetch_listener(options.bootstrap);
   check_listener(listener);
   if (::fcntl(listener.get(), F_SETFD, FD_CLOEXEC) != 0) base::throw_errno("fcntl");
 
@@ -150,7 +149,7 @@ void run(const Options& options) {
   });
   shutdown = std::make_unique<Shutdown>(loop, Shutdown::Checks{[&] { return reaper.childless(); },
                                                                [&] { return service.recorded(); }});
-  base::Fd terminations = termination_signal();
+  Fd terminations = termination_signal();
   Watch termination_watch(loop, terminations.get(), EPOLLIN, [&](uint32_t) {
     signalfd_siginfo signal;
     if (::read(terminations.get(), &signal, sizeof signal) <= 0) return;

@@ -31,7 +31,7 @@ struct Directory {
 // Field 4 of /proc/PID/stat, after the name, which may contain any character. 0: no such process.
 pid_t parent_of(const char* pid) {
   std::string path = std::string("/proc/") + pid + "/stat";
-  base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return 0;
   std::array<char, 256> text;
   ssize_t size = ::read(file.get(), text.data(), text.size() - 1);

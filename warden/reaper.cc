@@ -12,12 +12,12 @@
 namespace moorage::warden {
 namespace {
 
-base::Fd child_signals() {
+Fd child_signals() {
   sigset_t set;
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGCHLD);
   if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) base::throw_errno("sigprocmask");
-  base::Fd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  Fd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) base::throw_errno("signalfd");
   return fd;
 }

@@ -21,7 +21,7 @@ class Reaper {
  private:
   void reap();
 
-  base::Fd signals_;
+  Fd signals_;
   Ended ended_;
   bool childless_ = true;
   Watch watch_;

@@ -32,16 +32,16 @@ void check(bool ok, const char* what) {
 
 // The child's three streams, and the warden's ends of them.
 struct Streams {
-  base::Fd input, output, error;
+  Fd input, output, error;
 };
 
 struct Preparation {
   Streams child;
-  base::Fd status_write;
-  base::Fd report_write;
+  Fd status_write;
+  Fd report_write;
   // For a terminal: the session leader waits until this closes, and reports to the keeper which
   // process the command is.
-  base::Fd release;
+  Fd release;
   base::Pipe leader;
   std::vector<char*> argv;
   std::vector<char*> environment;
@@ -69,19 +69,19 @@ std::vector<std::string> candidates(const Command& command) {
   return paths;
 }
 
-void set_nonblocking(const base::Fd& fd) {
+void set_nonblocking(const Fd& fd) {
   int flags = ::fcntl(fd.get(), F_GETFL);
   check(flags >= 0 && ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) == 0, "make non-blocking");
 }
 
 // Not by the terminal's name: the agent can rearrange /dev/pts.
 void open_terminal(const Command& command, Spawned& ours, Streams& child) {
-  base::Fd master(
-      base::check_allowance(::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC),
-                            "open /dev/ptmx", "the terminals of a sandbox, or kernel.pty.max"));
+  Fd master(base::check_allowance(::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC),
+                                  "open /dev/ptmx",
+                                  "the terminals of a sandbox, or kernel.pty.max"));
   int unlocked = 0;
   check(::ioctl(master.get(), TIOCSPTLCK, &unlocked) == 0, "unlock the terminal");
-  base::Fd slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  Fd slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
   check(bool(slave), "open the terminal");
   // So that programs may open their terminal by name; a failure affects only those.
   if (::fchown(slave.get(), command.user.uid, kTtyGroup) != 0) {
@@ -102,7 +102,7 @@ void open_pipes(const Command& command, const SpawnContext& context, Spawned& ou
     ours.input = std::move(pipe.write_end);
     set_nonblocking(ours.input);
   } else {
-    child.input = base::Fd(::fcntl(context.null_fd, F_DUPFD_CLOEXEC, 3));
+    child.input = Fd(::fcntl(context.null_fd, F_DUPFD_CLOEXEC, 3));
     check(bool(child.input), "duplicate /dev/null");
   }
   base::Pipe output = base::make_pipe();
@@ -114,8 +114,7 @@ void open_pipes(const Command& command, const SpawnContext& context, Spawned& ou
   set_nonblocking(ours.output);
   set_nonblocking(ours.error);
   // So that the command may open its streams by name, as /dev/stdout: that checks the pipe's mode.
-  for (const base::Fd* end :
-       {command.input ? &child.input : nullptr, &child.output, &child.error}) {
+  for (const Fd* end : {command.input ? &child.input : nullptr, &child.output, &child.error}) {
     if (end) check(::fchown(end->get(), command.user.uid, command.user.gid) == 0, "give the pipe");
   }
 }
@@ -144,7 +143,7 @@ void reset_signals() {
 // only the streams and the status pipe are open, and exec makes the command dumpable anyway.
 void reset_oom_score() {
   for (int attempt = 0; attempt < 2; ++attempt) {
-    base::Fd file(::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
+    Fd file(::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
     if (file) {
       [[maybe_unused]] ssize_t ignored = ::write(file.get(), "0", 1);
       break;
@@ -205,7 +204,7 @@ void take_foreground(const Preparation& prepared) {
 [[noreturn]] void run_child(const Command& command, const SpawnContext& context,
                             const Preparation& prepared) {
   int status = prepared.status_write.get();
-  for (const base::Fd& group : command.join_fds) {
+  for (const Fd& group : command.join_fds) {
     require(::write(group.get(), "0", 1) == 1, status, StartStep::join);
   }
   StatusRecord hello{StartStep::pid, ::getpid()};

@@ -33,7 +33,7 @@ struct Command {
   User user = kUsers[0];
   bool input = false;
   std::optional<TerminalSize> terminal;
-  std::vector<base::Fd> join_fds;  // the child first writes "0" to each
+  std::vector<Fd> join_fds;  // the child first writes "0" to each
   bool keeper = true;
 };
 
@@ -61,12 +61,12 @@ struct Spawned {
   // To be reaped: the command or its keeper; for a terminal without a keeper, the session leader,
   // and the command's pid arrives on `status`.
   pid_t child = 0;
-  base::Fd status;
-  base::Fd report;   // KeeperReport of a keeper, else none
-  base::Fd input;    // non-blocking, as are the next two; none without input
-  base::Fd output;   // for a terminal: its master
-  base::Fd error;    // none for a terminal
-  base::Fd session;  // for a terminal: closing it ends its leader
+  Fd status;
+  Fd report;   // KeeperReport of a keeper, else none
+  Fd input;    // non-blocking, as are the next two; none without input
+  Fd output;   // for a terminal: its master
+  Fd error;    // none for a terminal
+  Fd session;  // for a terminal: closing it ends its leader
 };
 
 // Values that every child takes from the warden.

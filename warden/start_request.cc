@@ -112,7 +112,7 @@ User read_user(const HttpRequest& request) {
 }
 
 // An exec's journal must be new: a repeated Start must not run again.
-void check_journal(const base::Fd& journal) {
+void check_journal(const Fd& journal) {
   struct stat status {};
   if (::fstat(journal.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     refuse("the journal is not a regular file");

@@ -19,7 +19,7 @@ inline constexpr size_t kMaxTagBytes = 128;
 struct StartRequest {
   Command command;
   ExecOptions options;
-  base::Fd journal;  // none: output goes to the stream
+  Fd journal;  // none: output goes to the stream
   JournalRoom room;
   std::chrono::seconds keepalive{90};
 };

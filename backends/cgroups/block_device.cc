@@ -45,8 +45,8 @@ std::string disk_of(const std::string& path) {
   if (major(device) == 0) {
     const auto source = source_of(device);
     if (!source) {
-      throw base::Error(base::Code::unsupported, "no disk found for " + path,
-                        "remove sandbox.disk_rate_bytes from the configuration");
+      throw Error(Code::unsupported, "no disk found for " + path,
+                  "remove sandbox.disk_rate_bytes from the configuration");
     }
     device = *source;
   }

@@ -121,13 +121,13 @@ bool favor_quick_moves(const CgroupHierarchies& hierarchies) {
 void make_cgroup(const std::string& path) {
   if (mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return;
   if (errno != ENOSPC) base::throw_errno("create cgroup " + path);
-  throw base::Error(base::Code::resource_exhausted,
-                    "create cgroup " + path + ": the kernel's limit of control groups is reached",
-                    "stop background processes of commands: each such command keeps one");
+  throw Error(Code::resource_exhausted,
+              "create cgroup " + path + ": the kernel's limit of control groups is reached",
+              "stop background processes of commands: each such command keeps one");
 }
 
 void write_cgroup_file(const std::string& path, const std::string& value) {
-  base::Fd file = base::open_file(path, O_WRONLY);
+  Fd file = base::open_file(path, O_WRONLY);
   if (write(file.get(), value.data(), value.size()) < 0) {
     base::throw_errno("write " + value + " to " + path);
   }

@@ -77,7 +77,7 @@ bool wait_for_event(const std::string& group, std::string_view key, uint64_t wan
   const std::string line = std::string(key) + " " + std::to_string(wanted);
   for (std::chrono::nanoseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     // Opened before the read: a change between read and poll then wakes the poll.
-    base::Fd events(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    Fd events(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!events) return errno == ENOENT;
     const std::string text = base::read_up_to(events.get(), 4096);
     if (text.find(line) != std::string::npos) return true;

@@ -110,15 +110,15 @@ DeviceRules::DeviceRules() {
   attributes.insns = reinterpret_cast<uint64_t>(program.data());
   attributes.insn_cnt = static_cast<uint32_t>(program.size());
   attributes.license = reinterpret_cast<uint64_t>("");
-  program_ = base::Fd(bpf(BPF_PROG_LOAD, attributes));
+  program_ = Fd(bpf(BPF_PROG_LOAD, attributes));
   if (program_) return;
-  throw base::Error(base::Code::unsupported,
-                    std::string("the kernel does not accept device rules: ") + std::strerror(errno),
-                    "use a kernel with CONFIG_CGROUP_BPF; in a container, one with CAP_SYS_ADMIN");
+  throw Error(Code::unsupported,
+              std::string("the kernel does not accept device rules: ") + std::strerror(errno),
+              "use a kernel with CONFIG_CGROUP_BPF; in a container, one with CAP_SYS_ADMIN");
 }
 
 void DeviceRules::apply(const std::string& unified_group) const {
-  const base::Fd group = base::open_file(unified_group, O_RDONLY | O_DIRECTORY);
+  const Fd group = base::open_file(unified_group, O_RDONLY | O_DIRECTORY);
   bpf_attr attributes;
   std::memset(&attributes, 0, sizeof attributes);
   attributes.target_fd = static_cast<uint32_t>(group.get());

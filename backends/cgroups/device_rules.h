@@ -20,7 +20,7 @@ class DeviceRules {
   void apply(const std::string& unified_group) const;
 
  private:
-  base::Fd program_;
+  Fd program_;
 };
 
 }  // namespace moorage::backends

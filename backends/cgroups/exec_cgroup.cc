@@ -29,17 +29,17 @@ class ExecCgroup : public ExecGroup {
     pids_ = pids_v1_.empty() ? hierarchies.unified + "/" + commands : pids_v1_;
   }
 
-  std::vector<base::Fd> join_fds() override {
+  std::vector<Fd> join_fds() override {
     make_cgroup(unified_);
     if (!memory_v1_.empty()) make_cgroup(memory_v1_);
-    std::vector<base::Fd> fds;
+    std::vector<Fd> fds;
     for (const std::string* path : {&unified_, &memory_v1_, &pids_v1_}) {
       if (!path->empty()) fds.push_back(base::open_file(*path + "/cgroup.procs", O_WRONLY));
     }
     return fds;
   }
 
-  base::Fd kill_fd() override { return base::open_file(unified_ + "/cgroup.kill", O_WRONLY); }
+  Fd kill_fd() override { return base::open_file(unified_ + "/cgroup.kill", O_WRONLY); }
 
   void kill() override {
     if (base::path_exists(unified_)) write_cgroup_file(unified_ + "/cgroup.kill", "1");

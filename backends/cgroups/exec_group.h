@@ -19,9 +19,9 @@ namespace moorage::backends {
 class ExecGroup {
  public:
   virtual ~ExecGroup() = default;
-  virtual std::vector<base::Fd> join_fds() = 0;  // write "0" to each to join; idempotent
+  virtual std::vector<Fd> join_fds() = 0;  // write "0" to each to join; idempotent
   // After join_fds(): write "1" to kill all (cgroup.kill). Empty: not available.
-  virtual base::Fd kill_fd() = 0;
+  virtual Fd kill_fd() = 0;
   virtual void kill() = 0;
   virtual void set_frozen(bool) {}   // beside a freeze of the whole sandbox; if possible
   virtual uint64_t oom_kills() = 0;  // processes of the group killed by the OOM killer

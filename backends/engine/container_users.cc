@@ -18,10 +18,10 @@ constexpr size_t kMaxBytes = 1 << 20;
 
 std::optional<std::string> read_inside(int root, const std::string& path) {
   try {
-    const base::Fd file = base::open_regular_in_root(root, path, O_RDONLY);
+    const Fd file = base::open_regular_in_root(root, path, O_RDONLY);
     return base::read_up_to(file.get(), kMaxBytes);
-  } catch (const base::Error& error) {
-    if (error.code() == base::Code::not_found || error.code() == base::Code::invalid_argument)
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found || error.code() == Code::invalid_argument)
       return std::nullopt;
     throw;
   }
@@ -30,9 +30,9 @@ std::optional<std::string> read_inside(int root, const std::string& path) {
 bool is_executable(int root, const std::string& path) {
   try {
     struct stat status {};
-    const base::Fd file = base::open_regular_in_root(root, path, O_RDONLY);
+    const Fd file = base::open_regular_in_root(root, path, O_RDONLY);
     return fstat(file.get(), &status) == 0 && (status.st_mode & S_IXOTH) != 0;
-  } catch (const base::Error&) {
+  } catch (const Error&) {
     return false;
   }
 }
@@ -76,7 +76,7 @@ uint32_t first_mapped_id(const base::ProcessIdentity& process) {
   uint32_t inside = 0;
   uint32_t outside = 0;
   if (!(map >> inside >> outside) || inside != 0 || !base::process_alive(process)) {
-    throw base::Error(base::Code::unavailable, "the container's process 1 exited at startup");
+    throw Error(Code::unavailable, "the container's process 1 exited at startup");
   }
   return outside;
 }
@@ -84,7 +84,7 @@ uint32_t first_mapped_id(const base::ProcessIdentity& process) {
 std::vector<std::pair<std::string, std::string>> write_users(const base::ProcessIdentity& init,
                                                              uint32_t user_id,
                                                              const std::string& directory) {
-  const base::Fd root = base::open_directory("/proc/" + std::to_string(init.pid) + "/root");
+  const Fd root = base::open_directory("/proc/" + std::to_string(init.pid) + "/root");
   const std::string id = std::to_string(user_id);
   std::vector<std::pair<std::string, std::string>> files;
   const auto write = [&](const std::string& name, const std::string& text) {

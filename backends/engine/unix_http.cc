@@ -29,13 +29,13 @@ class Exchange {
   HttpAnswer receive();
 
  private:
-  base::Fd connect() const;
+  Fd connect() const;
   int left_ms() const;
   void wait_for(short events) const;
 
   const HttpPeer& peer_;
   Clock::time_point end_;
-  base::Fd socket_;
+  Fd socket_;
 };
 
 int Exchange::left_ms() const {
@@ -43,7 +43,7 @@ int Exchange::left_ms() const {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
 }
 
-base::Fd Exchange::connect() const {
+Fd Exchange::connect() const {
   try {
     return base::connect_unix(peer_.unix_socket, std::max(1, left_ms()));
   } catch (const Error& error) {

@@ -55,7 +55,7 @@ int main() {
     std::cout << json::serialize(json::object{{"init_pid", pid}}) << std::flush;
     // Skip LXC's threads and destructors.
     _exit(0);
-  } catch (const base::Error& error) {
+  } catch (const Error& error) {
     json::object text{{"code", base::code_name(error.code())},
                       {"message", error.message()},
                       {"hint", error.hint()}};

@@ -34,8 +34,7 @@ Request parse_request(const std::string& text) {
         json::value_to<std::vector<std::pair<std::string, std::string>>>(value.at("files"));
     return request;
   } catch (const std::exception& error) {
-    throw base::Error(base::Code::invalid_argument,
-                      std::string("not a launch request: ") + error.what());
+    throw Error(Code::invalid_argument, std::string("not a launch request: ") + error.what());
   }
 }
 

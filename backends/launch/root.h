@@ -38,16 +38,15 @@ inline constexpr const char* kLxcRoot =
     "/run/lxc-root";  // where LXC mounts the root before it enters it
 
 struct Place {
-  base::Fd mount;
+  Fd mount;
   std::string target;  // absolute, inside
 };
 
 // A detached copy of the mount at path.
-base::Fd cloned(const std::string& path, const base::MountAttributes& attributes,
-                const std::optional<base::Fd>& id_map = std::nullopt);
+Fd cloned(const std::string& path, const base::MountAttributes& attributes,
+          const std::optional<Fd>& id_map = std::nullopt);
 // The places of every root except warden and bootstrap, in attach order.
-std::vector<Place> clone_shared_places(const Request& request,
-                                       const std::optional<base::Fd>& id_map);
+std::vector<Place> clone_shared_places(const Request& request, const std::optional<Fd>& id_map);
 
 void join_cgroup(const Request& request);
 // With the ids mapped by `ids`.

@@ -24,8 +24,7 @@ class AtomicFile {
   // In a directory that an agent may write: open_beneath. `name` has one part.
   AtomicFile(int directory, std::string name, AtomicFileOptions options = {});
   ~AtomicFile();
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
+  AtomicFile(AtomicFile&&) = delete;
 
   int fd() const { return fd_.get(); }  // for reading and writing
   const std::string& temporary() const {

@@ -67,8 +67,7 @@ class SignalsBlocked {
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  SignalsBlocked(SignalsBlocked&&) = delete;
 
  private:
   sigset_t before_{};
@@ -98,8 +97,7 @@ class ChildProcess {
   ~ChildProcess() {
     if (pid_ > 0) reap();
   }
-  ChildProcess(const ChildProcess&) = delete;
-  ChildProcess& operator=(const ChildProcess&) = delete;
+  ChildProcess(ChildProcess&&) = delete;
 
   int pidfd() const { return pidfd_.get(); }
 

@@ -62,8 +62,7 @@ class ActingAs {
     // Each change of id clears it, and with it /proc/self for a later user id of this process.
     if (dumpable_ == 1) prctl(PR_SET_DUMPABLE, 1);
   }
-  ActingAs(const ActingAs&) = delete;
-  ActingAs& operator=(const ActingAs&) = delete;
+  ActingAs(ActingAs&&) = delete;
 
  private:
   // The bare system call: the C library's changes every thread.
@@ -102,8 +101,7 @@ class UserNamespace::Holder {
     while (waitpid(pid_, nullptr, __WCLONE) < 0 && errno == EINTR) {
     }
   }
-  Holder(const Holder&) = delete;
-  Holder& operator=(const Holder&) = delete;
+  Holder(Holder&&) = delete;
 
   pid_t pid() const { return pid_; }
   std::string proc() const { return "/proc/" + std::to_string(pid_); }

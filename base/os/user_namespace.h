@@ -21,8 +21,7 @@ class UserNamespace {
   explicit UserNamespace(const std::vector<IdMapLine>& map);
   UserNamespace(const std::vector<IdMapLine>& map, uid_t owner);
   ~UserNamespace();
-  UserNamespace(const UserNamespace&) = delete;
-  UserNamespace& operator=(const UserNamespace&) = delete;
+  UserNamespace(UserNamespace&&) = delete;
 
   pid_t holder() const;   // dies with this object, and with its creator thread
   Fd descriptor() const;  // keeps the namespace without the holder

@@ -50,11 +50,10 @@ class Writable {
       // The next cut restores it: the attribute is a second line of defense, not the first.
     }
   }
-  Writable(const Writable&) = delete;
-  Writable& operator=(const Writable&) = delete;
+  Writable(Writable&&) = delete;
 
  private:
-  base::Fd reader_;
+  Fd reader_;
   bool has_attribute_;
 };
 
@@ -151,7 +150,7 @@ std::optional<JournalMiddle::Cut> cut_before_end(int fd, uint64_t output_bytes) 
 
 void cut_journal(const std::string& path, const JournalMiddle::Cut& cut) {
   const Writable writable(path);
-  const base::Fd file = base::open_file(path, O_WRONLY | O_NOFOLLOW);
+  const Fd file = base::open_file(path, O_WRONLY | O_NOFOLLOW);
   const uint64_t from = cut.begin + kGapFrameBytes;
   const std::string frame =
       gap_frame(cut.begin_offset,

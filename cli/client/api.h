@@ -1,4 +1,4 @@
-// The daemon's HTTP API for commands. An error answer becomes the base::Error that the daemon sent.
+// The daemon's HTTP API for commands. An error answer becomes the Error that the daemon sent.
 // A request whose answer was lost is repeated; every change carries an Idempotency-Key, so the
 // daemon answers the repeat with the result of the first. Answers are JSON text; callers parse
 // them, or print them unchanged for --json.

@@ -8,6 +8,6 @@
 namespace moorage::cli {
 
 // unavailable or permission_denied; `cause` comes from base::connect_unix.
-base::Error connect_trouble(const std::string& socket_path, const base::Error& cause);
+Error connect_trouble(const std::string& socket_path, const Error& cause);
 
 }  // namespace moorage::cli

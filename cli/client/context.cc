@@ -23,7 +23,7 @@ void Context::print_json(std::string_view text) const {
 void Context::note(std::string_view text) const {
   try {
     base::write_all(streams.err, "moorage: " + printable(text) + "\n");
-  } catch (const base::Error&) {
+  } catch (const Error&) {
     // Nobody reads standard error; the exit code remains.
   }
 }
@@ -40,17 +40,17 @@ Api& Context::api() {
 
 std::string Context::workspace_path(std::string_view workspace, std::string_view rest) const {
   if (workspace.empty()) {
-    throw base::Error(base::Code::invalid_argument, "the workspace name is empty",
-                      "moorage ls lists the names");
+    throw Error(Code::invalid_argument, "the workspace name is empty",
+                "moorage ls lists the names");
   }
   return "/v1/workspaces/" + percent_encode(workspace) + std::string(rest);
 }
 
 std::string Context::exec_path(std::string_view exec, std::string_view rest) const {
   if (!is_exec_id(exec)) {
-    throw base::Error(base::Code::invalid_argument,
-                      "'" + std::string(exec) + "' is not a command id (expected ex_N)",
-                      "running commands: moorage ps; all of a workspace: moorage ps NAME");
+    throw Error(Code::invalid_argument,
+                "'" + std::string(exec) + "' is not a command id (expected ex_N)",
+                "running commands: moorage ps; all of a workspace: moorage ps NAME");
   }
   return "/v1/execs/" + percent_encode(exec) + std::string(rest);
 }

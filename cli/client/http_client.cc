@@ -36,7 +36,7 @@ struct EarlyAnswer {};
 // The socket as Beast's SyncStream, with a limit on silence and a way to wake it.
 class UnixStream {
  public:
-  UnixStream(base::Fd socket, int cancel_fd) : socket_(std::move(socket)), cancel_fd_(cancel_fd) {}
+  UnixStream(Fd socket, int cancel_fd) : socket_(std::move(socket)), cancel_fd_(cancel_fd) {}
   void set_silence_timeout(int ms) { silence_timeout_ms_ = ms; }
 
   template <typename Buffers>
@@ -113,7 +113,7 @@ class UnixStream {
     return polled[0].revents;
   }
 
-  base::Fd socket_;
+  Fd socket_;
   int cancel_fd_;
   int silence_timeout_ms_ = -1;
 };
@@ -169,7 +169,7 @@ std::string lease_of_environment() {
 }  // namespace
 
 struct HttpConnection::Link {
-  Link(base::Fd socket, int cancel_fd) : stream(std::move(socket), cancel_fd) {}
+  Link(Fd socket, int cancel_fd) : stream(std::move(socket), cancel_fd) {}
 
   // Sends. True: the daemon answered before it had the whole body.
   bool send(const HttpRequest& given, const std::string& lease) {

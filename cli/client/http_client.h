@@ -50,8 +50,7 @@ class HttpConnection {
  public:
   explicit HttpConnection(std::string socket_path);
   ~HttpConnection();
-  HttpConnection(const HttpConnection&) = delete;
-  HttpConnection& operator=(const HttpConnection&) = delete;
+  HttpConnection(HttpConnection&&) = delete;
 
   HttpResponse exchange(const HttpRequest& request, const ExchangeOptions& options = {});
   // From any thread: the exchange in progress and all later ones fail at once.

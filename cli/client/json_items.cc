@@ -37,16 +37,14 @@ void JsonItems::take(char c) {
     rest_ += c;
   }
   if (item_.size() > kLargestBytes || rest_.size() > kLargestBytes)
-    throw base::Error(base::Code::corrupted,
-                      "the daemon's answer has an element larger than 4 MiB");
+    throw Error(Code::corrupted, "the daemon's answer has an element larger than 4 MiB");
   if (!was_inside || inside_item()) return;
   on_item_(Json::parse(item_));
   item_.clear();
 }
 
 Json JsonItems::finish() const {
-  if (depth_ != 0 || in_text_)
-    throw base::Error(base::Code::corrupted, "the daemon's answer ended too early");
+  if (depth_ != 0 || in_text_) throw Error(Code::corrupted, "the daemon's answer ended too early");
   return Json::parse(rest_);
 }
 

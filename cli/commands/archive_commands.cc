@@ -143,9 +143,9 @@ int export_workspace(Context& context, const Transfer& transfer) {
 
 int import_workspace(Context& context, const Transfer& transfer) {
   const bool from_input = transfer.file == "-";
-  const base::Fd file =
-      from_input ? base::Fd(base::check(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), "the input"))
-                 : base::open_file(transfer.file, O_RDONLY);
+  const Fd file = from_input
+                      ? Fd(base::check(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), "the input"))
+                      : base::open_file(transfer.file, O_RDONLY);
   std::string target = "/v1/workspaces/import";
   if (!transfer.name.empty()) target += "?name=" + percent_encode(transfer.name);
   uint64_t sent = 0;

@@ -54,8 +54,7 @@ class Interrupts {
     base::check(sigaction(SIGINT, &action, &before_), "sigaction");
   }
   ~Interrupts() { sigaction(SIGINT, &before_, nullptr); }
-  Interrupts(const Interrupts&) = delete;
-  Interrupts& operator=(const Interrupts&) = delete;
+  Interrupts(Interrupts&&) = delete;
 
  private:
   struct sigaction before_ {};
@@ -113,14 +112,14 @@ std::string send_patches(Context& context, const std::string& target, const Want
   size_t json_sent = 0;
   size_t at = 0;
   uint64_t sent = 0;  // of the current file
-  base::Fd open;
+  Fd open;
   const auto next = [&](char* buffer, size_t room) -> size_t {
     if (json_sent < json.size()) {
       const size_t copied = json.copy(buffer, room, json_sent);
       json_sent += copied;
       return copied;
     }
-    for (; at < files.size(); ++at, sent = 0, open = base::Fd()) {
+    for (; at < files.size(); ++at, sent = 0, open = Fd()) {
       if (!open) open = base::open_file(files[at].path, O_RDONLY);
       const auto left = static_cast<size_t>(files[at].bytes - sent);
       if (left == 0) continue;

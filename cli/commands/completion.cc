@@ -28,7 +28,7 @@ Json ask(Context& context, const std::string& target) {
     options.max_body_bytes = kMaxAnswerBytes;
     const HttpResponse response = context.api().connection().exchange(request, options);
     return response.ok() ? Json::parse(response.body) : Json();
-  } catch (const base::Error&) {
+  } catch (const Error&) {
     return {};  // completion cannot show a reason
   }
 }

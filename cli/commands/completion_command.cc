@@ -71,8 +71,7 @@ Action completion_command(Options& options) {
     } else if (const auto script = completion_script(*what); !script.empty()) {
       context.print(script);
     } else {
-      throw base::Error(base::Code::invalid_argument, "no completion for " + *what,
-                        "use bash, zsh or fish");
+      throw Error(Code::invalid_argument, "no completion for " + *what, "use bash, zsh or fish");
     }
     return 0;
   };

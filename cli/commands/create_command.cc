@@ -17,8 +17,8 @@ using std::chrono::steady_clock;
 
 int create(Context& context, const WorkspaceSource& source) {
   if (source.repo.empty() && source.from.empty()) {
-    throw base::Error(base::Code::invalid_argument, "create needs --repo or --from",
-                      "moorage create --repo URL  or  moorage create --from DIR");
+    throw Error(Code::invalid_argument, "create needs --repo or --from",
+                "moorage create --repo URL  or  moorage create --from DIR");
   }
   const auto began = steady_clock::now();
   const std::string answer = make_workspace(context, source, false);

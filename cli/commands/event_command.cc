@@ -67,11 +67,10 @@ int print_events(Context& context, const EventOptions& options) {
                              });
       if (!options.follow) return 0;
       if (!backoff.wait()) return 0;
-    } catch (const base::Error& error) {
-      const bool lost =
-          error.code() == base::Code::unknown_outcome || error.code() == base::Code::unavailable;
+    } catch (const Error& error) {
+      const bool lost = error.code() == Code::unknown_outcome || error.code() == Code::unavailable;
       const bool again =
-          options.follow && lost && (connected || error.code() == base::Code::unknown_outcome);
+          options.follow && lost && (connected || error.code() == Code::unknown_outcome);
       if (!again || !backoff.wait()) throw;
     }
   }

@@ -35,8 +35,8 @@ int list_files(Context& context, const FilesOptions& options) {
   }
   const auto entries = files.list(path);
   if (!entries) {
-    throw base::Error(base::Code::invalid_argument, path + " is not a directory",
-                      "moorage cat " + options.name + ":" + path);
+    throw Error(Code::invalid_argument, path + " is not a directory",
+                "moorage cat " + options.name + ":" + path);
   }
   if (entries->empty()) {
     context.print("empty\n");
@@ -59,12 +59,12 @@ int list_files(Context& context, const FilesOptions& options) {
 int print_file(Context& context, const std::string& text) {
   const auto remote = parse_remote_path(text);
   if (!remote) {
-    throw base::Error(base::Code::invalid_argument, "'" + text + "' is not NAME:PATH",
-                      "moorage cat auth:README.md");
+    throw Error(Code::invalid_argument, "'" + text + "' is not NAME:PATH",
+                "moorage cat auth:README.md");
   }
   if (remote->path.empty()) {
-    throw base::Error(base::Code::invalid_argument, "no file after the colon in '" + text + "'",
-                      "moorage cat " + text + "README.md");
+    throw Error(Code::invalid_argument, "no file after the colon in '" + text + "'",
+                "moorage cat " + text + "README.md");
   }
   RemoteFiles(context, remote->workspace).read(remote->path, [&context](std::string_view bytes) {
     context.print(bytes);

@@ -70,10 +70,10 @@ int run(Context& context, const GcOptions& options) {
 
 int collect(Context& context, const GcOptions& options) {
   if (options.explain && options.run) {
-    throw base::Error(base::Code::invalid_argument, "--explain and --run exclude each other");
+    throw Error(Code::invalid_argument, "--explain and --run exclude each other");
   }
   if (!options.until_free.empty() && !options.run) {
-    throw base::Error(base::Code::invalid_argument, "--until-free needs --run");
+    throw Error(Code::invalid_argument, "--until-free needs --run");
   }
   return options.run ? run(context, options) : explain(context);
 }

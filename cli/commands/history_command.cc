@@ -23,7 +23,7 @@ void check_limit(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, limit);
   if (parsed.ec != std::errc() || parsed.ptr != end || limit < 1 || limit > 1000)
-    throw base::Error(base::Code::invalid_argument, "--limit takes 1 to 1000, not '" + text + "'");
+    throw Error(Code::invalid_argument, "--limit takes 1 to 1000, not '" + text + "'");
 }
 
 // "0", "127 not_found", "signal 9", "timeout", "running".

@@ -75,7 +75,7 @@ int print_version(Context& context) {
   std::string daemon;
   try {
     daemon = Json::parse(context.api().get("/v1/info")).text("version");
-  } catch (const base::Error&) {
+  } catch (const Error&) {
     // An unreachable daemon is a valid answer here.
   }
   if (context.json) {

@@ -95,8 +95,7 @@ class Heartbeat {
     api_.connection().cancel();
     thread_.join();
   }
-  Heartbeat(const Heartbeat&) = delete;
-  Heartbeat& operator=(const Heartbeat&) = delete;
+  Heartbeat(Heartbeat&&) = delete;
 
  private:
   void run() {

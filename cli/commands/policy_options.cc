@@ -31,7 +31,7 @@ int64_t count(const std::string& text, const std::string& option) {
   const double number = parse_number(text, option);
   const auto whole = static_cast<int64_t>(number);
   if (static_cast<double>(whole) == number) return whole;
-  throw base::Error(base::Code::invalid_argument, option + ": '" + text + "' is not an integer");
+  throw Error(Code::invalid_argument, option + ": '" + text + "' is not an integer");
 }
 // Rounded up to whole seconds.
 int64_t seconds(const std::string& text, const std::string& option) {
@@ -80,9 +80,9 @@ std::string snapshot_moments(const Json& workspace, const std::string&) {
 int64_t moment_seconds(const std::string& moment) {
   try {
     return seconds(moment, "--snapshot");
-  } catch (const base::Error&) {
-    throw base::Error(
-        base::Code::invalid_argument,
+  } catch (const Error&) {
+    throw Error(
+        Code::invalid_argument,
         "--snapshot takes before-exec, on-stop, a time like 10m, or manual; not '" + moment + "'");
   }
 }

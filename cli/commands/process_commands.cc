@@ -96,7 +96,7 @@ std::string signal_name(const std::string& text) {
   const bool number = !name.empty() && std::all_of(name.begin(), name.end(), ::isdigit);
   if (!number || name.size() > 2) return name;
   const char* known = ::sigabbrev_np(std::stoi(name));
-  if (known == nullptr) throw base::Error(base::Code::invalid_argument, "unknown signal " + text);
+  if (known == nullptr) throw Error(Code::invalid_argument, "unknown signal " + text);
   return known;
 }
 

@@ -75,9 +75,9 @@ int fetch_repo(Context& context, const std::string& id) {
   // For create a stale cache is better than none; here the fetch is the whole purpose.
   const Json repo = Json::parse(answer);
   if (repo.flag("stale")) {
-    throw base::Error(base::Code::unavailable,
-                      repo.text("name") + " was not fetched: " + repo.text("stale_reason"),
-                      "the previous fetch remains usable; try again later");
+    throw Error(Code::unavailable,
+                repo.text("name") + " was not fetched: " + repo.text("stale_reason"),
+                "the previous fetch remains usable; try again later");
   }
   return print_repo(context, answer);
 }

@@ -18,7 +18,7 @@ struct ExportOptions {
 };
 
 int run(Context& context, const ExportOptions& options) {
-  base::Fd file;
+  Fd file;
   uint64_t bytes = 0;
   try {
     context.api().download(
@@ -30,7 +30,7 @@ int run(Context& context, const ExportOptions& options) {
           bytes += piece.size();
         });
     if (file) base::sync_file(file.get(), options.file);
-  } catch (base::Error& error) {
+  } catch (Error& error) {
     if (bytes > 0) {
       error.add_context(options.file + " has only the first " + format_size(bytes) + " of " +
                         options.name);

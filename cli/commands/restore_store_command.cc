@@ -28,8 +28,8 @@ std::string find_daemon() {
   for (const std::string& place : {directory + "/mooraged", directory + "/../sbin/mooraged"}) {
     if (base::path_exists(place)) return place;
   }
-  throw base::Error(base::Code::not_found, "mooraged is not installed beside this program",
-                    "install it; then: mooraged --restore-store DIR");
+  throw Error(Code::not_found, "mooraged is not installed beside this program",
+              "install it; then: mooraged --restore-store DIR");
 }
 
 int run(const RestoreOptions& options) {

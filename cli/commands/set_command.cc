@@ -18,8 +18,8 @@ int set(Context& context, const SetOptions& options) {
   JsonObject request;
   add_policy(request, options.policy);
   if (request.empty()) {
-    throw base::Error(
-        base::Code::invalid_argument, "set needs an option",
+    throw Error(
+        Code::invalid_argument, "set needs an option",
         "the options: moorage set --help; the current values: moorage show " + options.name);
   }
   const Json before = context.json ? Json() : Json::parse(context.api().get(path));

@@ -64,8 +64,7 @@ class Poller {
     changed_.notify_all();
     thread_.join();
   }
-  Poller(const Poller&) = delete;
-  Poller& operator=(const Poller&) = delete;
+  Poller(Poller&&) = delete;
 
   struct Seen {
     Json now, before;
@@ -131,7 +130,7 @@ class Poller {
   bool stopping_ = false;
   Seen seen_;
   HttpConnection connection_;
-  base::Fd news_;
+  Fd news_;
   std::thread thread_;
 };
 
@@ -148,8 +147,7 @@ class OtherScreen {
       // The terminal is gone: nothing to restore.
     }
   }
-  OtherScreen(const OtherScreen&) = delete;
-  OtherScreen& operator=(const OtherScreen&) = delete;
+  OtherScreen(OtherScreen&&) = delete;
 
  private:
   const int out_;
@@ -166,8 +164,7 @@ class BlockedSignals {
     fd_.reset(base::check(::signalfd(-1, &ours_, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd"));
   }
   ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  BlockedSignals(BlockedSignals&&) = delete;
   int fd() const { return fd_.get(); }
   // The signal that ends us; 0: none.
   int ending() {
@@ -181,7 +178,7 @@ class BlockedSignals {
  private:
   sigset_t ours_{};
   sigset_t before_{};
-  base::Fd fd_;
+  Fd fd_;
 };
 
 std::string clock_text() {

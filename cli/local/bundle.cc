@@ -225,7 +225,7 @@ LocalBundle::Written LocalBundle::write(const std::vector<std::string>& tips_of_
 // is text and ends at the first empty line: add the missing line there.
 LocalBundle::Written LocalBundle::with_both_refs(const std::string& path) const {
   constexpr size_t kLongestHeader = 1 << 20;
-  const base::Fd file = base::open_file(path, O_RDONLY);
+  const Fd file = base::open_file(path, O_RDONLY);
   const std::string start = base::read_up_to(file.get(), kLongestHeader);
   const size_t end = start.find("\n\n");
   if (end == std::string::npos) throw Error(Code::internal, "git wrote a bundle without a header");

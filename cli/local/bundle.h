@@ -16,8 +16,7 @@ class LocalBundle {
   // Finds the repository. Throws Error(invalid_argument) when the directory cannot be imported.
   explicit LocalBundle(const std::string& directory);
   ~LocalBundle();
-  LocalBundle(const LocalBundle&) = delete;
-  LocalBundle& operator=(const LocalBundle&) = delete;
+  LocalBundle(LocalBundle&&) = delete;
 
   const std::string& top() const { return top_; }  // absolute; the label of the import
   // Makes the two commits.

@@ -24,7 +24,7 @@ std::vector<std::string> tips_of_daemon(Context& context, const std::string& tar
 
 std::string upload(Context& context, const std::string& target, const LocalBundle::Written& bundle,
                    Progress& progress) {
-  const base::Fd file = base::open_file(bundle.path, O_RDONLY);
+  const Fd file = base::open_file(bundle.path, O_RDONLY);
   const auto size =
       static_cast<uint64_t>(base::check(::lseek(file.get(), 0, SEEK_END), bundle.path)) -
       bundle.body_offset;  // the header is sent from memory and not counted

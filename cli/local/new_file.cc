@@ -8,11 +8,11 @@ namespace moorage::cli {
 base::AtomicFileOptions new_file(const std::string& path, Existing existing) {
   base::AtomicFileOptions options{.suffix = ".part", .replaces = existing == Existing::replaced};
   if (!options.replaces && base::path_exists(path))
-    throw base::Error(base::Code::already_exists, path + " already exists",
-                      "replace it with --force, or choose another name");
+    throw Error(Code::already_exists, path + " already exists",
+                "replace it with --force, or choose another name");
   if (base::path_exists(path + options.suffix))
-    throw base::Error(base::Code::already_exists, path + options.suffix + " already exists",
-                      "another moorage is writing it; if none is, delete it");
+    throw Error(Code::already_exists, path + options.suffix + " already exists",
+                "another moorage is writing it; if none is, delete it");
   return options;
 }
 

@@ -32,7 +32,7 @@ class CopyOut {
     check_depth(depth, from);
     if (::mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST) base::throw_errno(name);
     const int follow = depth == 0 ? 0 : O_NOFOLLOW;  // the user chose the destination: follow links
-    const base::Fd self(base::check(
+    const Fd self(base::check(
         ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow), name));
     ++tally_.directories;
     for (const RemoteEntry& entry : entries) this->entry(self.get(), entry, from, depth);
@@ -42,7 +42,7 @@ class CopyOut {
 
   void file(int parent, const std::string& name, const std::string& from, uint32_t mode,
             int follow) {
-    const base::Fd out = create(parent, name, follow);
+    const Fd out = create(parent, name, follow);
     files_.read(from, [&](std::string_view bytes) {
       base::write_all(out.get(), bytes);
       tally_.bytes += bytes.size();
@@ -76,14 +76,14 @@ class CopyOut {
     ++tally_.links;
   }
 
-  static base::Fd create(int parent, const std::string& name, int follow) {
+  static Fd create(int parent, const std::string& name, int follow) {
     constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     int fd = ::openat(parent, name.c_str(), kFlags | follow, 0600);
     if (fd < 0 && errno == ELOOP) {  // a link has the file's name: replace it
       ::unlinkat(parent, name.c_str(), 0);
       fd = ::openat(parent, name.c_str(), kFlags | O_EXCL | follow, 0600);
     }
-    return base::Fd(base::check(fd, name));
+    return Fd(base::check(fd, name));
   }
 
   RemoteFiles& files_;
@@ -112,7 +112,7 @@ class CopyIn {
 
  private:
   void directory(int parent, const std::string& name, const std::string& to, int depth) {
-    const base::Fd self(
+    const Fd self(
         base::check(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), name));
     files_.make_directory(to);
     ++tally_.directories;
@@ -122,7 +122,7 @@ class CopyIn {
   }
 
   void file(int parent, const std::string& name, const std::string& to, uint32_t mode) {
-    const base::Fd in(base::check(::openat(parent, name.c_str(), O_RDONLY | O_CLOEXEC), name));
+    const Fd in(base::check(::openat(parent, name.c_str(), O_RDONLY | O_CLOEXEC), name));
     files_.write(to, mode, [&](char* buffer, size_t size) {
       const auto got = static_cast<size_t>(base::check(::read(in.get(), buffer, size), name));
       tally_.bytes += got;

@@ -34,8 +34,7 @@ class RawMode {
  public:
   explicit RawMode(int fd);
   ~RawMode();
-  RawMode(const RawMode&) = delete;
-  RawMode& operator=(const RawMode&) = delete;
+  RawMode(RawMode&&) = delete;
 };
 
 }  // namespace moorage::cli

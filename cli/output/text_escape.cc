@@ -133,7 +133,7 @@ std::string base64_decode(std::string_view text) {
   for (char c : text) {
     const size_t value = kBase64.find(c);
     if (value == std::string_view::npos) {
-      throw base::Error(base::Code::corrupted, "the daemon sent invalid base64");
+      throw Error(Code::corrupted, "the daemon sent invalid base64");
     }
     group = (group << 6) | static_cast<uint32_t>(value);
     bits += 6;

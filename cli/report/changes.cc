@@ -127,8 +127,8 @@ void write_commits(Context& context, ReportWriter& writer, const std::string& wo
   } catch (const TooLong&) {
     return writer.note(Text("git's log of HEAD is too long to read here: ")
                            .quote("moorage exec " + workspace + " -- git reflog"));
-  } catch (const base::Error& error) {
-    if (error.code() != base::Code::not_found) throw;
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found) throw;
   }
   const std::vector<HeadMove> moves = read_head_log(log);
   if (moves.empty()) return writer.paragraph("None: git's log of HEAD is empty.");

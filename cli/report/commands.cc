@@ -82,9 +82,8 @@ void write_output(Context& context, ReportWriter& writer, const CommandRow& row,
           if (tail.size() < tail_bytes) tail += bytes.substr(0, tail_bytes - tail.size());
         });
     gaps = answer.header("Moorage-Output-Gaps");
-  } catch (const base::Error& error) {
-    if (error.code() == base::Code::unavailable || error.code() == base::Code::unknown_outcome)
-      throw;
+  } catch (const Error& error) {
+    if (error.code() == Code::unavailable || error.code() == Code::unknown_outcome) throw;
     trouble = error.message();
   }
   Text summary;

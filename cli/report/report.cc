@@ -47,19 +47,19 @@ class Report {
   template <typename T>
   struct Had {
     std::optional<T> value;
-    std::optional<base::Error> trouble;
+    std::optional<Error> trouble;
   };
   // The report quotes refusals of the daemon; losing the daemon ends the report.
   template <typename Ask>
   auto had(const Ask& ask) -> Had<decltype(ask())> {
     try {
       return {ask(), std::nullopt};
-    } catch (const base::Error& error) {
+    } catch (const Error& error) {
       if (error.code() == Code::unavailable || error.code() == Code::unknown_outcome) throw;
       return {std::nullopt, error};
     }
   }
-  void note_trouble(const std::optional<base::Error>& trouble) {
+  void note_trouble(const std::optional<Error>& trouble) {
     Text text("Not available: ");
     text.quote(trouble->message());
     if (!trouble->hint().empty()) text.say(" Hint: ").quote(trouble->hint());

@@ -66,8 +66,7 @@ class ReportWriter {
  public:
   explicit ReportWriter(ReportSink sink) : sink_(std::move(sink)) {}
   virtual ~ReportWriter() = default;
-  ReportWriter(const ReportWriter&) = delete;
-  ReportWriter& operator=(const ReportWriter&) = delete;
+  ReportWriter(ReportWriter&&) = delete;
 
   virtual void begin(const std::string& title) = 0;  // first, once
   virtual void heading(const std::string& title) = 0;

@@ -46,7 +46,7 @@ class OutputFollower {
   void take_record(base::RecordKind kind, std::string_view payload);
   void take_position(const Json& json);
   void take_output(base::RecordKind kind, std::string_view payload);
-  void note_trouble(const base::Error& error);
+  void note_trouble(const Error& error);
   void note_once(const std::string& notice);
 
   FollowPlan plan_;

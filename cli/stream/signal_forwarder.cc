@@ -130,8 +130,8 @@ void SignalForwarder::post(const std::string& rest, const std::string& body) {
     try {
       connection_.exchange(request, options);
       return;  // a refusal means that it has ended, which the output stream reports
-    } catch (const base::Error& error) {
-      if (error.code() == base::Code::unavailable || attempt == 1) break;
+    } catch (const Error& error) {
+      if (error.code() == Code::unavailable || attempt == 1) break;
     }
   }
   {

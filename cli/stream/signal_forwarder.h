@@ -32,8 +32,7 @@ class SignalForwarder {
  public:
   explicit SignalForwarder(ForwardPlan plan);
   ~SignalForwarder();
-  SignalForwarder(const SignalForwarder&) = delete;
-  SignalForwarder& operator=(const SignalForwarder&) = delete;
+  SignalForwarder(SignalForwarder&&) = delete;
 
   void set_exec(const std::string& exec);  // sends the signals received so far
 
@@ -48,8 +47,8 @@ class SignalForwarder {
   HttpConnection connection_;
   sigset_t blocked_{};
   sigset_t before_{};
-  base::Fd signals_;  // a signalfd
-  base::Fd wake_;     // an eventfd
+  Fd signals_;  // a signalfd
+  Fd wake_;     // an eventfd
 
   std::mutex mutex_;  // guards the members below
   std::string exec_;

@@ -34,8 +34,7 @@ class StdinPump {
  public:
   explicit StdinPump(StdinPlan plan);
   ~StdinPump();
-  StdinPump(const StdinPump&) = delete;
-  StdinPump& operator=(const StdinPump&) = delete;
+  StdinPump(StdinPump&&) = delete;
 
  private:
   void run();
@@ -51,7 +50,7 @@ class StdinPump {
   StdinPlan plan_;
   const bool is_terminal_;
   HttpConnection connection_;
-  base::Fd stop_;  // an eventfd
+  Fd stop_;  // an eventfd
   Backoff backoff_;
   std::unique_ptr<char[]> buffer_;  // a piece; not cleared, which would slow down short commands
   bool held_key_ = false;           // Ctrl-P was read and may start a detach

@@ -66,7 +66,7 @@ void Progress::clear_line() {
 void Progress::write(std::string_view text) const {
   try {
     base::write_all(context_.streams.err, text);
-  } catch (const base::Error&) {
+  } catch (const Error&) {
     // A failure to print progress must not stop the verb.
   }
 }

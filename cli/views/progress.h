@@ -15,8 +15,7 @@ class Progress {
  public:
   explicit Progress(const Context& context);
   ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  Progress(Progress&&) = delete;
 
   // For Api::send_long; borrows this.
   std::function<void(const Json&)> sink();

@@ -46,7 +46,7 @@ std::pair<std::string, std::string> split(const std::string& path) {
 template <typename Arguments>
 void put_name(Arguments& arguments, const std::string& name) {
   if (name.size() >= sizeof arguments.name)
-    throw base::Error(base::Code::internal, "the name of a subvolume is too long: " + name);
+    throw Error(Code::internal, "the name of a subvolume is too long: " + name);
   std::memcpy(arguments.name, name.c_str(), name.size() + 1);
 }
 
@@ -75,7 +75,7 @@ class BtrfsQuota : public DiskQuota {
     const auto [parent, name] = split(path);
     btrfs_ioctl_vol_args arguments{};
     put_name(arguments, name);
-    const base::Fd directory = base::open_directory(parent);
+    const Fd directory = base::open_directory(parent);
     if (ioctl(directory.get(), BTRFS_IOC_SUBVOL_CREATE, &arguments) < 0 && errno != EEXIST)
       base::throw_errno("make the subvolume " + path);
     base::check(chmod(path.c_str(), 0700), "set the mode of " + path);
@@ -84,7 +84,7 @@ class BtrfsQuota : public DiskQuota {
   // A plain directory, made by an earlier release, has no group of its own: it is watched.
   void limit(base::LayerId, const std::string& path, const QuotaLimit& limit) override {
     if (!is_subvolume(path)) return;
-    const base::Fd directory = base::open_directory(path);
+    const Fd directory = base::open_directory(path);
     btrfs_ioctl_qgroup_limit_args arguments{};  // qgroupid 0: the group of this subvolume
     arguments.lim.flags = BTRFS_QGROUP_LIMIT_MAX_RFER;
     arguments.lim.max_rfer = limit.bytes == 0 ? kNoLimit : limit.bytes;
@@ -93,7 +93,7 @@ class BtrfsQuota : public DiskQuota {
 
   std::optional<QuotaUse> use(base::LayerId, const std::string& path) override {
     if (!is_subvolume(path)) return std::nullopt;
-    const base::Fd directory = base::open_directory(path);
+    const Fd directory = base::open_directory(path);
     const auto text = base::read_file_if_exists(
         groups_ + "/0_" + std::to_string(subvolume_id(directory.get())) + "/referenced");
     if (!text) return std::nullopt;
@@ -107,8 +107,8 @@ class BtrfsQuota : public DiskQuota {
   // The ioctl returns after its transaction has committed.
   void clone(const std::string& path, const std::string& to) override {
     const auto [parent, name] = split(to);
-    const base::Fd source = base::open_directory(path);
-    const base::Fd directory = base::open_directory(parent);
+    const Fd source = base::open_directory(path);
+    const Fd directory = base::open_directory(parent);
     btrfs_ioctl_vol_args_v2 arguments{};
     arguments.fd = source.get();
     put_name(arguments, name);
@@ -119,7 +119,7 @@ class BtrfsQuota : public DiskQuota {
   void remove(base::LayerId, const std::string& path) override {
     if (!is_subvolume(path)) return base::remove_tree(path);
     const auto [parent, name] = split(path);
-    const base::Fd directory = base::open_directory(parent);
+    const Fd directory = base::open_directory(parent);
     btrfs_ioctl_qgroup_create_args group{};
     group.qgroupid = subvolume_id(base::open_directory(path).get());
     btrfs_ioctl_vol_args arguments{};
@@ -142,7 +142,7 @@ class BtrfsQuota : public DiskQuota {
 std::unique_ptr<DiskQuota> probe_btrfs_quota(const std::string& layers) {
   struct statfs status {};
   if (statfs(layers.c_str(), &status) < 0 || status.f_type != BTRFS_SUPER_MAGIC) return nullptr;
-  const base::Fd directory = base::open_directory(layers);
+  const Fd directory = base::open_directory(layers);
   const std::string groups = groups_directory(directory.get());
   btrfs_ioctl_quota_ctl_args enable{};
   enable.cmd = BTRFS_QUOTA_CTL_ENABLE;

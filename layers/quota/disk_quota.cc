@@ -28,7 +28,7 @@ void DiskQuota::limit(base::LayerId, const std::string&, const QuotaLimit&) {}
 std::optional<QuotaUse> DiskQuota::use(base::LayerId, const std::string&) { return std::nullopt; }
 
 void DiskQuota::clone(const std::string& path, const std::string&) {
-  throw base::Error(base::Code::internal, path + " cannot be cloned");
+  throw Error(Code::internal, path + " cannot be cloned");
 }
 
 void DiskQuota::remove(base::LayerId, const std::string& path) {

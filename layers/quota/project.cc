@@ -40,7 +40,7 @@ class ProjectQuota : public DiskQuota {
   // While the directory is empty: everything created later inherits the number.
   void make(base::LayerId layer, const std::string& path) override {
     DiskQuota::make(layer, path);
-    const base::Fd directory = base::open_directory(path);
+    const Fd directory = base::open_directory(path);
     fsxattr attributes{};
     base::check(ioctl(directory.get(), FS_IOC_FSGETXATTR, &attributes), "read " + path);
     attributes.fsx_projid = project_of(layer);
@@ -53,7 +53,7 @@ class ProjectQuota : public DiskQuota {
   }
 
   std::optional<QuotaUse> use(base::LayerId layer, const std::string& path) override {
-    const base::Fd directory = base::open_directory(path);
+    const Fd directory = base::open_directory(path);
     fs_disk_quota quota{};
     if (quota_call(directory.get(), Q_XGETQUOTA, project_of(layer), &quota) < 0) {
       if (errno == ENOENT || errno == ESRCH) return std::nullopt;
@@ -72,7 +72,7 @@ class ProjectQuota : public DiskQuota {
 
  private:
   static void set(base::LayerId layer, const std::string& path, const QuotaLimit& limit) {
-    const base::Fd directory = base::open_directory(path);
+    const Fd directory = base::open_directory(path);
     fs_disk_quota quota{};
     quota.d_version = FS_DQUOT_VERSION;
     quota.d_flags = FS_PROJ_QUOTA;
@@ -88,7 +88,7 @@ class ProjectQuota : public DiskQuota {
 }  // namespace
 
 std::unique_ptr<DiskQuota> probe_project_quota(const std::string& layers) {
-  const base::Fd directory = base::open_directory(layers);
+  const Fd directory = base::open_directory(layers);
   fs_quota_stat state{};
   if (quota_call(directory.get(), Q_XGETQSTAT, 0, &state) < 0) return nullptr;
   if ((state.qs_flags & FS_QUOTA_PDQ_ENFD) == 0) return nullptr;

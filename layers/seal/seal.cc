@@ -72,8 +72,7 @@ class Sealer {
   Sealer(const std::string& layer, const SealLimits& limits, const SealListed& listed)
       : layer_(layer), limits_(limits), listed_(listed), until_(Clock::now() + limits.time) {}
   ~Sealer() { all_seals_bytes -= memory_; }
-  Sealer(const Sealer&) = delete;
-  Sealer& operator=(const Sealer&) = delete;
+  Sealer(Sealer&&) = delete;
 
   Seal seal() {
     add_bytes(stat_of(layer_));
@@ -137,7 +136,7 @@ class Sealer {
     if (fstatat(here_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) throw_changing();
     add_bytes(status);
     if (!S_ISDIR(status.st_mode)) return record(name, describe(name, status));
-    base::Fd below = base::try_open_directory_beneath(here_.get(), name);
+    Fd below = base::try_open_directory_beneath(here_.get(), name);
     // Somebody else mounted something in the layer; the files under it cannot be read.
     if (!below && errno == EXDEV) return record(name, "a mount");
     if (!below) throw_changing();
@@ -186,7 +185,7 @@ class Sealer {
     levels_.pop_back();
     if (levels_.empty()) return;
     const Inode& above = levels_.back().inode;
-    base::Fd up = base::try_open_parent(here_.get(), above.first, above.second);
+    Fd up = base::try_open_parent(here_.get(), above.first, above.second);
     if (!up) throw_changing();
     here_ = std::move(up);
   }
@@ -278,7 +277,7 @@ class Sealer {
   std::string pending_;  // not yet in hash_
   std::string about_;    // the last description
   bool hashed_ = false;
-  base::Fd here_;
+  Fd here_;
   std::string path_;  // of here_, within the layer
   std::vector<Level> levels_;
   std::set<Inode> linked_;

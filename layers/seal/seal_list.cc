@@ -60,8 +60,8 @@ void SealListWriter::commit() {
 SealListComparison::SealListComparison(const std::string& path, size_t shown) : shown_(shown) {
   try {
     file_ = base::open_file(path, O_RDONLY);
-  } catch (const base::Error& error) {
-    if (error.code() != base::Code::not_found) throw;
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found) throw;
     return;
   }
   read_next();

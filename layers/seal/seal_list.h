@@ -51,7 +51,7 @@ class SealListComparison {
   void differs(std::string_view path);
 
   const size_t shown_;
-  std::optional<base::Fd> file_;
+  std::optional<Fd> file_;
   uint64_t file_at_ = 0;  // read so far
   std::string piece_;
   size_t piece_at_ = 0;

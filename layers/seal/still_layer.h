@@ -14,9 +14,8 @@ class LayerStill {
   // Returns the seal of the layer as it was read.
   std::string require() const {
     if (const std::string now = seal(); now == before_) return now;
-    throw base::Error(base::Code::conflict,
-                      "something wrote to " + layer_ + " while it was being read",
-                      "moorage did not write there: find the process, then try again");
+    throw Error(Code::conflict, "something wrote to " + layer_ + " while it was being read",
+                "moorage did not write there: find the process, then try again");
   }
 
  private:

@@ -268,8 +268,8 @@ struct Attributes::State {
 
   void charge(uint64_t taken) const {
     if (steps.fetch_add(taken, std::memory_order_relaxed) + taken <= most_steps) return;
-    throw base::Error(
-        base::Code::resource_exhausted,
+    throw Error(
+        Code::resource_exhausted,
         "comparing the files of this commit with the patterns in its .gitattributes takes too long",
         "commit fewer or simpler patterns, such as one for a directory instead of one for each "
         "file, or choose another commit");

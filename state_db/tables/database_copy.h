@@ -52,8 +52,7 @@ class DatabaseCopy {
   // Throws as Connection does; resource_exhausted beyond 1 GiB.
   explicit DatabaseCopy(const std::string& store_directory);
   ~DatabaseCopy();
-  DatabaseCopy(const DatabaseCopy&) = delete;
-  DatabaseCopy& operator=(const DatabaseCopy&) = delete;
+  DatabaseCopy(DatabaseCopy&&) = delete;
 
   std::string_view bytes() const { return bytes_; }  // the contents of the database file
   const Needs& needs() const { return needs_; }
@@ -69,8 +68,7 @@ class CopiedDatabase {
  public:
   explicit CopiedDatabase(const std::string& path);  // corrupted: failed the integrity check
   ~CopiedDatabase();
-  CopiedDatabase(const CopiedDatabase&) = delete;
-  CopiedDatabase& operator=(const CopiedDatabase&) = delete;
+  CopiedDatabase(CopiedDatabase&&) = delete;
 
   Needs needs();
   // Users of a layer: "auth (ws_3)", "snapshot sn_4 of auth".

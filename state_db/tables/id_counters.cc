@@ -23,7 +23,7 @@ std::string_view table_of(std::string_view prefix) {
   for (const auto& [known, table] : kTables) {
     if (known == prefix) return table;
   }
-  throw base::Error(base::Code::internal, "unknown id prefix " + std::string(prefix));
+  throw Error(Code::internal, "unknown id prefix " + std::string(prefix));
 }
 
 }  // namespace

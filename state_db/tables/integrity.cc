@@ -17,7 +17,7 @@ IntegrityState state_of(std::string_view name) {
   for (size_t i = 1; i < kNames.size(); ++i) {
     if (kNames.at(i) == name) return static_cast<IntegrityState>(i);
   }
-  throw base::Error(base::Code::corrupted, "state.db: unknown integrity " + std::string(name));
+  throw Error(Code::corrupted, "state.db: unknown integrity " + std::string(name));
 }
 
 }  // namespace

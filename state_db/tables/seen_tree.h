@@ -38,8 +38,7 @@ struct SeenEntry {
 class SeenDatabase {
  public:
   explicit SeenDatabase(const std::string& directory);  // selects the disk
-  SeenDatabase(const SeenDatabase&) = delete;
-  SeenDatabase& operator=(const SeenDatabase&) = delete;
+  SeenDatabase(SeenDatabase&&) = delete;
 
   // A statement failed: its trees are invalid.
   bool broken() const { return broken_; }
@@ -62,8 +61,7 @@ class SeenTree {
  public:
   explicit SeenTree(SeenDatabase& database);
   ~SeenTree();  // removes its entries
-  SeenTree(const SeenTree&) = delete;
-  SeenTree& operator=(const SeenTree&) = delete;
+  SeenTree(SeenTree&&) = delete;
 
   std::optional<SeenEntry> find(const std::string& path);  // may be a removed one
   void put(const SeenEntry& entry);                        // by its path; seen in this round

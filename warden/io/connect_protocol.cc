@@ -13,7 +13,7 @@ struct ConnectCode {
   std::string_view name;
   int status;
 };
-// In the order of base::Code.
+// In the order of Code.
 constexpr std::array<ConnectCode, 13> kCodes{{{"invalid_argument", 400},
                                               {"not_found", 404},
                                               {"already_exists", 409},

@@ -9,10 +9,10 @@
 
 namespace moorage::warden {
 
-std::string_view connect_code(base::Code code);    // "not_found"; conflict is "failed_precondition"
-int connect_status(base::Code code);               // HTTP status of a unary answer
-std::string error_json(const base::Error& error);  // {"code","message"}
-std::string end_of_stream_json(const base::Error& error);  // {"error":{...}}
+std::string_view connect_code(Code code);    // "not_found"; conflict is "failed_precondition"
+int connect_status(Code code);               // HTTP status of a unary answer
+std::string error_json(const Error& error);  // {"code","message"}
+std::string end_of_stream_json(const Error& error);  // {"error":{...}}
 
 // The single message of a server-streaming request. Throws invalid_argument.
 std::string_view only_envelope(std::string_view body);

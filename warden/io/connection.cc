@@ -33,14 +33,14 @@ std::string lower_case(std::string_view text) {
 }
 
 // Closes descriptors beyond the limit at once: the kernel has already installed them.
-void collect_fds(msghdr& message, std::vector<base::Fd>& into) {
+void collect_fds(msghdr& message, std::vector<Fd>& into) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
       int number = -1;
       std::memcpy(&number, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      base::Fd fd(number);
+      Fd fd(number);
       if (into.size() < kMaxFds) into.push_back(std::move(fd));
     }
   }
@@ -63,7 +63,7 @@ std::optional<std::string> HttpRequest::header(const std::string& lower_case_nam
   return found->second;
 }
 
-Connection::Connection(Loop& loop, base::Fd socket, Handler handler, Closed closed)
+Connection::Connection(Loop& loop, Fd socket, Handler handler, Closed closed)
     : loop_(loop),
       socket_(std::move(socket)),
       request_deadline_(loop),

@@ -29,7 +29,7 @@ struct HttpRequest {
   std::string target;
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
-  std::vector<base::Fd> fds;
+  std::vector<Fd> fds;
 
   std::optional<std::string> header(const std::string& lower_case_name) const;
 };
@@ -39,7 +39,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Handler = std::function<void(const std::shared_ptr<Connection>&, HttpRequest&&)>;
   using Closed = std::function<void(Connection*)>;
 
-  Connection(Loop& loop, base::Fd socket, Handler handler, Closed closed);
+  Connection(Loop& loop, Fd socket, Handler handler, Closed closed);
   ~Connection();
   void start();  // once a shared_ptr owns it
 
@@ -67,7 +67,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void update_watch();
 
   Loop& loop_;
-  base::Fd socket_;
+  Fd socket_;
   std::unique_ptr<Watch> watch_;
   Timer request_deadline_;
   Timer write_deadline_;
@@ -76,7 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::function<void()> relief_;
   std::unique_ptr<Parser> parser_;
   std::string in_;
-  std::vector<base::Fd> fds_;
+  std::vector<Fd> fds_;
   std::string out_;
   size_t sent_ = 0;         // bytes of out_ already sent
   bool answering_ = false;  // a request was handed over and its answer is incomplete

@@ -43,7 +43,7 @@ class Loop {
   int next_timeout_ms() const;
   void dispatch(uint64_t key, uint32_t events);
 
-  base::Fd epoll_;
+  Fd epoll_;
   bool stopped_ = false;
   uint32_t watch_serial_ = 0;
   uint64_t timer_serial_ = 0;
@@ -56,8 +56,7 @@ class Watch {
  public:
   Watch(Loop& loop, int fd, uint32_t events, Loop::Handler handler);
   ~Watch() { loop_.forget(fd_); }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  Watch(Watch&&) = delete;
   // 0 removes it from epoll, which would otherwise report errors and hang-ups repeatedly.
   void set_events(uint32_t events) { loop_.set_events(fd_, events); }
 
@@ -71,8 +70,7 @@ class Timer {
  public:
   explicit Timer(Loop& loop) : loop_(loop) {}
   ~Timer() { stop(); }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
+  Timer(Timer&&) = delete;
   void start(std::chrono::milliseconds delay, Loop::Task task);
   void stop();
   bool running() const { return key_.second != 0; }

@@ -22,7 +22,7 @@ bool is_exhaustion(int error) {
 
 }  // namespace
 
-Server::Server(Loop& loop, base::Fd listener, Connection::Handler handler)
+Server::Server(Loop& loop, Fd listener, Connection::Handler handler)
     : loop_(loop),
       listener_(std::move(listener)),
       handler_(std::move(handler)),
@@ -41,7 +41,7 @@ bool Server::make_room() {
 
 void Server::accept_all() {
   for (;;) {
-    base::Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket && !is_exhaustion(errno)) return;
     if (!socket) {
       watch_.set_events(0);

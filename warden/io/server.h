@@ -16,7 +16,7 @@ inline constexpr size_t kMaxConnections = 64;
 
 class Server {
  public:
-  Server(Loop& loop, base::Fd listener, Connection::Handler handler);
+  Server(Loop& loop, Fd listener, Connection::Handler handler);
   size_t connections() const { return connections_.size(); }
 
  private:
@@ -24,7 +24,7 @@ class Server {
   bool make_room();
 
   Loop& loop_;
-  base::Fd listener_;
+  Fd listener_;
   Connection::Handler handler_;
   std::list<std::shared_ptr<Connection>> connections_;  // oldest first
   Timer pause_;

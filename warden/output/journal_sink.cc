@@ -26,7 +26,7 @@ int64_t wall_ns() {
 
 }  // namespace
 
-JournalSink::JournalSink(Loop& loop, base::Fd file, JournalRoom room)
+JournalSink::JournalSink(Loop& loop, Fd file, JournalRoom room)
     : file_(std::move(file)), retry_(loop), room_timer_(loop), room_(room) {}
 
 void JournalSink::started(uint32_t pid) {

@@ -28,7 +28,7 @@ inline constexpr size_t kTailBytes = 256 << 10;
 
 class JournalSink : public OutputSink {
  public:
-  JournalSink(Loop& loop, base::Fd file, JournalRoom room);
+  JournalSink(Loop& loop, Fd file, JournalRoom room);
 
   void started(uint32_t pid) override;
   bool ready() const override { return held_.empty() && full_since_ms_ == 0; }
@@ -54,7 +54,7 @@ class JournalSink : public OutputSink {
   void append(base::FrameKind kind, std::string_view payload, int64_t wall_ns);
   void retry();
 
-  base::Fd file_;
+  Fd file_;
   Timer retry_;
   Timer room_timer_;
   std::string held_;  // bytes not yet written to the file

@@ -26,12 +26,12 @@ inline constexpr size_t kMaxDrained = 512;
 class LateOutput {
  public:
   struct Stream {
-    base::Fd fd;  // non-blocking; none: closed
+    Fd fd;  // non-blocking; none: closed
     base::FrameKind kind{};
   };
   struct Source {
     std::array<Stream, 2> streams;
-    base::Fd session;                  // of a terminal: closing it ends the session (spawn.h)
+    Fd session;                        // of a terminal: closing it ends the session (spawn.h)
     std::unique_ptr<OutputSink> sink;  // after its end(); none: output is discarded
   };
 

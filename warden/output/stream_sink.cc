@@ -53,7 +53,7 @@ void StreamSink::add_listener(const std::shared_ptr<Connection>& connection,
   arm_keepalive(listener);
 }
 
-void StreamSink::fail(const base::Error& error) {
+void StreamSink::fail(const Error& error) {
   for (Listener& listener : listeners_) {
     auto connection = listener.connection.lock();
     if (!connection) continue;
@@ -90,7 +90,7 @@ void StreamSink::end(const ExecEnd& end) {
   end_event_ = end_event(end);
   if (end.kind == "timed_out") {
     last_envelope_ = end_of_stream_json(
-        base::Error(base::Code::deadline_exceeded, "the command was killed: deadline exceeded"));
+        Error(Code::deadline_exceeded, "the command was killed: deadline exceeded"));
   }
   for (Listener& listener : listeners_) {
     auto connection = listener.connection.lock();

@@ -20,7 +20,7 @@ class StreamSink : public OutputSink {
   // Begins the stream, and at once sends the start event and, if the exec is over, its end.
   void add_listener(const std::shared_ptr<Connection>& connection, std::chrono::seconds keepalive);
   // Ends all streams with this error: the command could not start.
-  void fail(const base::Error& error);
+  void fail(const Error& error);
 
   void started(uint32_t pid) override;
   bool ready() const override;
