@@ -105,10 +105,6 @@ Reply remove(Api& api, const Request& request) {
   return Reply::none();
 }
 
-base::WorkspaceId workspace_of(const std::string& subject) {
-  return base::WorkspaceId::parse(subject).value();
-}
-
 Reply resume_remove(Api& api, const Request& request, const std::string& subject) {
   const bool purges = request.query_flag("purge");
   const auto view = api.workspaces.resume_remove(request.caller, subject, purges);
