@@ -56,7 +56,7 @@ constexpr std::array kParts{"tree", "home", "system"};
 constexpr std::string_view kFrozenMark = "frozen";
 
 bool is_whole_layer(const std::string& path) {
-  return std::all_of(kParts.begin(), kParts.end(), [&](const std::string part) {
+  return std::all_of(kParts.begin(), kParts.end(), [&](const char* part) {
     return base::path_exists(path + "/" + part + "/upper");
   });
 }
