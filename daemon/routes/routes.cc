@@ -46,6 +46,7 @@ Reply nothing_to_rescue(Api&, const Request& request) {
 
 void add_all_routes(Router& router, Api& api, const InfoSource& source) {
   add_info_routes(router, api, source);
+  add_usage_routes(router, api);
   add_repository_routes(router, api);
   add_snapshot_routes(router, api);
   add_move_routes(router, api);

@@ -81,6 +81,7 @@ void add_file_routes(Router& router, Api& api);
 void add_exec_routes(Router& router, Api& api);
 void add_lease_routes(Router& router, Api& api);
 void add_gc_routes(Router& router, Api& api);
+void add_usage_routes(Router& router, Api& api);
 void add_info_routes(Router& router, Api& api, const InfoSource& source);
 void add_metrics_route(Router& router, const MetricsPage& page);
 void add_all_routes(Router& router, Api& api, const InfoSource& source);

@@ -2,7 +2,6 @@
 
 #include "base/os/files.h"
 #include "daemon/json/json_fields.h"
-#include "daemon/routes/disk_usage.h"
 #include "daemon/routes/host_info.h"
 #include "daemon/routes/metrics_page.h"
 #include "daemon/routes/routes.h"
@@ -86,13 +85,6 @@ Reply info(Api& api, const InfoSource& source, const Request& request) {
   return Reply::json(info_json(view));
 }
 
-Reply disk_usage(Api& api, const Request& request) {
-  std::optional<base::WorkspaceId> only;
-  if (const auto name = request.query_text("workspace"))
-    only = api.workspaces.find_with_deleted(request.caller, *name, Right::read).id;
-  return Reply::stream(tell_disk_usage(api, request.caller, only), kJsonType);
-}
-
 Reply top(Api& api, const Request& request) {
   return Reply::json(top_json(api.top.look(request.caller, request.query_flag("mine")),
                               space_of(api.context.options.store)));
@@ -130,7 +122,6 @@ void add_info_routes(Router& router, Api& api, const InfoSource& source) {
   routes.add("GET /v1/info", Right::none, shown(info));
   routes.add("GET /v1/config", Right::none, shown(config));
   routes.add("GET /v1/top", Right::read, top, {.query = {"mine"}, .lane = Lane::look});
-  routes.add("GET /v1/du", Right::read, disk_usage, {.query = {"workspace"}});
   routes.add("GET /v1/doctor", Access::root(), shown(doctor),
              {.query = {"deep"}, .lane = Lane::slow});
   routes.add("POST /v1/doctor", Access::root(), shown(doctor_fix), {.lane = Lane::slow});

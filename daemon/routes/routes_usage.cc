@@ -1,10 +1,11 @@
-#include "daemon/routes/disk_usage.h"
-
+// GET /v1/du: waits, without a thread, for an up-to-date measurement of the store
+// (workspace/upkeep/store_usage.h) and returns the caller's part of it.
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "daemon/json/json_object.h"
+#include "daemon/routes/routes.h"
 
 namespace moorage::daemon {
 namespace {
@@ -113,11 +114,17 @@ class UsageSource : public BodySource {
   bool requested_ = false;
 };
 
+Reply disk_usage(Api& api, const Request& request) {
+  std::optional<base::WorkspaceId> only;
+  if (const auto name = request.query_text("workspace"))
+    only = api.workspaces.find_with_deleted(request.caller, *name, Right::read).id;
+  return Reply::stream(std::make_unique<UsageSource>(api, request.caller, only), kJsonType);
+}
+
 }  // namespace
 
-std::unique_ptr<BodySource> tell_disk_usage(Api& api, const workspace::Caller& caller,
-                                            std::optional<base::WorkspaceId> only) {
-  return std::make_unique<UsageSource>(api, caller, only);
+void add_usage_routes(Router& router, Api& api) {
+  RouteTable(router, api).add("GET /v1/du", Right::read, disk_usage, {.query = {"workspace"}});
 }
 
 }  // namespace moorage::daemon
