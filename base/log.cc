@@ -1,6 +1,5 @@
 #include "base/log.h"
 
-#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <mutex>

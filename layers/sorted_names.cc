@@ -7,7 +7,6 @@
 #include <climits>
 #include <cstring>
 #include <memory>
-#include <utility>
 
 #include "base/error.h"
 #include "base/os/fd.h"

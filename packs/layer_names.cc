@@ -6,7 +6,6 @@
 #include <cstring>
 #include <optional>
 #include <queue>
-#include <string_view>
 #include <utility>
 
 #include "base/digest.h"

@@ -5,7 +5,6 @@
 
 #include <boost/json.hpp>
 #include <exception>
-#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 
 #include "base/error.h"
 #include "base/log.h"

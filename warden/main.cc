@@ -21,7 +21,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>

@@ -13,8 +13,6 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include <cstring>
-
 #include "base/allowance.h"
 #include "base/error.h"
 #include "warden/subreaper.h"

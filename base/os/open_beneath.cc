@@ -8,7 +8,6 @@
 
 #include <cassert>
 #include <cerrno>
-#include <cstdio>
 #include <memory>
 
 #include "base/error.h"

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/log.h"

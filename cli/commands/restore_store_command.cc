@@ -2,7 +2,6 @@
 // the work. Needs no running daemon.
 #include <unistd.h>
 
-#include <cerrno>
 #include <climits>
 
 #include "base/error.h"

@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/os/files.h"
 #include "cli/local/bundle.h"
