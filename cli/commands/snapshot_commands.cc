@@ -36,12 +36,16 @@ std::string pause_of(const Json& snapshot) {
   return "frozen for " + format_took((pause_us + 999) / 1000);
 }
 
+std::string post(Context& context, const Wanted& wanted, const char* verb, const JsonObject& body) {
+  return context.api().send("POST", context.workspace_path(wanted.workspace, verb), body.str(),
+                            {.slow = true});
+}
+
 int take(Context& context, const Wanted& wanted) {
   JsonObject body;
   if (!wanted.snapshot.empty()) body.add("name", wanted.snapshot);
   if (!wanted.external_id.empty()) body.add("external_id", wanted.external_id);
-  const std::string answer = context.api().send(
-      "POST", context.workspace_path(wanted.workspace, "/snapshots"), body.str(), {.slow = true});
+  const std::string answer = post(context, wanted, "/snapshots", body);
   if (context.printed_json(answer)) return 0;
   const Json snapshot = Json::parse(answer);
   const std::string name = snapshot.text("name");
@@ -78,8 +82,7 @@ int restore(Context& context, const Wanted& wanted) {
   JsonObject body;
   body.add("snapshot", wanted.snapshot);
   if (wanted.kill) body.add("kill", true);
-  const std::string answer = context.api().send(
-      "POST", context.workspace_path(wanted.workspace, "/restore"), body.str(), {.slow = true});
+  const std::string answer = post(context, wanted, "/restore", body);
   if (context.printed_json(answer)) return 0;
   context.print(label_line("restored", wanted.workspace + "   as of " + wanted.snapshot +
                                            "; previous state: moorage snapshots " +
@@ -91,8 +94,7 @@ int undo(Context& context, const Wanted& wanted) {
   JsonObject body;
   if (!wanted.snapshot.empty()) body.add("exec", wanted.snapshot);
   if (wanted.kill) body.add("kill", true);
-  const std::string answer = context.api().send(
-      "POST", context.workspace_path(wanted.workspace, "/undo"), body.str(), {.slow = true});
+  const std::string answer = post(context, wanted, "/undo", body);
   if (context.printed_json(answer)) return 0;
   context.print(
       label_line("undone", wanted.workspace + "   as of " + Json::parse(answer).text("stands_on") +
@@ -109,8 +111,7 @@ int fork(Context& context, const Wanted& wanted) {
       throw Error(Code::invalid_argument, "--count and names of forks exclude each other");
     body.add("count", static_cast<int64_t>(parse_number(wanted.count, "--count")));
   }
-  const std::string answer = context.api().send(
-      "POST", context.workspace_path(wanted.workspace, "/fork"), body.str(), {.slow = true});
+  const std::string answer = post(context, wanted, "/fork", body);
   if (context.printed_json(answer)) return 0;
   for (const Json& made : Json::parse(answer).items("workspaces")) {
     context.print(label_line("forked", made.text("name") + "   of " + wanted.workspace + ", at " +
@@ -122,13 +123,18 @@ int fork(Context& context, const Wanted& wanted) {
 int promote(Context& context, const Wanted& wanted) {
   JsonObject body;
   if (wanted.kill) body.add("kill", true);
-  const std::string answer = context.api().send(
-      "POST", context.workspace_path(wanted.workspace, "/promote"), body.str(), {.slow = true});
+  const std::string answer = post(context, wanted, "/promote", body);
   if (context.printed_json(answer)) return 0;
   const std::string name = Json::parse(answer).text("name");
   context.print(label_line("promoted", name + " now has the contents of " + wanted.workspace +
                                            "; previous state: moorage snapshots " + name));
   return 0;
+}
+
+std::shared_ptr<Wanted> declare_name(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  return wanted;
 }
 
 template <typename Run>
@@ -139,8 +145,7 @@ Action with(const std::shared_ptr<Wanted>& wanted, Run run) {
 }  // namespace
 
 Action snapshot_command(Options& options) {
-  auto wanted = std::make_shared<Wanted>();
-  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  auto wanted = declare_name(options);
   options.optional_argument({"LABEL", "", "Name of the snapshot"}, wanted->snapshot);
   options.value({"--external-id", "ID", "Its id in another program, such as a checkpoint"},
                 wanted->external_id);
@@ -148,14 +153,12 @@ Action snapshot_command(Options& options) {
 }
 
 Action snapshots_command(Options& options) {
-  auto wanted = std::make_shared<Wanted>();
-  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  auto wanted = declare_name(options);
   return with(wanted, list);
 }
 
 Action drop_command(Options& options) {
-  auto wanted = std::make_shared<Wanted>();
-  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  auto wanted = declare_name(options);
   options.argument({"SNAPSHOT", "", "Id or name of the snapshot"}, wanted->snapshot);
   return [wanted](Context& context) {
     context.api().send("DELETE", context.workspace_path(wanted->workspace, "/snapshots/") +
@@ -171,16 +174,14 @@ Action drop_command(Options& options) {
 }
 
 Action restore_command(Options& options) {
-  auto wanted = std::make_shared<Wanted>();
-  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  auto wanted = declare_name(options);
   options.argument({"SNAPSHOT", "", "Id or name of the snapshot"}, wanted->snapshot);
   options.flag({"--kill", "", "End the commands that run in the workspace"}, wanted->kill);
   return with(wanted, restore);
 }
 
 Action undo_command(Options& options) {
-  auto wanted = std::make_shared<Wanted>();
-  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  auto wanted = declare_name(options);
   options.optional_argument({"EXEC", "", "The command; default: the last one not undone"},
                             wanted->snapshot);
   options.flag({"--kill", "", "End the commands that run in the workspace"}, wanted->kill);
@@ -188,8 +189,7 @@ Action undo_command(Options& options) {
 }
 
 Action fork_command(Options& options) {
-  auto wanted = std::make_shared<Wanted>();
-  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  auto wanted = declare_name(options);
   options.arguments({"FORK", "", "Names of the forks; default: NAME-1, NAME-2..."}, wanted->names);
   options.value({"--count", "N", "Number of forks; default: 1"}, wanted->count);
   options.value({"--at", "SNAPSHOT", "Fork this snapshot; default: the current state"},
@@ -205,8 +205,7 @@ Action promote_command(Options& options) {
 }
 
 Action tree_command(Options& options) {
-  auto wanted = std::make_shared<Wanted>();
-  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  auto wanted = declare_name(options);
   return [wanted](Context& context) {
     const std::string answer =
         context.api().get(context.workspace_path(wanted->workspace, "/tree"));
