@@ -29,8 +29,8 @@ workspace::ServiceOptions options_in(const std::string& directory) {
 
 Wired::Wired()
     : store_({.directory = directory_.path()}),
-      services_(store_, options_in(directory_.path())),
       events_(store_),
+      services_(store_, options_in(directory_.path())),
       info_{.events = events_, .settings = {}, .host = {}} {}
 
 base::WorkspaceId Wired::make_workspace(const std::string& name, uint32_t owner) {

@@ -34,8 +34,8 @@ class Wired {
 
   TemporaryDirectory directory_;
   state_db::Store store_;
-  workspace::Services services_;
   EventHub events_;
+  workspace::Services services_;
   InfoSource info_;
   std::map<base::ExecId, uint64_t> output_bytes_;
 };
