@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "state_db/read_transaction.h"
 #include "state_db/store.h"

@@ -3,8 +3,6 @@
 // that a restore left behind.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "repo_cache/base_tree.h"

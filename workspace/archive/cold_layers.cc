@@ -1,6 +1,5 @@
 #include "workspace/archive/cold_layers.h"
 
-#include <algorithm>
 #include <set>
 
 #include "base/crash_point.h"

@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "state_db/tables/workspaces.h"
 #include "workspace/context/context.h"

@@ -1,10 +1,6 @@
 #include "workspace/archive/file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-
-#include <algorithm>
-#include <charconv>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <limits>
 #include <set>
 #include <type_traits>
 

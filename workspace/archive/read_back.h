@@ -4,7 +4,6 @@
 #pragma once
 
 #include <exception>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <thread>

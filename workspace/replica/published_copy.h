@@ -11,7 +11,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/os/fd.h"
 #include "workspace/replica/directory.h"

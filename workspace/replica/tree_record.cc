@@ -3,7 +3,6 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "layers/change_time.h"
 
 namespace moorage::workspace {
 namespace {

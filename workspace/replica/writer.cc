@@ -1,7 +1,6 @@
 #include "workspace/replica/writer.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,6 @@
 
 #include "base/crash_point.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/os/files.h"
 #include "base/size_text.h"
 #include "repo_cache/base_tree.h"

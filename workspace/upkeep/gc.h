@@ -4,7 +4,6 @@
 // the tree in use. One run at a time. Every eviction leaves an event with its reason.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
