@@ -67,18 +67,18 @@ void start_timers(Server& server, const Settings& settings, Services& services,
     services.store.checkpoint();
   });
   server.every(seconds(1), [&] { services.guard.look(); });
-  server.every(seconds(1), [&] { services.workspaces.leases().sweep(); });
+  server.every(seconds(1), [&] { services.leases.sweep(); });
   server.every(seconds(1), [&] { services.idle_keeper.look(); });
   server.every(seconds(1), [&] { services.quotas.measure_rested(); });
-  server.every(seconds(1), [&] { services.workspaces.measure_late(); });
+  server.every(seconds(1), [&] { services.measurer.catch_up(); });
   server.every(seconds(1), [&] { services.best_of_driver.tick(); });
-  server.every(seconds(1), [&] { services.workspaces.waiters().look(); });
+  server.every(seconds(1), [&] { services.waiters.look(); });
   server.every(seconds(2), [&] { services.snapshot_keeper.look(); });
   server.every(kRetentionPause, [&] { services.output_retention.sweep(); });
   metrics_page.look();
   server.every(kMeasurePause, [&] { services.usage.request(); });
   server.every(kLookPause, [&] { metrics_page.look(); });
-  server.every(settings.sync_interval, [&] { services.workspaces.sync_active(); });
+  server.every(settings.sync_interval, [&] { services.sealing.sync_active(); });
   server.every(settings.reconcile_interval, [&] {
     services.reconciler.periodic();
     tidy(services.store);
@@ -99,7 +99,7 @@ bool run(Server& server, const Settings& settings, Services& services, KeyedAnsw
   services.replica.start();
 
   const bool drained = server.run(true);
-  services.workspaces.waiters().leave();  // destroy callers before what they call
+  services.waiters.leave();  // destroy callers before what they call
   answers.write_later();
   tell_service_manager("STOPPING=1");
   unlink(settings.socket.c_str());
@@ -140,7 +140,7 @@ int serve(Settings settings) {
   add_metrics_route(router, metrics_page);
   WorkerPools worker_pools(settings.threads);
   KeyedAnswers answers(store);
-  Dispatcher dispatcher(worker_pools, answers, &services.workspaces.waiters());
+  Dispatcher dispatcher(worker_pools, answers, &services.waiters);
   Server server({router, dispatcher, worker_pools, settings.limits});
   start_timers(server, settings, services, answers, metrics_page);
 

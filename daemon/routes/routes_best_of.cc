@@ -65,7 +65,7 @@ class BestOfSink : public BodySink {
  public:
   BestOfSink(Api& api, const Request& request)
       : api_(api), request_(request), json_bytes_(request.query_number("json_bytes")) {
-    api.workspaces.find(request.caller, request.parameter(0), Right::write);
+    workspace::find_workspace(api.store, request.caller, request.parameter(0), Right::write);
     if (json_bytes_ > kMaxJsonBytes) refuse_long();
   }
 
@@ -189,7 +189,7 @@ Reply resume_cancel(Api& api, const Request& request, const std::string&) {
 
 Reply compare(Api& api, const Request& request) {
   const std::string& from = request.parameter(0);
-  api.workspaces.find(request.caller, from, Right::read);
+  workspace::find_workspace(api.store, request.caller, from, Right::read);
   const std::string with = request.required_query("with");
   return api.context.metrics.counted(Counted::compare, [&] {
     if (!request.query_flag("patch"))

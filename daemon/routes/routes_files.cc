@@ -17,7 +17,7 @@ using base::Error;
 using Lease = workspace::FilesLease;
 
 Lease lease(Api& api, const Request& request, Right right) {
-  return api.workspaces.files(request.caller, request.parameter(0), right);
+  return api.files.open(request.caller, request.parameter(0), right);
 }
 
 // Joins a request's key to a change of a tree, before the change. A tree has no transaction, so a
@@ -44,7 +44,7 @@ struct Change {
 Reply changed(Api& api, const Request& request, const Change& change) {
   const Preconditions conditions(request);
   const Lease held = lease(api, request, Right::write);
-  const auto guard = api.workspaces.change_files(request.caller, held.row);
+  const auto guard = api.files.change(request.caller, held.row);
   if (workspace::has_begun(request.caller) && change.is_done(held.files)) return Reply::none();
   if (auto refused = conditions.unmet(held.files, change.path)) return std::move(*refused);
   join_to_tree(api.context.store, request.caller);
@@ -140,7 +140,7 @@ class WorkspaceFileSink : public BodySink {
   Reply finish() override {
     writer_.sync();
     const std::string hash = base::to_hex(hash_.raw());
-    const auto guard = api_.workspaces.change_files(caller_, lease_.row);
+    const auto guard = api_.files.change(caller_, lease_.row);
     if (!workspace::has_begun(caller_) || lease_.files.content_hash(path_) != hash) {
       if (auto refused = conditions_.unmet(lease_.files, path_)) return std::move(*refused);
       join_to_tree(api_.context.store, caller_);
@@ -166,7 +166,8 @@ std::unique_ptr<BodySink> write(Api& api, const Request& request) {
   workspace::require_room(api.context.options, kNoFile);
   const std::string path = request.required_query("path");
   const uint32_t mode = mode_of(request);
-  const auto row = api.workspaces.find(request.caller, request.parameter(0), Right::write);
+  const auto row =
+      workspace::find_workspace(api.store, request.caller, request.parameter(0), Right::write);
   api.quotas.require_room(row, 0);
   UploadLimit limit(api.context.options, [&api, row](size_t bytes) {
     workspace::require_room(api.context.options, kNoFile, bytes);

@@ -25,24 +25,27 @@ Reply acquire(Api& api, const Request& request) {
   wanted.keep_execs = fields.flag("keep_execs");
   wanted.key = request.idempotency_key;
   fields.finish();
-  const auto lease = api.workspaces.acquire_lease(request.caller, request.parameter(0), wanted);
+  const auto lease = api.lease_verbs.acquire(request.caller, request.parameter(0), wanted);
   return Reply::json(lease_json(lease), 201, lease.row.workspace.str());
 }
 
 Reply show(Api& api, const Request& request) {
-  const auto row = api.workspaces.find(request.caller, request.parameter(0), Right::read);
-  return answer(row, api.workspaces.leases().look(row.id));
+  const auto row =
+      workspace::find_workspace(api.store, request.caller, request.parameter(0), Right::read);
+  return answer(row, api.leases.look(row.id));
 }
 
 Reply heartbeat(Api& api, const Request& request) {
   JsonFields::parse(request.body).finish();
-  const auto row = api.workspaces.find(request.caller, request.parameter(0), Right::write);
-  return answer(row, api.workspaces.leases().heartbeat(request.caller, row));
+  const auto row =
+      workspace::find_workspace(api.store, request.caller, request.parameter(0), Right::write);
+  return answer(row, api.leases.heartbeat(request.caller, row));
 }
 
 Reply release(Api& api, const Request& request) {
-  const auto row = api.workspaces.find(request.caller, request.parameter(0), Right::write);
-  api.workspaces.leases().release(request.caller, row);
+  const auto row =
+      workspace::find_workspace(api.store, request.caller, request.parameter(0), Right::write);
+  api.leases.release(request.caller, row);
   return Reply::none(row.id.str());
 }
 
@@ -55,14 +58,14 @@ Reply share(Api& api, const Request& request) {
     throw Error(Code::invalid_argument, "give either group or private",
                 "use moorage share NAME --group GROUP, or --private");
   }
-  api.workspaces.find(request.caller, request.parameter(0), Right::govern);
+  workspace::find_workspace(api.store, request.caller, request.parameter(0), Right::govern);
   std::optional<uint32_t> gid;
   if (group) gid = workspace::team_group(request.caller, *group);
-  return workspace_reply(api.workspaces.share(request.caller, request.parameter(0), gid));
+  return workspace_reply(api.lease_verbs.share(request.caller, request.parameter(0), gid));
 }
 
 Reply resume_share(Api& api, const Request&, const std::string& subject) {
-  return workspace_reply(api.workspaces.resume(subject, false));
+  return workspace_reply(api.updates.resume(subject));
 }
 
 }  // namespace

@@ -117,7 +117,7 @@ class UsageSource : public BodySource {
 Reply disk_usage(Api& api, const Request& request) {
   std::optional<base::WorkspaceId> only;
   if (const auto name = request.query_text("workspace"))
-    only = api.workspaces.find_with_deleted(request.caller, *name, Right::read).id;
+    only = workspace::find_with_deleted(api.store, request.caller, *name, Right::read).id;
   return Reply::stream(std::make_unique<UsageSource>(api, request.caller, only), kJsonType);
 }
 

@@ -51,32 +51,32 @@ Reply list(Api& api, const Request& request) {
   const workspace::PageRequest wanted{.with_deleted = request.query_flag("deleted"),
                                       .after = request.query_id<base::WorkspaceId>("after"),
                                       .limit = request.query_limit(kUsualPage)};
-  const auto page = api.workspaces.list(request.caller, wanted);
+  const auto page = api.views.list(request.caller, wanted);
   return Reply::json(workspaces_json(page, space_of(api.context.options.store, page.used_bytes)));
 }
 
 Reply create(Api& api, const Request& request, const Progress& progress) {
   const auto run = [&] {
-    return api.workspaces.create(request.caller, create_request(request), progress);
+    return api.create.create(request.caller, create_request(request), progress);
   };
   return workspace_reply(api.context.metrics.counted(Counted::create, run), 201);
 }
 
 Reply show(Api& api, const Request& request) {
-  return workspace_reply(api.workspaces.show(request.caller, request.parameter(0)));
+  return workspace_reply(api.views.show(request.caller, request.parameter(0)));
 }
 
 Reply status(Api& api, const Request& request) {
-  return Reply::json(status_json(api.workspaces.status(request.caller, request.parameter(0))));
+  return Reply::json(status_json(api.views.status(request.caller, request.parameter(0))));
 }
 
 template <bool stopped>
 Reply resume(Api& api, const Request&, const std::string& subject) {
-  return workspace_reply(api.workspaces.resume(subject, stopped));
+  return workspace_reply(stopped ? api.start_stop.resume(subject) : api.updates.resume(subject));
 }
 
 Reply resume_look(Api& api, const Request&, const std::string& subject) {
-  return workspace_reply(api.workspaces.look(base::WorkspaceId::parse(subject).value()));
+  return workspace_reply(api.views.look(base::WorkspaceId::parse(subject).value()));
 }
 
 Reply update(Api& api, const Request& request) {
@@ -84,7 +84,7 @@ Reply update(Api& api, const Request& request) {
   const workspace::PolicyChange change = policy_change(fields);
   fields.finish();
   return workspace_reply(api.context.metrics.counted(Counted::update, [&] {
-    return api.workspaces.update(request.caller, request.parameter(0), change);
+    return api.updates.update(request.caller, request.parameter(0), change);
   }));
 }
 
@@ -99,15 +99,15 @@ Reply remove(Api& api, const Request& request) {
       .wait = std::chrono::milliseconds(request.query_number("wait_ms", kMostWait_ms).value_or(0))};
   if (!request.query_flag("purge")) {
     return workspace_reply(metrics.counted(
-        Counted::remove, [&] { return api.workspaces.remove(request.caller, name, busy); }));
+        Counted::remove, [&] { return api.deletion.remove(request.caller, name, busy); }));
   }
-  metrics.counted(Counted::purge, [&] { api.workspaces.purge(request.caller, name, busy); });
+  metrics.counted(Counted::purge, [&] { api.deletion.purge(request.caller, name, busy); });
   return Reply::none();
 }
 
 Reply resume_remove(Api& api, const Request& request, const std::string& subject) {
   const bool purges = request.query_flag("purge");
-  const auto view = api.workspaces.resume_remove(request.caller, subject, purges);
+  const auto view = api.deletion.resume_remove(request.caller, subject, purges);
   return purges ? Reply::none() : workspace_reply(view);
 }
 
@@ -116,16 +116,16 @@ Reply undelete(Api& api, const Request& request) {
   const std::string new_name = fields.text("name").value_or("");
   fields.finish();
   return workspace_reply(api.context.metrics.counted(Counted::undelete, [&] {
-    return api.workspaces.undelete(request.caller, request.parameter(0), new_name);
+    return api.deletion.undelete(request.caller, request.parameter(0), new_name);
   }));
 }
 
 Reply diff(Api& api, const Request& request) {
   const std::string& name = request.parameter(0);
   if (request.query_flag("stat")) {
-    return Reply::json(diff_stat_json(api.workspaces.diff_stat(request.caller, name)));
+    return Reply::json(diff_stat_json(api.views.diff_stat(request.caller, name)));
   }
-  Reply reply = Reply::json(api.workspaces.patch(request.caller, name));
+  Reply reply = Reply::json(api.views.patch(request.caller, name));
   reply.content_type = "text/x-patch";
   return reply;
 }
@@ -133,7 +133,7 @@ Reply diff(Api& api, const Request& request) {
 Reply start(Api& api, const Request& request) {
   JsonFields::parse(request.body).finish();
   return workspace_reply(api.context.metrics.counted(
-      Counted::start, [&] { return api.workspaces.start(request.caller, request.parameter(0)); }));
+      Counted::start, [&] { return api.start_stop.start(request.caller, request.parameter(0)); }));
 }
 
 Reply stop(Api& api, const Request& request) {
@@ -145,7 +145,7 @@ Reply stop(Api& api, const Request& request) {
       std::chrono::milliseconds(fields.whole("wait_ms", 0, kMostWait_ms).value_or(0));
   fields.finish();
   return workspace_reply(api.context.metrics.counted(Counted::stop, [&] {
-    return api.workspaces.stop(request.caller, request.parameter(0), wanted);
+    return api.start_stop.stop(request.caller, request.parameter(0), wanted);
   }));
 }
 

@@ -172,9 +172,9 @@ TEST_CASE("every route declares its right on a workspace, and its verb gets no m
   const auto id = wired.make_workspace("mine", 1000);
   workspace::Caller caller{1000};
   caller.route = Right::read;
-  CHECK_NOTHROW(wired.api().workspaces.find(caller, id.str(), Right::read));
+  CHECK_NOTHROW(workspace::find_workspace(wired.api().store, caller, id.str(), Right::read));
   try {
-    wired.api().workspaces.find(caller, id.str(), Right::write);
+    workspace::find_workspace(wired.api().store, caller, id.str(), Right::write);
     FAIL("found");
   } catch (const base::Error& error) {
     CHECK(error.code() == base::Code::internal);
@@ -183,7 +183,7 @@ TEST_CASE("every route declares its right on a workspace, and its verb gets no m
 
 TEST_CASE("a member of the team sees and writes, and does not govern or destroy") {
   Wired wired;
-  auto& workspaces = wired.api().workspaces;
+  auto& api = wired.api();
   const auto id = wired.make_workspace("shared", 1000);
   const auto exec = wired.make_exec(id);
   workspace::Caller owner{1000};
@@ -193,7 +193,7 @@ TEST_CASE("a member of the team sees and writes, and does not govern or destroy"
     try {
       bool same = true;
       for (const std::string& name : {id.str(), std::string("shared")})
-        same = same && workspaces.find(caller, name, right).id == id;
+        same = same && workspace::find_workspace(api.store, caller, name, right).id == id;
       same = same && workspace::find_exec(wired.store(), caller, exec, right).id == exec;
       return std::string(same ? "ok" : "another");
     } catch (const base::Error& error) {
@@ -206,27 +206,27 @@ TEST_CASE("a member of the team sees and writes, and does not govern or destroy"
     CHECK(code_of(member, right) == "not_found");
     CHECK(code_of(outsider, right) == "not_found");
   }
-  CHECK(workspaces.list(member, {}).views.empty());
-  workspaces.share(owner, "shared", 70);
+  CHECK(api.views.list(member, {}).views.empty());
+  api.lease_verbs.share(owner, "shared", 70);
   CHECK(code_of(member, Right::read) == "ok");
   CHECK(code_of(member, Right::write) == "ok");
   CHECK(code_of(member, Right::govern) == "permission_denied");
   CHECK(code_of(member, Right::destroy) == "permission_denied");
   CHECK(code_of(outsider, Right::read) == "not_found");
-  CHECK(workspaces.list(member, {}).views.size() == 1);
-  CHECK(workspaces.list(outsider, {}).views.empty());
+  CHECK(api.views.list(member, {}).views.size() == 1);
+  CHECK(api.views.list(outsider, {}).views.empty());
   CHECK(wired.api().execs.list(member, {}).size() == 1);
   CHECK(wired.api().execs.list(outsider, {}).empty());
 }
 
 TEST_CASE("a page is filled with visible rows, however many hidden rows lie between") {
   Wired wired;
-  auto& workspaces = wired.api().workspaces;
+  auto& api = wired.api();
   for (int i = 0; i < 12; ++i)
     wired.make_workspace("w" + std::to_string(i), i % 4 == 0 ? 1000 : 1001);  // 0, 4, 8
-  workspaces.share(workspace::Caller{1001}, "w6", 70);
+  api.lease_verbs.share(workspace::Caller{1001}, "w6", 70);
   const auto names = [&](const workspace::Caller& caller, const workspace::PageRequest& wanted) {
-    const auto page = workspaces.list(caller, wanted);
+    const auto page = api.views.list(caller, wanted);
     std::string text;
     for (const auto& view : page.views) text += view.row.name + " ";
     return text + (page.more ? "more" : "end");
@@ -243,22 +243,24 @@ TEST_CASE("a page is filled with visible rows, however many hidden rows lie betw
 
 TEST_CASE("a name finds one's own first, then the team's; an ambiguous one needs the id") {
   Wired wired;
-  auto& workspaces = wired.api().workspaces;
+  auto& api = wired.api();
   const auto first = wired.make_workspace("same", 1000);
   const auto second = wired.make_workspace("same", 1001);
-  workspaces.share(workspace::Caller{1000}, "same", 70);
-  workspaces.share(workspace::Caller{1001}, "same", 71);
+  api.lease_verbs.share(workspace::Caller{1000}, "same", 70);
+  api.lease_verbs.share(workspace::Caller{1001}, "same", 71);
   workspace::Caller both{1002, {70, 71}};
-  CHECK(workspaces.find(workspace::Caller{1002, {71}}, "same", Right::read).id == second);
+  CHECK(
+      workspace::find_workspace(api.store, workspace::Caller{1002, {71}}, "same", Right::read).id ==
+      second);
   try {
-    workspaces.find(both, "same", Right::read);
+    workspace::find_workspace(api.store, both, "same", Right::read);
     FAIL("found");
   } catch (const base::Error& error) {
     CHECK(error.code() == base::Code::conflict);
     CHECK(error.message().find(first.str() + ", " + second.str()) != std::string::npos);
   }
   const auto own = wired.make_workspace("same", 1002);
-  CHECK(workspaces.find(both, "same", Right::read).id == own);
+  CHECK(workspace::find_workspace(api.store, both, "same", Right::read).id == own);
 }
 
 TEST_CASE("events are seen by the workspace's owner and by root") {

@@ -157,7 +157,7 @@ void BringBack::run(const state_db::WorkspaceRow& row, const JoinKey& join) {
     if (facts.stream.sha256 != archive.sha256) {
       throw Error(Code::corrupted, "the file differs from what was written");
     }
-    const auto taken = integrity_.take(row);
+    const auto taken = integrity_.take(row.id, row.layer);
     base::sync_file_system(context_.storage.layer_path(row.layer));
     unarchive_files.pass();
     context_.store.transaction([&] {

@@ -108,9 +108,9 @@ void check_request(const BestOfRequest& request) {
 
 base::Fd BestOf::begin_patches(const Caller& caller, const std::string& name,
                                const BestOfRequest& request) {
-  const auto row = workspaces_.find(caller, name, Right::write);
+  const auto row = find_workspace(context_.store, caller, name, Right::write);
   check_request(request);
-  workspaces_.leases().check(caller, row);
+  leases_.check(caller, row);
   require_room(context_.options, "cannot receive the patches", request.patch_bytes());
   const std::string directory = context_.options.store + "/workspaces/" + row.id.str();
   base::make_directories(directory);
@@ -119,7 +119,7 @@ base::Fd BestOf::begin_patches(const Caller& caller, const std::string& name,
 
 BestOfView BestOf::start(const Caller& caller, const std::string& name,
                          const BestOfRequest& request, base::Fd patches) {
-  const auto found = workspaces_.find(caller, name, Right::write);
+  const auto found = find_workspace(context_.store, caller, name, Right::write);
   check_request(request);
   state_db::NewBestOf wanted;
   wanted.workspace = found.id;
@@ -151,7 +151,7 @@ BestOfView BestOf::start(const Caller& caller, const std::string& name,
       refuse_unsettled(caller, made->id.str() + " is still creating its forks");
     return view(*made);
   }
-  workspaces_.leases().check(caller, found);
+  leases_.check(caller, found);
   require_ready(found);
   const auto row = table.begin(wanted);
   after_intent.pass();
@@ -180,7 +180,7 @@ BestOfRow BestOf::find(const Caller& caller, base::BestOfId id, Right right) {
     throw Error(Code::not_found, "there is no best-of " + id.str(),
                 "moorage best-of NAME lists the runs of a workspace");
   }
-  workspaces_.find_with_deleted(caller, workspace->id.str(), right);
+  find_with_deleted(context_.store, caller, workspace->id.str(), right);
   return *std::move(row);
 }
 
@@ -207,7 +207,7 @@ BestOfView BestOf::view(BestOfRow row) {
 }
 
 std::vector<BestOfView> BestOf::list(const Caller& caller, const std::string& name) {
-  const auto row = workspaces_.find_with_deleted(caller, name, Right::read);
+  const auto row = find_with_deleted(context_.store, caller, name, Right::read);
   std::vector<BestOfView> views;
   for (auto& one : BestOfTable(context_.store).of_workspace(row.id))
     views.push_back(view(std::move(one)));
@@ -222,10 +222,10 @@ BestOfView BestOf::show(const Caller& caller, base::BestOfId id) {
 std::vector<Leases::Writing> BestOf::cancel_rights(const Caller& caller, const BestOfRow& row) {
   state_db::WorkspaceTable table(context_.store);
   std::vector<Leases::Writing> writing;
-  writing.push_back(workspaces_.leases().write(caller, table.get(row.wanted.workspace)));
+  writing.push_back(leases_.write(caller, table.get(row.wanted.workspace)));
   for (const auto& attempt : BestOfTable(context_.store).attempts(row.id)) {
     if (!attempt.is_under_way() || !attempt.workspace) continue;
-    writing.push_back(workspaces_.leases().write(caller.beside(), table.get(attempt.workspace)));
+    writing.push_back(leases_.write(caller.beside(), table.get(attempt.workspace)));
   }
   return writing;
 }

@@ -18,7 +18,7 @@
 #include "workspace/best_of/driver.h"
 #include "workspace/context/context.h"
 #include "workspace/verbs/snapshots.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/access/leases.h"
 
 namespace moorage::workspace {
 
@@ -64,8 +64,8 @@ struct BestOfView {
 
 class BestOf {
  public:
-  BestOf(Context& context, Workspaces& workspaces, Snapshots& snapshots, BestOfDriver& driver)
-      : context_(context), workspaces_(workspaces), snapshots_(snapshots), driver_(driver) {}
+  BestOf(Context& context, Leases& leases, Snapshots& snapshots, BestOfDriver& driver)
+      : context_(context), leases_(leases), snapshots_(snapshots), driver_(driver) {}
 
   // Makes an unnamed file for the patches, before they arrive in the order of the request.
   base::Fd begin_patches(const Caller& caller, const std::string& name,
@@ -86,7 +86,7 @@ class BestOf {
   BestOfView view(state_db::BestOfRow row);
 
   Context& context_;
-  Workspaces& workspaces_;
+  Leases& leases_;
   Snapshots& snapshots_;
   BestOfDriver& driver_;
 };

@@ -108,7 +108,7 @@ void BestOfDriver::fly(int64_t key) {
       if (key % 2 == 0) return drive({key / 2});
       drive_attempt({key / 2});
     } catch (const Waiting& waiting) {  // a hook runs before the sandbox stops
-      workspaces_.waiters().resume_later(waiting, [this, key] { request_flight(key); });
+      waiters_.resume_later(waiting, [this, key] { request_flight(key); });
     }
   });
 }

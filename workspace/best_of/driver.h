@@ -16,10 +16,11 @@
 #include "base/single_flight.h"
 #include "state_db/tables/best_of.h"
 #include "workspace/context/context.h"
+#include "workspace/context/waiters.h"
 #include "workspace/verbs/compare.h"
 #include "workspace/verbs/execs.h"
 #include "workspace/verbs/snapshots.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
 
@@ -32,10 +33,11 @@ void carry_lease(const state_db::BestOfRow& row, Caller& caller);  // adds the r
 
 class BestOfDriver : public ExecListener {
  public:
-  BestOfDriver(Context& context, Workspaces& workspaces, Execs& execs, Snapshots& snapshots,
-               Comparison& comparison)
+  BestOfDriver(Context& context, Waiters& waiters, StartStop& start_stop, Execs& execs,
+               Snapshots& snapshots, Comparison& comparison)
       : context_(context),
-        workspaces_(workspaces),
+        waiters_(waiters),
+        start_stop_(start_stop),
         execs_(execs),
         snapshots_(snapshots),
         comparison_(comparison) {}
@@ -89,7 +91,8 @@ class BestOfDriver : public ExecListener {
   std::string tail_of(const Caller& caller, base::ExecId exec);
 
   Context& context_;
-  Workspaces& workspaces_;
+  Waiters& waiters_;
+  StartStop& start_stop_;
   Execs& execs_;
   Snapshots& snapshots_;
   Comparison& comparison_;

@@ -245,7 +245,7 @@ void BestOfDriver::end(const BestOfRow& row, const AttemptRow& attempt, BestOfTa
   if (!row.wanted.keep) {  // stop first: when all have ended, no sandbox may be left
     try {
       // Commands beside the test had their time, too.
-      workspaces_.stop(caller, attempt.workspace.str(), {.busy = {.force = true}});
+      start_stop_.stop(caller, attempt.workspace.str(), {.busy = {.force = true}});
     } catch (const Error& error) {  // it is stopped later as idle
       base::log(base::LogLevel::warning, "best_of.not_stopped",
                 {{"ws", attempt.workspace}, {"error", error.message()}});

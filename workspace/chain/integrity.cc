@@ -158,21 +158,21 @@ void IntegrityCheck::begin_writing(base::WorkspaceId id) {
   table.clear_seal(id);
 }
 
-IntegrityCheck::Taken IntegrityCheck::take(const state_db::WorkspaceRow& row) {
+IntegrityCheck::Taken IntegrityCheck::take(base::WorkspaceId workspace, base::LayerId layer) {
   Taken taken;
   try {
     const base::Background background;
-    base::make_directories(context_.options.store + "/workspaces/" + row.id.str());
-    layers::SealListWriter list(list_path(row.id));
+    base::make_directories(context_.options.store + "/workspaces/" + workspace.str());
+    layers::SealListWriter list(list_path(workspace));
     taken.seal = layers::take_seal(
-        context_.storage.layer_path(row.layer), {},
+        context_.storage.layer_path(layer), {},
         [&list](std::string_view path, std::string_view hash) { list.add(path, hash); });
     list.commit();
   } catch (const Error& error) {
     taken.seal.reset();
     taken.why_none = "it cannot be compared at the next start: " + error.message();
     base::log(base::LogLevel::warning, "workspace.not_sealed",
-              {{"ws", row.id}, {"error", error.message()}});
+              {{"ws", workspace}, {"error", error.message()}});
   }
   return taken;
 }

@@ -46,7 +46,7 @@ class IntegrityCheck {
     std::optional<layers::Seal> seal;
     std::string why_none;  // for people
   };
-  Taken take(const state_db::WorkspaceRow& row);  // the layer must not be mounted
+  Taken take(base::WorkspaceId workspace, base::LayerId layer);  // the layer must not be mounted
   // In the transaction that records an orderly stop. Also stores the layer's size.
   void keep(const state_db::WorkspaceRow& row, const Taken& taken);
   // In the transaction that records its return from its archive, unchanged: its state from before

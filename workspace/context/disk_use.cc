@@ -64,10 +64,10 @@ bool DiskUse::measure_frozen(base::LayerId layer, milliseconds time) {
   return usage.has_value();
 }
 
-layers::QuotaLimit DiskUse::limit_of_writable(const state_db::WorkspaceRow& row) {
+layers::QuotaLimit DiskUse::limit_of_writable(const state_db::WorkspaceRow& row, base::LayerId layer) {
   layers::QuotaLimit limit = limit_of(row);
   if (!limit.any() || !context_.storage.quota().refuses_bytes()) return limit;
-  const layers::QuotaUse others = beside(row.id, row.layer).use;
+  const layers::QuotaUse others = beside(row.id, layer).use;
   // 0 would mean unlimited.
   if (limit.bytes > 0) limit.bytes -= std::min(limit.bytes - kLeastLimit, others.bytes);
   if (limit.files > 0) limit.files -= std::min(limit.files - 1, others.files.value_or(0));

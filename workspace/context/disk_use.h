@@ -26,8 +26,8 @@ class DiskUse {
   Beside beside(base::WorkspaceId workspace, base::LayerId layer);
   // Walks a frozen layer. False: not finished in that time. not_found: it is gone.
   bool measure_frozen(base::LayerId layer, std::chrono::milliseconds time);
-  // The kernel limit for its writable layer: the workspace's limit minus everything else.
-  layers::QuotaLimit limit_of_writable(const state_db::WorkspaceRow& row);
+  // The kernel limit for `layer` as its writable one: the workspace's limit minus everything else.
+  layers::QuotaLimit limit_of_writable(const state_db::WorkspaceRow& row, base::LayerId layer);
   // Records the result of a walk of the writable layer, and updates the sum in the row.
   void keep_writable(const state_db::WorkspaceRow& row, uint64_t bytes, uint64_t files);
   // Walks unmeasured frozen layers and the journals, and updates the sum in the row. If a walk

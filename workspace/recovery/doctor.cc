@@ -331,7 +331,7 @@ void Doctor::mend(const Finding& finding) {
     case Repair::none:
       return;
     case Repair::accept_files:
-      return workspaces_.accept(
+      return sealing_.accept(
           state_db::WorkspaceTable(context_.store).get(base::WorkspaceId::parse(subject).value()));
     case Repair::clone_again:
       context_.repos.mark_suspect(repo_directory(repository.value()));

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "workspace/chain/sealing.h"
 #include "workspace/recovery/reconcile.h"
 #include "workspace/replica/replica.h"
+#include "workspace/verbs/files.h"
 
 namespace moorage::workspace {
 
@@ -46,11 +48,11 @@ struct Diagnosis {
 
 class Doctor {
  public:
-  Doctor(Context& context, Repositories& repositories, Workspaces& workspaces, ExecWatcher& watcher,
+  Doctor(Context& context, Repositories& repositories, Sealing& sealing, ExecWatcher& watcher,
          Reconciler& reconciler)
       : context_(context),
         repositories_(repositories),
-        workspaces_(workspaces),
+        sealing_(sealing),
         watcher_(watcher),
         reconciler_(reconciler) {}
 
@@ -84,7 +86,7 @@ class Doctor {
 
   Context& context_;
   Repositories& repositories_;
-  Workspaces& workspaces_;
+  Sealing& sealing_;
   ExecWatcher& watcher_;
   Reconciler& reconciler_;
   const Replica* replica_ = nullptr;

@@ -284,7 +284,7 @@ void Doctor::store(Findings& found) {
              " kept in lost/",
          "", "copy from " + context_.options.lost() + " what you need, then remove the rest"});
   }
-  for (const auto& name : upload_leftovers(workspaces_, context_.options.uploads())) {
+  for (const auto& name : upload_leftovers(context_)) {
     found.push_back({"uploads", Severity::warning, name,
                      "an upload was interrupted and may have left a temporary file",
                      "the file and its record are removed", ""});

@@ -13,6 +13,7 @@
 #include "state_db/tables/integrity.h"
 #include "workspace/archive/cold_layers.h"
 #include "workspace/archive/store.h"
+#include "workspace/chain/failed_workspace.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/chain/unused_layers.h"
 #include "workspace/chain/workspace_note.h"
@@ -50,11 +51,20 @@ state_db::LayerSeen look_at_layer(Context& context, const state_db::WorkspaceRow
 
 }  // namespace
 
-Reconciler::Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces,
+Reconciler::Reconciler(Context& context, Repositories& repositories, Leases& leases, Chains& chains,
+                       Sealing& sealing, Sandboxes& sandboxes, StartStop& start_stop,
+                       Deletion& deletion, LeaseVerbs& lease_verbs, Files& files,
                        ExecWatcher& watcher, std::chrono::milliseconds patience)
     : context_(context),
       repositories_(repositories),
-      workspaces_(workspaces),
+      leases_(leases),
+      chains_(chains),
+      sealing_(sealing),
+      sandboxes_(sandboxes),
+      start_stop_(start_stop),
+      deletion_(deletion),
+      lease_verbs_(lease_verbs),
+      files_(files),
       watcher_(watcher),
       repairs_(context),
       askers_(kAskers, std::numeric_limits<size_t>::max()),
@@ -81,7 +91,7 @@ void Reconciler::at_start() {
   repairs_.add_last([&] { cool_layers(context_); });
   repairs_.add_last([&] { purge_due(); });
   repairs_.add_last([&] { collect_layers(context_); });
-  repairs_.add_last([&] { sweep_uploads(workspaces_, context_.options.uploads()); });
+  repairs_.add_last([&] { sweep_uploads(context_, files_); });
   after_workspaces.pass();
 }
 
@@ -140,7 +150,7 @@ void Reconciler::settle_workspaces() {
       repairs_.add(row.id, [this, id = row.id, reason] {
         state_db::WorkspaceTable now(context_.store);
         const auto current = now.get(id);
-        if (current.state == WorkspaceState::failed) return workspaces_.remove_remains(current);
+        if (current.state == WorkspaceState::failed) return remove_remains(context_, current);
         if (current.state != WorkspaceState::ready) return settle(current, reason);
         settle_archive(context_, current);
         repair_initial_files(context_, current);
@@ -204,14 +214,14 @@ void Reconciler::begin(const char* event, base::WorkspaceId workspace,
 void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& reason) {
   switch (decide(row.state, look_at_layer(context_, row))) {
     case state_db::Repair::undo:
-      if (row.state == WorkspaceState::creating) return workspaces_.abandon(row, reason);
-      if (row.state == WorkspaceState::failed) return workspaces_.remove_remains(row);
+      if (row.state == WorkspaceState::creating) return abandon(context_, row, reason);
+      if (row.state == WorkspaceState::failed) return remove_remains(context_, row);
       return settle_archive(context_, row);
     case state_db::Repair::finish:
       if (row.state == WorkspaceState::creating) return finish_initial_files(row);
       if (row.state == WorkspaceState::archived) return settle_archive(context_, row);
-      workspaces_.stop_sandbox(row, "being deleted");
-      workspaces_.leases().end(row.id, "deleted");
+      start_stop_.stop_sandbox(row, "being deleted");
+      leases_.end(row.id, "deleted");
       return state_db::WorkspaceTable(context_.store).finish_delete(row.id);
     case state_db::Repair::unset:
     case state_db::Repair::nothing:
@@ -255,18 +265,18 @@ void Reconciler::finish_initial_files(const state_db::WorkspaceRow& row) {
 }
 
 void Reconciler::add_takeovers() {
-  for (const auto id : workspaces_.leases().being_cleared()) {
+  for (const auto id : leases_.being_cleared()) {
     repairs_.add(id, [this, id] {
-      workspaces_.finish_takeover(state_db::WorkspaceTable(context_.store).get(id));
+      lease_verbs_.finish_takeover(state_db::WorkspaceTable(context_.store).get(id));
     });
   }
 }
 
 // For a take-over that died after the new generation and before it ended the old one's commands.
 void Reconciler::finish_takeovers() {
-  for (const auto id : workspaces_.leases().being_cleared()) {
+  for (const auto id : leases_.being_cleared()) {
     begin("reconcile.takeover", id, [this, id] {
-      workspaces_.finish_takeover(state_db::WorkspaceTable(context_.store).get(id));
+      lease_verbs_.finish_takeover(state_db::WorkspaceTable(context_.store).get(id));
     });
   }
 }
@@ -292,13 +302,12 @@ void Reconciler::purge(const state_db::WorkspaceRow& due) {
     return;
   }
   table.begin_purge(row.id);
-  workspaces_.finish_purge(table.get(row.id));
+  deletion_.finish_purge(table.get(row.id));
 }
 
 // True if nobody has done anything with it since its creation: it equals its repository.
 bool Reconciler::is_untouched(const state_db::WorkspaceRow& row) {
-  return !row.policy.pinned && !context_.live.in_use(row.id) &&
-         !workspaces_.leases().look(row.id) &&
+  return !row.policy.pinned && !context_.live.in_use(row.id) && !leases_.look(row.id) &&
          state_db::IntegrityTable(context_.store).get(row.id).state ==
              state_db::IntegrityState::unknown &&  // no sandbox began, no file was written
          state_db::SnapshotTable(context_.store).kept(row.id).empty();
@@ -322,7 +331,7 @@ void Reconciler::remove_used() {
     if (used && !execs.list(last).empty()) continue;
     if (!used && (now_ms - row.rest_age_ms < kUntouchedKept_ms || !is_untouched(row))) continue;
     round_.begin({.user = row.owner_uid, .subject = row.id.str()}, "reconcile.disposable",
-                 [this, row] { workspaces_.remove_disposable(row); });
+                 [this, row] { deletion_.remove_disposable(row); });
   }
 }
 
@@ -347,9 +356,8 @@ void Reconciler::periodic() {
   });
   try_step("reconcile.archives", "", [&] { settle_archives(); });
   try_step("reconcile.purge", "", [&] { purge_due(); });
-  try_step("reconcile.uploads", "",
-           [&] { sweep_uploads(workspaces_, context_.options.uploads()); });
-  try_step("reconcile.seals", "", [&] { workspaces_.seal_unsealed(); });
+  try_step("reconcile.uploads", "", [&] { sweep_uploads(context_, files_); });
+  try_step("reconcile.seals", "", [&] { sealing_.seal_unsealed(); });
   try_step("reconcile.notes", "", [&] { keep_notes(); });
 }
 

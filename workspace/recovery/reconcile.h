@@ -15,19 +15,28 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "workspace/access/leases.h"
+#include "workspace/chain/chains.h"
+#include "workspace/chain/sealing.h"
 #include "workspace/recovery/repairs.h"
 #include "workspace/recovery/round_work.h"
 #include "workspace/repositories/repositories.h"
+#include "workspace/sandbox/sandboxes.h"
+#include "workspace/verbs/deletion.h"
 #include "workspace/verbs/execs.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/verbs/files.h"
+#include "workspace/verbs/lease_verbs.h"
+#include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
 
 class Reconciler {
  public:
   // `patience`: how long a round waits for steps on single workspaces (round_work.h).
-  Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces,
-             ExecWatcher& watcher, std::chrono::milliseconds patience = std::chrono::seconds(5));
+  Reconciler(Context& context, Repositories& repositories, Leases& leases, Chains& chains,
+             Sealing& sealing, Sandboxes& sandboxes, StartStop& start_stop, Deletion& deletion,
+             LeaseVerbs& lease_verbs, Files& files, ExecWatcher& watcher,
+             std::chrono::milliseconds patience = std::chrono::seconds(5));
   // Runs before the API answers. It never walks files of a workspace, reads journals, or waits for
   // the processes of a sandbox to end.
   void at_start();
@@ -78,7 +87,14 @@ class Reconciler {
 
   Context& context_;
   Repositories& repositories_;
-  Workspaces& workspaces_;
+  Leases& leases_;
+  Chains& chains_;
+  Sealing& sealing_;
+  Sandboxes& sandboxes_;
+  StartStop& start_stop_;
+  Deletion& deletion_;
+  LeaseVerbs& lease_verbs_;
+  Files& files_;
   ExecWatcher& watcher_;
   std::mutex periodic_mutex_;
   base::WorkspaceId noted_;              // last one visited by this pass over notes

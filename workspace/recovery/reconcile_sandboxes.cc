@@ -83,7 +83,7 @@ void Reconciler::adopt_or_note(const state_db::SandboxRow& row) {
   if (decide(row.state, state_db::SandboxSeen::alive) == state_db::Repair::adopt && adopt(row))
     return;
   const bool ran = row.state == SandboxState::running || row.state == SandboxState::frozen;
-  workspaces_.note_lost(row, ran ? "its sandbox died while the daemon was down"
+  sandboxes_.note_lost(row, ran ? "its sandbox died while the daemon was down"
                                  : "the daemon stopped before this was finished");
 }
 
@@ -213,7 +213,7 @@ void Reconciler::clear(base::WorkspaceId workspace, const Remains& remains) {
     const auto current = table.get(row.id);
     if (current.state == SandboxState::destroyed || lives(current)) continue;
     try_step("reconcile.sandbox", row.id.str(), [&] {
-      workspaces_.clear_sandbox(current, "its sandbox died");
+      sandboxes_.clear(current, "its sandbox died");
       after_sandbox.pass();
     });
   }
@@ -229,7 +229,7 @@ void Reconciler::clear(base::WorkspaceId workspace, const Remains& remains) {
   }
   // The sandbox may have died during a snapshot.
   try_step("reconcile.snapshot", workspace.str(),
-           [&] { workspaces_.settled(state_db::WorkspaceTable(context_.store).get(workspace)); });
+           [&] { chains_.settled(state_db::WorkspaceTable(context_.store).get(workspace)); });
 }
 
 // Reads each journal to its end: after a reboot the disk may have only part of the output.

@@ -7,7 +7,6 @@
 #include "base/os/files.h"
 #include "layers/upload_note.h"
 #include "state_db/recovery_table.h"
-#include "workspace/verbs/workspaces.h"
 
 namespace moorage::workspace {
 namespace {
@@ -16,12 +15,12 @@ using base::Code;
 using base::Error;
 
 // Removes it through the workspace's mount, because an overlay may be mounted there.
-void remove_upload(Workspaces& workspaces, const std::string& text) {
+void remove_upload(Files& files, const std::string& text) {
   const size_t slash = text.find('/');
   if (slash == std::string::npos) return;
   try {
     const std::string path = text.substr(slash);
-    const auto lease = workspaces.files(daemon_for(0), text.substr(0, slash), Right::write);
+    const auto lease = files.open(daemon_for(0), text.substr(0, slash), Right::write);
     if (lease.files.stat(path).type != layers::FileType::file) return;
     lease.files.remove(path, false);
     base::log(base::LogLevel::info, "upload.swept", {{"path", text}});
@@ -32,12 +31,12 @@ void remove_upload(Workspaces& workspaces, const std::string& text) {
 }
 
 // An archived or deleted workspace has no mount: its note waits for its return.
-state_db::UploadSeen look_at(Workspaces& workspaces, const std::string& note) {
+state_db::UploadSeen look_at(Context& context, const std::string& note) {
   if (layers::upload_goes_on(note)) return state_db::UploadSeen::at_work;
   try {
     const std::string text = layers::upload_note_text(note);
-    const auto row =
-        workspaces.find_with_deleted(daemon_for(0), text.substr(0, text.find('/')), Right::read);
+    const auto row = find_with_deleted(context.store, daemon_for(0), text.substr(0, text.find('/')),
+                                       Right::read);
     return row.state == state_db::WorkspaceState::ready ? state_db::UploadSeen::file
                                                         : state_db::UploadSeen::no_workspace;
   } catch (const Error& error) {
@@ -48,20 +47,21 @@ state_db::UploadSeen look_at(Workspaces& workspaces, const std::string& note) {
 
 }  // namespace
 
-std::vector<std::string> upload_leftovers(Workspaces& workspaces, const std::string& directory) {
+std::vector<std::string> upload_leftovers(Context& context) {
+  const std::string directory = context.options.uploads();
   std::vector<std::string> notes;
   if (!base::path_exists(directory)) return notes;
   for (const auto& name : base::list_directory(directory)) {
     const std::string note = directory + "/" + name;
-    if (decide(look_at(workspaces, note)) == state_db::Repair::undo) notes.push_back(note);
+    if (decide(look_at(context, note)) == state_db::Repair::undo) notes.push_back(note);
   }
   return notes;
 }
 
-void sweep_uploads(Workspaces& workspaces, const std::string& directory) {
-  for (const auto& note : upload_leftovers(workspaces, directory)) {
+void sweep_uploads(Context& context, Files& files) {
+  for (const auto& note : upload_leftovers(context)) {
     try {
-      remove_upload(workspaces, layers::upload_note_text(note));
+      remove_upload(files, layers::upload_note_text(note));
       base::check(unlink(note.c_str()), "remove " + note);
     } catch (const Error& error) {
       if (error.code() == Code::not_found) continue;  // its transfer has just ended

@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
-namespace moorage::workspace {
+#include "workspace/verbs/files.h"
 
-class Workspaces;
+namespace moorage::workspace {
 
 // The notes of uploads that no longer go on and whose workspace has its files here. The notes of an
 // archived or deleted workspace wait until it is back.
-std::vector<std::string> upload_leftovers(Workspaces& workspaces, const std::string& directory);
+std::vector<std::string> upload_leftovers(Context& context);
 
 // Removes the files that these notes name, and the notes. Call it once the sandboxes are adopted.
-void sweep_uploads(Workspaces& workspaces, const std::string& directory);
+void sweep_uploads(Context& context, Files& files);
 
 }  // namespace moorage::workspace

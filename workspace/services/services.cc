@@ -34,54 +34,57 @@ Services::Services(state_db::Store& opened, const ServiceOptions& options)
                        .options = options.workspace,
                        .metrics = metrics})),
       watcher(context),
+      leases(store),
+      waiters([this](base::ExecId id) {
+        return state_db::ExecTable(store).get(id).state != state_db::ExecState::running;
+      }),
+      pre_stop(context, watcher),
       mirrors(context),
       repositories(context, mirrors),
       integrity(context),
       put_away(context, mirrors, integrity),
       bring_back(context, mirrors, integrity),
       replica(context, options.replica),
-      workspaces(context, mirrors, watcher, integrity, bring_back, replica),
-      execs(context, workspaces, watcher),
-      archives(context, workspaces, put_away, bring_back),
       flattening(context, mirrors),
-      gc(context, workspaces.leases(), mirrors, integrity, archives, gc_rules(options.gc, context)),
+      chains(context, mirrors, flattening, integrity),
+      sealing(context, mirrors, integrity),
+      starts(context, watcher),
+      sandboxes(context, watcher, pre_stop, starts, chains, sealing, integrity),
+      taker(context, chains, sandboxes, flattening, integrity),
+      changes(repos),
+      measurer(context, changes),
+      views(context, leases, watcher, integrity, changes, measurer, replica),
+      start_stop(context, leases, watcher, pre_stop, sandboxes, taker, bring_back, measurer, views),
+      deletion(context, leases, watcher, pre_stop, waiters, measurer, start_stop, views),
+      files(context, leases, chains, integrity),
+      updates(context, views),
+      lease_verbs(context, leases, start_stop, views),
+      quotas(context, watcher, start_stop),
+      execs(context, leases, taker, start_stop, views, quotas, watcher),
+      archives(context, leases, start_stop, views, put_away, bring_back),
+      gc(context, leases, mirrors, integrity, archives, gc_rules(options.gc, context)),
       spools(context),
       budgets(context, gc, spools, options.budgets),
-      snapshots(context, workspaces, flattening, integrity, budgets),
-      moves(context, workspaces, execs),
-      comparison(context, workspaces),
+      create(context, mirrors, budgets, views),
+      snapshots(context, leases, pre_stop, chains, taker, start_stop, views, budgets),
+      moves(context, leases, pre_stop, starts, chains, sandboxes, integrity, start_stop, views,
+            execs),
+      comparison(context),
       output_retention(context, options.output),
-      best_of_driver(context, workspaces, execs, snapshots, comparison),
+      best_of_driver(context, waiters, start_stop, execs, snapshots, comparison),
       best_of_listens(watcher.listen(best_of_driver)),
       retention_listens(watcher.listen(output_retention)),
-      best_of(context, workspaces, snapshots, best_of_driver),
-      snapshot_keeper(context, snapshots),
-      reconciler(context, mirrors, workspaces, watcher),
-      doctor(context, mirrors, workspaces, watcher, reconciler),
+      best_of(context, leases, snapshots, best_of_driver),
+      snapshot_keeper(context, taker),
+      reconciler(context, mirrors, leases, chains, sealing, sandboxes, start_stop, deletion,
+                 lease_verbs, files, watcher),
+      doctor(context, mirrors, sealing, watcher, reconciler),
       usage(context),
       top(context, watcher),
-      exports(context, mirrors, workspaces, snapshots, integrity, spools),
-      imports(context, mirrors, workspaces, integrity, budgets),
-      quotas(context, watcher,
-             [this](base::WorkspaceId id, const std::string& reason) {
-               workspaces.stop_because(id, reason);
-             }),
-      guard(context, watcher,
-            {.stop = [this](base::WorkspaceId id,
-                            const std::string& reason) { workspaces.stop_because(id, reason); },
-             .low = [this] { gc.request(); }}),
-      idle_keeper(context, workspaces, watcher) {
-  connect();
-}
-
-void Services::connect() {
-  using Row = state_db::WorkspaceRow;
-  auto& hooks = workspaces.hooks();
-  hooks.flatten = [this](const Row& row) { flattening.require_shallow(row); };
-  hooks.before_exec = [this](const Row& row) { return snapshots.before_exec(row); };
-  hooks.after_stop = [this](const Row& row) { snapshots.after_stop(row); };
-  hooks.admit = [this](uint32_t uid, base::RepoId repository) { budgets.admit(uid, repository); };
-  hooks.require_within = [this](const auto& row) { quotas.require_within(row); };
+      exports(context, mirrors, taker, start_stop, integrity, spools),
+      imports(context, mirrors, views, integrity, budgets),
+      guard(context, watcher, start_stop, gc),
+      idle_keeper(context, leases, waiters, pre_stop, start_stop, watcher) {
   doctor.watch(replica);
 }
 

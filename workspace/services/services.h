@@ -9,20 +9,28 @@
 #include "base/keyed_mutex.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
+#include "workspace/access/leases.h"
 #include "workspace/archive/bring_back.h"
 #include "workspace/archive/put_away.h"
 #include "workspace/best_of/best_of.h"
 #include "workspace/best_of/driver.h"
+#include "workspace/chain/chains.h"
 #include "workspace/chain/flattening.h"
 #include "workspace/chain/integrity.h"
+#include "workspace/chain/sealing.h"
+#include "workspace/changes/measurer.h"
 #include "workspace/context/context.h"
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/context/metrics.h"
+#include "workspace/context/waiters.h"
+#include "workspace/exec/pre_stop.h"
 #include "workspace/exec/watcher.h"
 #include "workspace/recovery/doctor.h"
 #include "workspace/recovery/reconcile.h"
 #include "workspace/replica/replica.h"
 #include "workspace/repositories/repositories.h"
+#include "workspace/sandbox/sandboxes.h"
+#include "workspace/snapshot/taker.h"
 #include "workspace/upkeep/budgets.h"
 #include "workspace/upkeep/disk_guard.h"
 #include "workspace/upkeep/gc.h"
@@ -33,14 +41,20 @@
 #include "workspace/upkeep/store_usage.h"
 #include "workspace/verbs/archives.h"
 #include "workspace/verbs/compare.h"
+#include "workspace/verbs/create.h"
+#include "workspace/verbs/deletion.h"
 #include "workspace/verbs/execs.h"
 #include "workspace/verbs/export.h"
+#include "workspace/verbs/files.h"
 #include "workspace/verbs/import.h"
+#include "workspace/verbs/lease_verbs.h"
 #include "workspace/verbs/moves.h"
 #include "workspace/verbs/repositories.h"
 #include "workspace/verbs/snapshots.h"
+#include "workspace/verbs/start_stop.h"
 #include "workspace/verbs/top.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/verbs/update.h"
+#include "workspace/verbs/views.h"
 
 namespace moorage::workspace {
 
@@ -71,19 +85,36 @@ struct Services {
   Metrics metrics;
   Context context;
   ExecWatcher watcher;  // its threads call nobody whose ExecListeners::Handle is gone
+  Leases leases;
+  Waiters waiters;
+  PreStop pre_stop;
   Repositories mirrors;
   RepositoryVerbs repositories;
   IntegrityCheck integrity;
   PutAway put_away;
   BringBack bring_back;
   Replica replica;
-  Workspaces workspaces;
+  Flattening flattening;
+  Chains chains;
+  Sealing sealing;
+  SandboxStart starts;
+  Sandboxes sandboxes;
+  SnapshotTaker taker;
+  Changes changes;
+  Measurer measurer;
+  Views views;
+  StartStop start_stop;
+  Deletion deletion;
+  Files files;
+  Update updates;
+  LeaseVerbs lease_verbs;
+  QuotaWatch quotas;
   Execs execs;
   Archives archives;
-  Flattening flattening;
   Gc gc;
   ExportSpools spools;
   Budgets budgets;
+  Create create;
   Snapshots snapshots;
   Moves moves;
   Comparison comparison;
@@ -99,12 +130,8 @@ struct Services {
   Top top;
   Exports exports;
   Imports imports;
-  QuotaWatch quotas;
   DiskGuard guard;
   IdleKeeper idle_keeper;
-
- private:
-  void connect();
 };
 
 }  // namespace moorage::workspace

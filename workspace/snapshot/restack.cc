@@ -42,11 +42,10 @@ bool Restack::is_likely(const state_db::WorkspaceRow& row, const LiveSandbox& ru
 }
 
 std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taking,
-                                               state_db::WorkspaceRow row,
+                                               const state_db::WorkspaceRow& row,
                                                std::shared_ptr<const LiveSandbox> running) {
   const auto name = running->name;
-  row.layer = taking.next_layer;
-  SharedMounts next{workspaces_.mount_for(row, *running), running->mounted->user_host_id,
+  SharedMounts next{chains_.mount_for(row, taking.next_layer, *running), running->mounted->user_host_id,
                     row.owner_uid};
   const auto give_up = [&] {
     context_.live.share(row.id, std::move(next));  // unmounts there, which may wait for the disk
@@ -71,7 +70,7 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
     const auto sandbox = before.sandbox;
     exchange.reset();  // ending it needs the reference
     if (ends) {
-      workspaces_.clear_sandbox(state_db::SandboxTable(context_.store).get(sandbox),
+      sandboxes_.clear(state_db::SandboxTable(context_.store).get(sandbox),
                                 "its mounts could not be exchanged");
     }
     throw;

@@ -33,9 +33,6 @@ uint64_t written_by(const std::vector<pid_t>& processes) {
 
 }  // namespace
 
-DiskGuard::DiskGuard(Context& context, ExecWatcher& watcher, Hooks hooks)
-    : context_(context), watcher_(watcher), hooks_(std::move(hooks)) {}
-
 void DiskGuard::look() {
   const DiskRoom room = look_at_room(context_.options);
   const RoomLevel level = room.level();
@@ -55,7 +52,7 @@ void DiskGuard::tell(RoomLevel level, const DiskRoom& room) {
   level_ = level;
   base::log(level == RoomLevel::enough ? base::LogLevel::info : base::LogLevel::warning,
             "store.room", {{"level", name}, {"room", room.text()}});
-  if (worse && hooks_.low) hooks_.low();
+  if (worse) gc_.request();
   try {
     context_.store.add_event("store.room", {}, name + ": " + room.text());
   } catch (const base::Error& error) {  // the disk is too full even for that; the log has it
@@ -125,7 +122,7 @@ void DiskGuard::end(const Writer& writer, const std::string& reason) {
     context_.metrics.ended_for_space.add();
   } else {
     try {
-      hooks_.stop(workspace, reason);
+      start_stop_.stop_because(workspace, reason);
     } catch (const base::Error& error) {  // a verb is running on it: the next check retries
       base::log(base::LogLevel::warning, "store.writer_not_ended",
                 {{"ws", workspace}, {"error", error.message()}});

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,17 +16,15 @@
 #include "workspace/context/free_space.h"
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/watcher.h"
+#include "workspace/upkeep/gc.h"
+#include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
 
 class DiskGuard {
  public:
-  struct Hooks {
-    // Stops the sandbox of a workspace, whoever owns it; the reason is for messages.
-    std::function<void(base::WorkspaceId, const std::string& reason)> stop;
-    std::function<void()> low = {};  // the level fell: run collection
-  };
-  DiskGuard(Context& context, ExecWatcher& watcher, Hooks hooks);
+  DiskGuard(Context& context, ExecWatcher& watcher, StartStop& start_stop, Gc& gc)
+      : context_(context), watcher_(watcher), start_stop_(start_stop), gc_(gc) {}
 
   void look();  // call from one thread only
 
@@ -45,7 +42,8 @@ class DiskGuard {
 
   Context& context_;
   ExecWatcher& watcher_;
-  const Hooks hooks_;
+  StartStop& start_stop_;
+  Gc& gc_;
   RoomLevel level_ = RoomLevel::enough;
   std::map<std::string, uint64_t> written_;  // by exec or sandbox, at the last check
   std::map<std::string, uint64_t> seen_;     // the same, for the current check

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "state_db/store.h"
 #include "state_db/tables/execs.h"
+#include "workspace/context/idle_pause.h"
 #include "workspace/exec/watcher.h"
-#include "workspace/verbs/workspaces.h"
 
 namespace moorage::workspace {
 namespace {
@@ -20,19 +20,11 @@ constexpr size_t kStoppers = 4;
 constexpr size_t kMaxQueue = 10'000;  // of each user
 // A check reads a few control group files; a sandbox stops late by at most one pause.
 constexpr int64_t kLeastPause_ms = 1'000;
-constexpr int64_t kMostPause_ms = 10'000;
 constexpr int64_t kPausesOfIdleStop = 20;
 constexpr int64_t kWarnBefore_ms = 5 * 60'000;
 
 int64_t pause_of(const state_db::WorkspacePolicy& policy) {
-  return std::clamp(policy.idle_stop_s * 1000 / kPausesOfIdleStop, kLeastPause_ms, kMostPause_ms);
-}
-
-// From the kernel's start time of the init: a daemon restart does not reset the age.
-int64_t age_ms(const base::ProcessIdentity& init, const base::Clock& clock) {
-  static const auto ticks_a_second = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
-  const auto started_ms = static_cast<int64_t>(init.start_ticks * 1000 / ticks_a_second);
-  return std::max<int64_t>(0, clock.boot_ms() - started_ms);
+  return std::clamp(policy.idle_stop_s * 1000 / kPausesOfIdleStop, kLeastPause_ms, kMostIdlePause_ms);
 }
 
 // "30m", "1h30m", "45s".
@@ -63,39 +55,13 @@ void IdleCount::add(const Look& look, int64_t pause_ms) {
   longest_ms_ = pause_ms * 3 / 2;  // a check may run late on a busy host
 }
 
-RestView look_at_rest(const WorkspaceView& view, Context& context) {
-  RestView shown;
-  const base::Clock& clock = context.store.clock();
-  const int64_t now = clock.boot_ms();
-  const auto seen = context.live.rest(view.row.id);
-  if (seen) {
-    shown.busy_with = seen->busy_with;
-    if (shown.busy_with.empty()) {
-      const int64_t since_ms = std::clamp<int64_t>(now - seen->boot_ms, 0, kMostPause_ms);
-      shown.idle_ms = seen->idle_ms + since_ms;
-    }
-  }
-  if (view.doing) {
-    shown.busy_with = "exec " + view.doing->id.str();
-    shown.idle_ms = 0;
-  }
-  const int64_t idle_stop_ms = view.policy.idle_stop_s * 1000;
-  if (shown.busy_with.empty() && idle_stop_ms > 0)
-    shown.idle_stop_in_ms = std::max<int64_t>(0, idle_stop_ms - shown.idle_ms);
-  if (view.policy.max_lifetime_s > 0 && view.sandbox->init.pid > 0) {
-    shown.lifetime_left_ms =
-        std::max<int64_t>(0, view.policy.max_lifetime_s * 1000 - age_ms(view.sandbox->init, clock));
-  }
-  return shown;
-}
-
-IdleKeeper::IdleKeeper(Context& context, Workspaces& workspaces, ExecWatcher& watcher)
+IdleKeeper::IdleKeeper(Context& context, Leases& leases, Waiters& waiters, PreStop& pre_stop, StartStop& start_stop, ExecWatcher& watcher)
     : context_(context),
-      workspaces_(workspaces),
+      leases_(leases), waiters_(waiters), pre_stop_(pre_stop), start_stop_(start_stop),
       watcher_(watcher),
       stoppers_(kStoppers, kMaxQueue) {}
 
-IdleKeeper::~IdleKeeper() { workspaces_.waiters().leave(); }
+IdleKeeper::~IdleKeeper() { waiters_.leave(); }
 
 void IdleKeeper::look() {
   std::set<base::SandboxId> there;
@@ -116,7 +82,7 @@ std::string IdleKeeper::busy_with(const LiveSandbox& running) {
   for (const auto& exec : state_db::ExecTable(context_.store).running(running.sandbox)) {
     if (exec.request.hook.empty()) return "exec " + exec.id.str();
   }
-  if (workspaces_.leases().is_held(running.workspace)) return "its lease";
+  if (leases_.is_held(running.workspace)) return "its lease";
   // A file transfer, or a command that is about to start.
   if (context_.live.in_use(running.workspace)) return "a transfer";
   return {};
@@ -196,7 +162,7 @@ void IdleKeeper::submit(const LiveSandbox& running, uint32_t owner, Stop stop) {
     try {
       (this->*stop)(running);
     } catch (const Waiting& waiting) {  // its hook is running, and no thread waits for it
-      return workspaces_.waiters().resume_later(
+      return waiters_.resume_later(
           waiting, [this, running, owner, stop] { submit(running, owner, stop); });
     } catch (const base::Error& error) {  // another verb holds it: the next check retries
       base::log(base::LogLevel::info, "idle.not_stopped",
@@ -215,16 +181,16 @@ void IdleKeeper::stop_idle(const LiveSandbox& running) {
   const auto row = state_db::WorkspaceTable(context_.store).get(running.workspace);
   const int64_t idle_stop_s = effective_policy(row.policy, context_.options).idle_stop_s;
   if (idle_stop_s == 0 || context_.live.was_used(running.workspace) || !busy_with(running).empty())
-    return workspaces_.pre_stop().forget(running.sandbox);
-  workspaces_.pre_stop().run(row);
+    return pre_stop_.forget(running.sandbox);
+  pre_stop_.run(row);
   const auto taken = context_.live.take_unused(running);
-  if (!taken) return workspaces_.pre_stop().forget(running.sandbox);
+  if (!taken) return pre_stop_.forget(running.sandbox);
   // Catches a use that began and ended between the two checks.
   if (!busy_with(running).empty()) {
-    workspaces_.pre_stop().forget(running.sandbox);
+    pre_stop_.forget(running.sandbox);
     return context_.live.set_running(taken);
   }
-  workspaces_.stop_sandbox(row, "idle for " + short_time(idle_stop_s));
+  start_stop_.stop_sandbox(row, "idle for " + short_time(idle_stop_s));
 }
 
 void IdleKeeper::stop_old(const LiveSandbox& running) {
@@ -235,10 +201,10 @@ void IdleKeeper::stop_old(const LiveSandbox& running) {
   if (!live || live->id != running.sandbox || most_s == 0) return;
   const std::string reason =
       "its sandbox reached its lifetime of " + short_time(most_s) + " (max_lifetime_s)";
-  workspaces_.pre_stop().run(row);
+  pre_stop_.run(row);
   watcher_.end_all(running.sandbox,
                    {state_db::ExecState::cancelled, state_db::ExecCategory::cancelled, reason}, {});
-  workspaces_.stop_sandbox(row, reason);
+  start_stop_.stop_sandbox(row, reason);
 }
 
 }  // namespace moorage::workspace

@@ -15,14 +15,17 @@
 #include "base/clock.h"
 #include "base/fair_pool.h"
 #include "state_db/tables/workspaces.h"
+#include "workspace/access/leases.h"
 #include "workspace/context/context.h"
 #include "workspace/context/live_sandboxes.h"
+#include "workspace/context/waiters.h"
+#include "workspace/exec/pre_stop.h"
 #include "workspace/verbs/requests.h"
+#include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
 
 class ExecWatcher;
-class Workspaces;
 
 // Counts the idle time of one sandbox.
 class IdleCount {
@@ -48,11 +51,10 @@ class IdleCount {
   int64_t idle_ms_ = 0;
 };
 
-RestView look_at_rest(const WorkspaceView& view, Context& context);
-
 class IdleKeeper {
  public:
-  IdleKeeper(Context& context, Workspaces& workspaces, ExecWatcher& watcher);
+  IdleKeeper(Context& context, Leases& leases, Waiters& waiters, PreStop& pre_stop,
+             StartStop& start_stop, ExecWatcher& watcher);
   ~IdleKeeper();  // gives up stops that wait for a hook
 
   void look();  // call it every second; its own threads do the stopping
@@ -76,7 +78,10 @@ class IdleKeeper {
   void stop_old(const LiveSandbox& running);
 
   Context& context_;
-  Workspaces& workspaces_;
+  Leases& leases_;
+  Waiters& waiters_;
+  PreStop& pre_stop_;
+  StartStop& start_stop_;
   ExecWatcher& watcher_;
   std::map<base::SandboxId, Known> known_;  // used only by look()
   std::mutex mutex_;

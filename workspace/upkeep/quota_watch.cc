@@ -54,10 +54,10 @@ layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row) {
   return {row.policy.limits.disk_bytes, row.policy.limits.disk_files};
 }
 
-QuotaWatch::QuotaWatch(Context& context, ExecWatcher& watcher, Stop stop)
+QuotaWatch::QuotaWatch(Context& context, ExecWatcher& watcher, StartStop& start_stop)
     : context_(context),
       watcher_(watcher),
-      stop_(std::move(stop)),
+      start_stop_(start_stop),
       free_space_(context.options.store),
       countless_(context.store.clock()),
       frozen_walks_(kFrozenWalkers, attempting(&QuotaWatch::measure_frozen),
@@ -207,7 +207,7 @@ void QuotaWatch::walk(base::WorkspaceId id) {
 // The use beside the writable layer changes during writes: a snapshot is dropped, or a shared
 // frozen layer becomes its own when the workspace that shared it is purged.
 void QuotaWatch::hold_to_rest(const state_db::WorkspaceRow& row, Seen& seen) {
-  const layers::QuotaLimit left = DiskUse(context_).limit_of_writable(row);
+  const layers::QuotaLimit left = DiskUse(context_).limit_of_writable(row, row.layer);
   const bool changed = left.bytes != seen.left.bytes || left.files != seen.left.files;
   if (seen.walked && changed)
     context_.storage.quota().limit(row.layer, context_.storage.layer_path(row.layer), left);
@@ -265,7 +265,7 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const LiveSandbo
     } else if (!execs.empty() || again) {  // the exec ended and left this process running
       running.backend->exec_group(running.name, exec.str())->kill();
     } else {
-      stop_(row.id, seen.told);
+      start_stop_.stop_because(row.id, seen.told);
     }
   }
   // The writer has ended or is about to; it gets the reason at its end.
@@ -276,7 +276,7 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const LiveSandbo
     const auto newest = state_db::ExecTable(context_.store).list({.workspace = row.id, .limit = 1});
     seen.unclaimed_newest = newest.empty() ? base::ExecId{} : newest.front().id;
   }
-  if (!any && !ended) stop_(row.id, seen.told);
+  if (!any && !ended) start_stop_.stop_because(row.id, seen.told);
   context_.store.add_event("workspace.disk_quota",
                            {.workspace = row.id, .sandbox = running.sandbox}, seen.told);
 }

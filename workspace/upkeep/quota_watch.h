@@ -28,21 +28,22 @@
 #include "base/single_flight.h"
 #include "layers/quota/disk_quota.h"
 #include "state_db/tables/workspaces.h"
+#include "workspace/access/admission.h"
 #include "workspace/context/context.h"
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/watcher.h"
 #include "workspace/upkeep/countless_layers.h"
 #include "workspace/upkeep/sandbox_writes.h"
 #include "workspace/upkeep/space_changes.h"
+#include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
 
 layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row);
 
-class QuotaWatch : private ExecListener {
+class QuotaWatch : public DiskLimits, private ExecListener {
  public:
-  using Stop = std::function<void(base::WorkspaceId, const std::string& reason)>;
-  QuotaWatch(Context& context, ExecWatcher& watcher, Stop stop);
+  QuotaWatch(Context& context, ExecWatcher& watcher, StartStop& start_stop);
 
   // Runs the thread while it lives.
   class Work {
@@ -60,7 +61,7 @@ class QuotaWatch : private ExecListener {
   };
 
   // resource_exhausted: so far over its limit that only commands that remove files may start.
-  void require_within(const state_db::WorkspaceRow& row);
+  void require_within(const state_db::WorkspaceRow& row) override;
   void measure_rested();  // uploads to stopped workspaces; about once a second
   // Throws resource_exhausted if the workspace has no room for these bytes and one more file. The
   // reservation counts until the next measurement.
@@ -127,7 +128,7 @@ class QuotaWatch : private ExecListener {
 
   Context& context_;
   ExecWatcher& watcher_;
-  const Stop stop_;
+  StartStop& start_stop_;
   SpaceMoves free_space_;
   std::mutex mutex_;
   std::map<base::WorkspaceId, Seen> seen_;

@@ -56,7 +56,7 @@ void SnapshotKeeper::look_at(const LiveSandbox& running) {
   const auto rest = context_.live.rest(running.workspace);
   if (rest && rest->busy_with.empty() && rest->idle_ms >= since_ms) return;  // nothing ran
   try {
-    snapshots_.take_interval(running.workspace);
+    taker_.take_interval(running.workspace);
   } catch (const base::Error& error) {
     if (error.code() == base::Code::conflict) return;  // a verb is running: try again later
     throw;

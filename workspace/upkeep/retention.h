@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "workspace/verbs/snapshots.h"
+#include "workspace/snapshot/taker.h"
 
 namespace moorage::workspace {
 
@@ -19,8 +19,8 @@ std::vector<base::SnapshotId> past_retention(const std::vector<state_db::Snapsho
 
 class SnapshotKeeper {
  public:
-  SnapshotKeeper(Context& context, Snapshots& snapshots)
-      : context_(context), snapshots_(snapshots) {}
+  SnapshotKeeper(Context& context, SnapshotTaker& taker)
+      : context_(context), taker_(taker) {}
 
   void look();  // call it every few seconds, from one thread
 
@@ -29,7 +29,7 @@ class SnapshotKeeper {
   void drop_past();
 
   Context& context_;
-  Snapshots& snapshots_;
+  SnapshotTaker& taker_;
   std::map<base::SandboxId, int64_t> taken_boot_ms_;  // last snapshot, or first sight
 };
 

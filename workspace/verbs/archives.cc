@@ -17,24 +17,24 @@ using state_db::WorkspaceState;
 
 WorkspaceView Archives::archive(const Caller& caller, const std::string& name,
                                 const Progress& progress) {
-  const auto found = workspaces_.find(caller, name, Right::write);
-  workspaces_.leases().check(caller, found);
+  const auto found = find_workspace(context_.store, caller, name, Right::write);
+  leases_.check(caller, found);
   const auto guard = context_.locks.lock(found.id.str(), "archive");
-  const auto writing = workspaces_.leases().write(caller, found);
+  const auto writing = leases_.write(caller, found);
   const auto row = state_db::WorkspaceTable(context_.store).get(found.id);
   if (row.state == WorkspaceState::archived) {
     join_key(context_.store, caller, row.id.str());
   } else {
     put_away(caller, row, "archived by uid " + std::to_string(caller.uid), progress);
   }
-  return workspaces_.show(caller, row.id.str());
+  return views_.show(caller, row.id.str());
 }
 
 uint64_t Archives::collect(base::WorkspaceId id, const std::string& reason) {
   const auto guard = context_.locks.lock(id.str(), "collection", std::chrono::milliseconds(0));
   const auto row = state_db::WorkspaceTable(context_.store).get(id);
   const Caller collector;  // root without a lease: a held lease stops collection
-  const auto writing = workspaces_.leases().write(collector, row);
+  const auto writing = leases_.write(collector, row);
   if (row.policy.pinned || state_db::SandboxTable(context_.store).live(id) ||
       context_.live.mounted(id))
     throw Error(Code::conflict, row.name + " is in use again");
@@ -47,7 +47,7 @@ uint64_t Archives::put_away(const Caller& caller, const state_db::WorkspaceRow& 
                             const std::string& reason, const Progress& progress) {
   require_ready(present);
   ArchiveStore(context_).require_writable();
-  workspaces_.bring_to_rest(present, reason);
+  start_stop_.bring_to_rest(present, reason);
   // If its policy takes a snapshot at each stop, it is now on another layer.
   const auto row = state_db::WorkspaceTable(context_.store).get(present.id);
   return put_away_.run(row, reason, key_joiner(context_.store, caller), progress);
@@ -55,10 +55,10 @@ uint64_t Archives::put_away(const Caller& caller, const state_db::WorkspaceRow& 
 
 WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
                                   const Progress& progress) {
-  const auto found = workspaces_.find(caller, name, Right::write);
-  workspaces_.leases().check(caller, found);
+  const auto found = find_workspace(context_.store, caller, name, Right::write);
+  leases_.check(caller, found);
   const auto guard = context_.locks.lock(found.id.str(), "unarchive");
-  const auto writing = workspaces_.leases().write(caller, found);
+  const auto writing = leases_.write(caller, found);
   const auto row = state_db::WorkspaceTable(context_.store).get(found.id);
   if (row.state == WorkspaceState::ready) {
     join_key(context_.store, caller, row.id.str());
@@ -67,7 +67,7 @@ WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
     if (progress) progress("unarchive", -1, row.name);
     bring_back_.run(row, key_joiner(context_.store, caller));
   }
-  return workspaces_.show(caller, row.id.str());
+  return views_.show(caller, row.id.str());
 }
 
 WorkspaceView Archives::resume(const Caller& caller, const std::string& subject) {
@@ -75,7 +75,7 @@ WorkspaceView Archives::resume(const Caller& caller, const std::string& subject)
   const auto row = state_db::WorkspaceTable(context_.store).get(id);
   if (subject == state_db::move_under_way(id))
     refuse_unsettled(caller, "an interrupted move of " + row.name + " is being cleaned up");
-  return workspaces_.look(id);
+  return views_.look(id);
 }
 
 }  // namespace moorage::workspace

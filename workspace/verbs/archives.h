@@ -4,16 +4,24 @@
 
 #include <string>
 
+#include "workspace/access/leases.h"
 #include "workspace/archive/bring_back.h"
 #include "workspace/archive/put_away.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/verbs/start_stop.h"
+#include "workspace/verbs/views.h"
 
 namespace moorage::workspace {
 
 class Archives {
  public:
-  Archives(Context& context, Workspaces& workspaces, PutAway& put_away, BringBack& bring_back)
-      : context_(context), workspaces_(workspaces), put_away_(put_away), bring_back_(bring_back) {}
+  Archives(Context& context, Leases& leases, StartStop& start_stop, Views& views, PutAway& put_away,
+           BringBack& bring_back)
+      : context_(context),
+        leases_(leases),
+        start_stop_(start_stop),
+        views_(views),
+        put_away_(put_away),
+        bring_back_(bring_back) {}
 
   WorkspaceView archive(const Caller& caller, const std::string& name, const Progress& progress);
   WorkspaceView unarchive(const Caller& caller, const std::string& name, const Progress& progress);
@@ -30,7 +38,9 @@ class Archives {
                     const std::string& reason, const Progress& progress);
 
   Context& context_;
-  Workspaces& workspaces_;
+  Leases& leases_;
+  StartStop& start_stop_;
+  Views& views_;
   PutAway& put_away_;
   BringBack& bring_back_;
 };

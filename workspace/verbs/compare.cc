@@ -20,7 +20,7 @@ constexpr size_t kLookedAt = 20;  // newest execs to search, as pre_stop hooks d
 
 Comparison::Two Comparison::find(const Caller& caller, const std::string& from,
                                  const std::string& to) {
-  Two two{workspaces_.find(caller, from, Right::read), workspaces_.find(caller, to, Right::read)};
+  Two two{find_workspace(context_.store, caller, from, Right::read), find_workspace(context_.store, caller, to, Right::read)};
   if (two.from.repository != two.to.repository) {
     throw Error(Code::invalid_argument,
                 two.from.name + " and " + two.to.name + " belong to different repositories",

@@ -11,7 +11,6 @@
 #include "state_db/tables/execs.h"
 #include "workspace/changes/changes.h"
 #include "workspace/context/context.h"
-#include "workspace/verbs/workspaces.h"
 
 namespace moorage::workspace {
 
@@ -27,8 +26,7 @@ struct ComparisonView {
 
 class Comparison {
  public:
-  Comparison(Context& context, Workspaces& workspaces)
-      : context_(context), workspaces_(workspaces), changes_(context.repos) {}
+  Comparison(Context& context) : context_(context), changes_(context.repos) {}
 
   // invalid_argument: they belong to different repositories.
   ComparisonView compare(const Caller& caller, const std::string& from, const std::string& to);
@@ -47,7 +45,6 @@ class Comparison {
   std::optional<state_db::ExecRow> last_exec(base::WorkspaceId id);
 
   Context& context_;
-  Workspaces& workspaces_;
   Changes changes_;
 };
 

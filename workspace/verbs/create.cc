@@ -1,5 +1,5 @@
-// Workspaces::create. Two synchronous writes: the intent (workspace, layer, labels) and `ready`;
-// everything between follows from the row and is repeated, or undone, after a crash.
+#include "workspace/verbs/create.h"
+
 #include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/digest.h"
@@ -13,9 +13,10 @@
 #include "state_db/tables/snapshots.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/access/placement.h"
+#include "workspace/chain/failed_workspace.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/context/free_space.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/sandbox/start.h"
 
 namespace moorage::workspace {
 namespace {
@@ -99,9 +100,8 @@ bool is_commit_id(const std::string& text) {
 
 // The repository, fetched from upstream. Skips the fetch for a full commit id that is cached: its
 // meaning never changes.
-state_db::RepositoryRow Workspaces::repository_for(const Caller& caller,
-                                                   const CreateRequest& request,
-                                                   const Progress& progress) {
+state_db::RepositoryRow Create::repository_for(const Caller& caller, const CreateRequest& request,
+                                               const Progress& progress) {
   if (request.import) return find_repository(context_.store, caller, request.import->repo);
   if (is_commit_id(request.ref)) {
     const auto url = repo_cache::parse_url(request.repo_url, context_.repos.options().url_policy);
@@ -118,8 +118,8 @@ state_db::RepositoryRow Workspaces::repository_for(const Caller& caller,
   return repositories_.ensure(request.repo_url, progress);
 }
 
-WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& request,
-                                 const Progress& progress) {
+WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,
+                             const Progress& progress) {
   check_request(request);
   state_db::WorkspaceTable table(context_.store);
   state_db::NewWorkspace workspace;
@@ -137,7 +137,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   place(context_, request, workspace);
 
   const auto repo = repository_for(caller, request, progress);
-  if (hooks_.admit) hooks_.admit(caller.uid, repo.id);
+  admission_.admit(caller.uid, repo.id);
   const std::string repo_dir = repo_directory(repo.id);
   if (request.import) {
     workspace.base_commit = context_.repos.resolve(repo_dir, request.import->head_commit).commit;
@@ -168,51 +168,26 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
     after_layer.pass();
     table.set_ready(row.id);
   } catch (const Error& error) {
-    abandon(row, error.message());
+    abandon(context_, row, error.message());
     throw;
   }
   after_ready.pass();
   base::log(base::LogLevel::info, "workspace.created",
             {{"ws", row.id}, {"name", row.name}, {"repo", repo.id}, {"commit", row.base_commit}});
-  return view(table.get(row.id));
-}
-
-void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& reason) {
-  // The row first: a crash must not leave a ready row without its layer, nor let a complete layer
-  // (as an import may have) be finished without its history.
-  state_db::WorkspaceTable(context_.store).fail(row.id, reason);
-  remove_remains(row);
-}
-
-void Workspaces::remove_remains(const state_db::WorkspaceRow& row) {
-  // An import has snapshots before it is ready:
-  state_db::SnapshotTable(context_.store).drop_all(row.id, "its import failed");
-  context_.storage.remove_layer(row.layer);
-  // A failed workspace must not keep its parent layers.
-  if (row.layer && state_db::LayerTable(context_.store).get(row.layer).parent) {
-    context_.store.transaction([&] {
-      state_db::WorkspaceTable(context_.store).set_layer(row.id, {});
-      state_db::LayerTable(context_.store).remove({row.layer});
-    });
-  }
-  // Records of an import:
-  base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());
-  state_db::ExecTable(context_.store).forget_past(row.id);
+  return views_.view(table.get(row.id));
 }
 
 // The result of an earlier request with the same key, if the daemon died before it answered.
-WorkspaceView Workspaces::existing(const Caller& caller, base::WorkspaceId id) {
+WorkspaceView Create::existing(const Caller& caller, base::WorkspaceId id) {
   const auto row = state_db::WorkspaceTable(context_.store).get(id);
   if (row.state == state_db::WorkspaceState::creating)
     refuse_unsettled(caller, row.name + " is being created");
-  return look(id);
+  return views_.look(id);
 }
 
 // Collection may remove an unused base tree in between: then make it again.
-Workspaces::Made Workspaces::stand_on_base(state_db::NewWorkspace& workspace,
-                                           const CreateRequest& request,
-                                           const state_db::RepositoryRow& repo,
-                                           const Progress& progress) {
+Create::Made Create::stand_on_base(state_db::NewWorkspace& workspace, const CreateRequest& request,
+                                   const state_db::RepositoryRow& repo, const Progress& progress) {
   constexpr int kTries = 5;
   for (int attempt = 1; attempt <= kTries; ++attempt) {
     repositories_.ensure_base_tree(repo.id, workspace.base_commit, progress);
@@ -223,9 +198,9 @@ Workspaces::Made Workspaces::stand_on_base(state_db::NewWorkspace& workspace,
 }
 
 // nullopt: the base tree is gone.
-std::optional<Workspaces::Made> Workspaces::insert(state_db::NewWorkspace& workspace,
-                                                   const CreateRequest& request,
-                                                   const state_db::RepositoryRow& repo) {
+std::optional<Create::Made> Create::insert(state_db::NewWorkspace& workspace,
+                                           const CreateRequest& request,
+                                           const state_db::RepositoryRow& repo) {
   state_db::WorkspaceTable table(context_.store);
   // One transaction, as in `remove`: a repository cannot go while a workspace of it is created.
   return context_.store.transaction([&]() -> std::optional<Made> {

@@ -114,15 +114,15 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
                       const ExecRequest& request) {
   check_request(request);
   std::optional<state_db::GroupedReads> reads(context_.store);
-  const auto row = workspaces_.find(caller, workspace, Right::write);
+  const auto row = find_workspace(context_.store, caller, workspace, Right::write);
   auto record = record_of(caller, row.id, request);
   if (auto view = repeat(caller, record)) return *std::move(view);
   const bool frees = request.free_space || only_removes(request.argv);
   if (!frees) {
     require_room(context_.options, "cannot start a command");
-    if (workspaces_.hooks().require_within) workspaces_.hooks().require_within(row);
+    limits_.require_within(row);
   }
-  workspaces_.leases().check(caller, row);
+  leases_.check(caller, row);
   if (record.timeout_ms == 0) record.timeout_ms = context_.options.default_timeout_ms;
   apply_budget(row, record);
   reads.reset();  // the steps below may remove the rest of a dead sandbox
@@ -176,10 +176,10 @@ std::optional<ExecView> Execs::repeat(const Caller& caller, const state_db::NewE
 
 base::SnapshotId Execs::snapshot_before(const state_db::WorkspaceRow& row, bool frees,
                                         std::string& warning) {
-  if (!row.policy.snapshot_before_exec || !workspaces_.hooks().before_exec) return {};
+  if (!row.policy.snapshot_before_exec) return {};
   // On a nearly full disk, a snapshot would keep the space that this command is meant to free.
   if (!frees || look_at_room(context_.options).level() == RoomLevel::enough)
-    return workspaces_.hooks().before_exec(row);
+    return taker_.before_exec(row);
   warning = "no snapshot was taken before it: the disk of the store is nearly full";
   return {};
 }
@@ -237,7 +237,7 @@ void Execs::require_launched(const Caller& caller, base::ExecId id) {
 
 std::shared_ptr<const LiveSandbox> Execs::sandbox_for(const state_db::WorkspaceRow& row,
                                                       const std::string& user) {
-  auto running = workspaces_.ensure_running(row);
+  auto running = start_stop_.ensure_running(row);
   // Ask the engine before refusing: it may have been down at the last check.
   if (user == "root" && !running->backend->known_capabilities().root &&
       !running->backend->capabilities().root) {
@@ -253,7 +253,7 @@ std::shared_ptr<const LiveSandbox> Execs::sandbox_for(const state_db::WorkspaceR
 std::optional<state_db::ExecTable::Created> Execs::create_record(
     const Caller& caller, const state_db::WorkspaceRow& workspace, const state_db::NewExec& record,
     base::SnapshotId snapshot) {
-  const auto writing = workspaces_.leases().write(caller, workspace);
+  const auto writing = leases_.write(caller, workspace);
   using Created = state_db::ExecTable::Created;
   return context_.store.transaction([&]() -> std::optional<Created> {
     const auto state = state_db::SandboxTable(context_.store).get(record.sandbox).state;
@@ -275,7 +275,7 @@ std::optional<state_db::ExecTable::Created> Execs::create_record(
 Execs::Held Execs::hold(const Caller& caller, base::ExecId id) {
   auto row = find_exec(context_.store, caller, id, Right::write);
   const auto workspace = state_db::WorkspaceTable(context_.store).get(row.request.workspace);
-  return {std::move(row), workspaces_.leases().write(caller, workspace)};
+  return {std::move(row), leases_.write(caller, workspace)};
 }
 
 ExecView Execs::view(state_db::ExecRow row) {
@@ -301,7 +301,7 @@ std::vector<ExecView> Execs::list(const Caller& caller, const ListWanted& wanted
   query.limit = wanted.limit;
   query.before = wanted.before;
   if (wanted.workspace) {
-    query.workspace = workspaces_.find(caller, *wanted.workspace, Right::read).id;
+    query.workspace = find_workspace(context_.store, caller, *wanted.workspace, Right::read).id;
   } else {
     query.seen_by = caller.viewer();
   }
@@ -315,7 +315,7 @@ std::vector<ExecView> Execs::list(const Caller& caller, const ListWanted& wanted
 Execs::History Execs::history(const Caller& caller, const std::string& workspace,
                               base::ExecId before, size_t limit) {
   History history;
-  history.workspace = workspaces_.find_with_deleted(caller, workspace, Right::read);
+  history.workspace = find_with_deleted(context_.store, caller, workspace, Right::read);
   state_db::ExecQuery query;
   query.workspace = history.workspace.id;
   query.before = before;
@@ -326,7 +326,7 @@ Execs::History Execs::history(const Caller& caller, const std::string& workspace
     return a.outcome.ended_wall_ms < b.outcome.ended_wall_ms;
   });
   if (!before && last != rows.end() && last->outcome.ended_wall_ms > 0 && !last->changed_files) {
-    workspaces_.measure(history.workspace, last->id);
+    views_.measure(history.workspace, last->id);
     rows = table.list(query);
   }
   if (!rows.empty()) history.truncated = table.has_older(rows.back());

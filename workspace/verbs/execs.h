@@ -16,10 +16,14 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "state_db/grouped_reads.h"
+#include "workspace/access/admission.h"
+#include "workspace/access/leases.h"
 #include "workspace/context/context.h"
 #include "workspace/exec/launch.h"
+#include "workspace/snapshot/taker.h"
 #include "workspace/verbs/requests.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/verbs/start_stop.h"
+#include "workspace/verbs/views.h"
 
 namespace moorage::workspace {
 
@@ -33,9 +37,14 @@ struct ExecView {
 
 class Execs {
  public:
-  Execs(Context& context, Workspaces& workspaces, ExecWatcher& watcher)
+  Execs(Context& context, Leases& leases, SnapshotTaker& taker, StartStop& start_stop, Views& views,
+        DiskLimits& limits, ExecWatcher& watcher)
       : context_(context),
-        workspaces_(workspaces),
+        leases_(leases),
+        taker_(taker),
+        start_stop_(start_stop),
+        views_(views),
+        limits_(limits),
         watcher_(watcher),
         launcher_(context, watcher) {}
 
@@ -125,7 +134,11 @@ class Execs {
   std::mutex mutex_;
   std::set<base::ExecId> launching_;
   Context& context_;
-  Workspaces& workspaces_;
+  Leases& leases_;
+  SnapshotTaker& taker_;
+  StartStop& start_stop_;
+  Views& views_;
+  DiskLimits& limits_;
   ExecWatcher& watcher_;
   ExecLauncher launcher_;
 };

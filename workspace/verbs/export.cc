@@ -28,12 +28,11 @@ constexpr size_t kMaxWaiting = 16;
 
 }  // namespace
 
-Exports::Exports(Context& context, Repositories& repositories, Workspaces& workspaces,
-                 Snapshots& snapshots, IntegrityCheck& integrity, ExportSpools& spools)
+Exports::Exports(Context& context, Repositories& repositories, SnapshotTaker& taker, StartStop& start_stop,
+                 IntegrityCheck& integrity, ExportSpools& spools)
     : context_(context),
       repositories_(repositories),
-      workspaces_(workspaces),
-      snapshots_(snapshots),
+      taker_(taker), start_stop_(start_stop),
       integrity_(integrity),
       spools_(spools),
       exporters_(kExporters, kMaxWaiting) {}
@@ -53,7 +52,7 @@ Exports::Source Exports::hold(const state_db::WorkspaceRow& row, base::KeyedMute
   Source source;
   source.row = row;
   if (context_.live.running(row.id)) {
-    const auto taken = snapshots_.for_export(row);
+    const auto taken = taker_.for_export(row);
     source.snapshot = taken.id;
     try {
       source.layers = archived_layers(context_, taken, with);
@@ -67,7 +66,7 @@ Exports::Source Exports::hold(const state_db::WorkspaceRow& row, base::KeyedMute
     return source;  // the workspace keeps running
   }
   source.workspace = std::move(guard);
-  workspaces_.bring_to_rest(row, "exported");  // first finish transfers and clean up after a crash
+  start_stop_.bring_to_rest(row, "exported");  // first finish transfers and clean up after a crash
   source.row = state_db::WorkspaceTable(context_.store).get(row.id);
   integrity_.look(source.row);  // never export an incomplete workspace as a whole one
   source.layers = archived_layers(context_, source.row, with);
@@ -109,7 +108,7 @@ void Exports::write_export(const Source& source, base::ByteSpool& stream) {
 }
 
 Exports::Export Exports::begin(const Caller& caller, const std::string& name, WithSnapshots with) {
-  const auto found = workspaces_.find(caller, name, Right::read);
+  const auto found = find_workspace(context_.store, caller, name, Right::read);
   Export made;
   made.stream = spools_.make(caller.uid);
   // The repository's objects go into a file first; the rest is spooled only while the reader lags.

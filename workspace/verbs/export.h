@@ -10,14 +10,15 @@
 #include "base/thread_pool.h"
 #include "workspace/archive/archived_layers.h"
 #include "workspace/archive/export_spools.h"
-#include "workspace/verbs/snapshots.h"
+#include "workspace/snapshot/taker.h"
+#include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
 
 class Exports {
  public:
-  Exports(Context& context, Repositories& repositories, Workspaces& workspaces,
-          Snapshots& snapshots, IntegrityCheck& integrity, ExportSpools& spools);
+  Exports(Context& context, Repositories& repositories, SnapshotTaker& taker, StartStop& start_stop,
+          IntegrityCheck& integrity, ExportSpools& spools);
 
   struct Export {
     std::shared_ptr<base::ByteSpool> stream;
@@ -37,8 +38,8 @@ class Exports {
 
   Context& context_;
   Repositories& repositories_;
-  Workspaces& workspaces_;
-  Snapshots& snapshots_;
+  SnapshotTaker& taker_;
+  StartStop& start_stop_;
   IntegrityCheck& integrity_;
   ExportSpools& spools_;
   base::ThreadPool exporters_;  // last: waits for the exports, which end with their streams

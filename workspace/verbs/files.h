@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/keyed_mutex.h"
 #include "layers/tree_files.h"
 #include "state_db/tables/workspaces.h"
 #include "workspace/access/leases.h"
+#include "workspace/chain/chains.h"
 #include "workspace/context/live_sandboxes.h"
 
 namespace moorage::workspace {
@@ -24,6 +26,24 @@ struct FilesLease {
 struct FileChange {
   base::KeyedMutex::Guard alone;
   Leases::Writing writing;
+};
+
+class Files {
+ public:
+  Files(Context& context, Leases& leases, Chains& chains, IntegrityCheck& integrity)
+      : context_(context), leases_(leases), chains_(chains), integrity_(integrity) {}
+
+  // Files by inside path ("/workspace/...", "/home/user/...", relative = below /workspace).
+  FilesLease open(const Caller& caller, const std::string& name, Right right);
+  FileChange change(const Caller& caller, const state_db::WorkspaceRow& row);
+
+ private:
+  std::shared_ptr<const SharedMounts> mounts(const state_db::WorkspaceRow& row, Right right);
+
+  Context& context_;
+  Leases& leases_;
+  Chains& chains_;
+  IntegrityCheck& integrity_;
 };
 
 }  // namespace moorage::workspace

@@ -14,6 +14,7 @@
 #include "workspace/access/placement.h"
 #include "workspace/archive/import_check.h"
 #include "workspace/archive/store.h"
+#include "workspace/chain/failed_workspace.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/chain/unused_layers.h"
 #include "workspace/chain/workspace_note.h"
@@ -291,11 +292,11 @@ class ImportVisitor : public ImportCheck {
 
 }  // namespace
 
-Imports::Imports(Context& context, Repositories& repositories, Workspaces& workspaces,
+Imports::Imports(Context& context, Repositories& repositories, Views& views,
                  IntegrityCheck& integrity, Admission& admission)
     : context_(context),
       repositories_(repositories),
-      workspaces_(workspaces),
+      views_(views),
       integrity_(integrity),
       admission_(admission),
       importers_(kImporters, kMaxWaiting) {}
@@ -319,7 +320,7 @@ WorkspaceView Imports::take_in(const Caller& caller, const std::string& name,
       id = incoming.id();
       lowered = incoming.lowered();
       const auto row = table.get(id);
-      const auto taken = integrity_.take(row);
+      const auto taken = integrity_.take(row.id, row.layer);
       base::sync_file_system(context_.options.store);
       context_.store.transaction([&] {
         incoming.add_snapshots();
@@ -332,7 +333,7 @@ WorkspaceView Imports::take_in(const Caller& caller, const std::string& name,
       table.set_ready(id);
     } catch (Error& error) {
       incoming.let_go();
-      if (incoming.id()) workspaces_.abandon(table.get(incoming.id()), error.message());
+      if (incoming.id()) abandon(context_, table.get(incoming.id()), error.message());
       collect_layers(context_);
       // Corrupt data from a client is invalid input, not damage in this store.
       if (error.code() == Code::corrupted) {
@@ -346,7 +347,7 @@ WorkspaceView Imports::take_in(const Caller& caller, const std::string& name,
   base::log(base::LogLevel::info, "workspace.imported", {{"ws", id}});
   Caller owner = caller;  // the import route names no workspace; the caller owns this one
   owner.route = Right::read;
-  auto view = workspaces_.show(owner, id.str());
+  auto view = views_.show(owner, id.str());
   if (!lowered.empty()) view.notice = "its limits were lowered: " + lowered;
   return view;
 }
@@ -355,7 +356,7 @@ WorkspaceView Imports::resume(const Caller& caller, base::WorkspaceId id) {
   const auto row = state_db::WorkspaceTable(context_.store).get(id);
   if (row.state == state_db::WorkspaceState::creating)
     refuse_unsettled(caller, row.name + " is being imported");
-  return workspaces_.look(id);
+  return views_.look(id);
 }
 
 // Each import occupies a thread while it waits for its client: limit one user's share.

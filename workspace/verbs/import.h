@@ -15,14 +15,15 @@
 #include "base/thread_pool.h"
 #include "packs/tar_reader.h"
 #include "workspace/access/admission.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/repositories/repositories.h"
+#include "workspace/verbs/views.h"
 
 namespace moorage::workspace {
 
 class Imports {
  public:
-  Imports(Context& context, Repositories& repositories, Workspaces& workspaces,
-          IntegrityCheck& integrity, Admission& admission);
+  Imports(Context& context, Repositories& repositories, Views& views, IntegrityCheck& integrity,
+          Admission& admission);
 
   // Takes an archive written into the pipe as a new workspace of the caller.
   struct Import {
@@ -39,7 +40,7 @@ class Imports {
 
   Context& context_;
   Repositories& repositories_;
-  Workspaces& workspaces_;
+  Views& views_;
   IntegrityCheck& integrity_;
   Admission& admission_;
   std::mutex mutex_;

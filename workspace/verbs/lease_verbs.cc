@@ -1,7 +1,5 @@
-// Workspaces: who may use one, and who holds its lease. A takeover commits the new generation and
-// the cancel marks together; from then on the former holder is refused. Then it stops the sandbox,
-// because a process that a command left behind could still write. A crash in between leaves the
-// lease `clearing`, and workspace/recovery/reconcile.h finishes it.
+#include "workspace/verbs/lease_verbs.h"
+
 #include <algorithm>
 
 #include "base/crash_point.h"
@@ -10,7 +8,6 @@
 #include "state_db/store.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/chain/workspace_note.h"
-#include "workspace/verbs/workspaces.h"
 
 namespace moorage::workspace {
 namespace {
@@ -41,10 +38,10 @@ void check_request(const Leases::Wanted& wanted) {
   }
 }
 
-LeaseView Workspaces::acquire_lease(const Caller& caller, const std::string& name,
-                                    const Leases::Wanted& wanted) {
+LeaseView LeaseVerbs::acquire(const Caller& caller, const std::string& name,
+                              const Leases::Wanted& wanted) {
   check_request(wanted);
-  const auto found = find(caller, name, Right::write);
+  const auto found = find_workspace(context_.store, caller, name, Right::write);
   // Take the lock, so that no verb is half done when the holder changes.
   const auto guard = context_.locks.lock(found.id.str(), "lease");
   const auto row = state_db::WorkspaceTable(context_.store).get(found.id);
@@ -66,25 +63,26 @@ LeaseView Workspaces::acquire_lease(const Caller& caller, const std::string& nam
   return cleared;
 }
 
-void Workspaces::finish_takeover(const state_db::WorkspaceRow& row) {
+void LeaseVerbs::finish_takeover(const state_db::WorkspaceRow& row) {
   if (row.state == WorkspaceState::ready) {
     const auto lease = leases_.look(row.id);
-    stop_sandbox(row, "the lease was taken over by " + (lease ? lease->row.holder : ""));
+    start_stop_.stop_sandbox(row,
+                             "the lease was taken over by " + (lease ? lease->row.holder : ""));
   }
   takeover_after_stop.pass();
   leases_.cleared(row.id);
 }
 
-WorkspaceView Workspaces::share(const Caller& caller, const std::string& name,
+WorkspaceView LeaseVerbs::share(const Caller& caller, const std::string& name,
                                 std::optional<uint32_t> team_gid) {
-  const auto row = find(caller, name, Right::govern);
+  const auto row = find_workspace(context_.store, caller, name, Right::govern);
   state_db::WorkspaceTable table(context_.store);
   context_.store.transaction([&] {
     table.set_team(row.id, team_gid);
     join_key(context_.store, caller, JoinedVerb{.workspace = row.id}.subject());
   });
   keep_about(context_, table.get(row.id));
-  return view(table.get(row.id));
+  return views_.view(table.get(row.id));
 }
 
 }  // namespace moorage::workspace

@@ -1,4 +1,4 @@
-// Workspaces::change_place. The next sandbox is made, and its warden answers, before the former one
+// Moves::change_place. The next sandbox is made, and its warden answers, before the former one
 // stops: a failure of the new backend, engine or image shows up there. Only one of the two ever has
 // the workspace mounted: two overlays must never share an upper directory.
 #include "base/crash_point.h"
@@ -9,7 +9,7 @@
 #include "layers/sandbox_mounts.h"
 #include "state_db/store.h"
 #include "workspace/access/keyed_request.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/verbs/moves.h"
 
 namespace moorage::workspace {
 namespace {
@@ -24,8 +24,8 @@ MOORAGE_CRASH_POINT(after_outcome, "move.after_outcome");
 
 }  // namespace
 
-void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
-                              const Caller& caller, const std::string& notice) {
+void Moves::change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
+                         const Caller& caller, const std::string& notice) {
   const std::string by = "uid " + std::to_string(caller.uid);
   state_db::WorkspaceRow moved = row;
   moved.backend = place.backend;
@@ -34,7 +34,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   auto wanted = starts_.plan(moved);
   state_db::SandboxTable sandboxes(context_.store);
   if (const auto old = sandboxes.live(row.id); old && !context_.live.running(row.id))
-    clear_sandbox(*old, "found dead at a move");
+    sandboxes_.clear(*old, "found dead at a move");
   const auto tell_place = [&] {
     context_.store.transaction([&] {
       state_db::WorkspaceTable(context_.store).set_place(row.id, place, by);
@@ -47,7 +47,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   }
   const auto try_again_at_the_old_place = [&] {
     try {
-      start_sandbox(state_db::WorkspaceTable(context_.store).get(row.id));
+      sandboxes_.start(state_db::WorkspaceTable(context_.store).get(row.id));
     } catch (const Error& failure) {  // the next command tries again, and reports the failure
       base::log(base::LogLevel::warning, "workspace.not_back",
                 {{"ws", row.id}, {"error", failure.message()}});
@@ -62,13 +62,14 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   try {
     LiveSandbox standby = starts_.begin(moved, sandbox, nullptr);
     after_standby.pass();
-    bring_to_rest(row, "moved to " + place.backend + " by " + by, Hook::skip);
+    start_stop_.bring_to_rest(row, "moved to " + place.backend + " by " + by, StartStop::Hook::skip);
     stopped = true;
     after_stop.pass();
     // Its policy may have replaced the layer when the former sandbox stopped.
-    const layers::Chain layers = chain(state_db::WorkspaceTable(context_.store).get(row.id));
+    const layers::Chain layers =
+        chains_.chain(state_db::WorkspaceTable(context_.store).get(row.id));
     context_.store.transaction([&] { integrity_.begin_writing(row.id); });
-    const layers::ActiveMounts mounts = mount_layers(layers, sandbox.first_host_id);
+    const layers::ActiveMounts mounts = chains_.mount(layers, sandbox.first_host_id);
     base::in_mount_namespace(standby.init, [&] {
       base::attach_mount(mounts.tree.get(), layers::kTreePlace);
       base::attach_mount(mounts.home.get(), layers::kHomePlace);
@@ -76,7 +77,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
     after_mount.pass();
     running = starts_.finish(sandbox, std::move(standby), mounts, tell_place);
   } catch (Error& error) {
-    clear_sandbox(sandboxes.get(sandbox.id), error.message());
+    sandboxes_.clear(sandboxes.get(sandbox.id), error.message());
     if (stopped) try_again_at_the_old_place();
     throw error.add_context(row.name + " was not moved");
   }

@@ -11,6 +11,7 @@
 #include "state_db/tables/layers.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/access/placement.h"
+#include "workspace/context/waiters.h"
 
 namespace moorage::workspace {
 namespace {
@@ -97,8 +98,8 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
 }
 
 MovePlan Moves::check(const Caller& caller, const std::string& name, const MoveRequest& request) {
-  const auto row = workspaces_.find(caller, name, Right::destroy);
-  workspaces_.leases().check(caller, row);
+  const auto row = find_workspace(context_.store, caller, name, Right::destroy);
+  leases_.check(caller, row);
   return plan(row, request);
 }
 
@@ -117,20 +118,20 @@ void Moves::cancel_all(const Caller& caller, const MovePlan& plan) {
 void Moves::move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place,
                       const std::string& notice) {
   const auto guard = context_.locks.lock(id.str(), "move");
-  const auto row = workspaces_.settled(state_db::WorkspaceTable(context_.store).get(id));
+  const auto row = chains_.settled(state_db::WorkspaceTable(context_.store).get(id));
   require_movable(row);
   if (place_of(row) == place) return;
-  const auto writing = workspaces_.leases().write(caller, row);
-  workspaces_.refuse_busy(row);
-  workspaces_.change_place(row, place, caller, notice);
+  const auto writing = leases_.write(caller, row);
+  start_stop_.refuse_busy(row);
+  change_place(row, place, caller, notice);
   base::log(base::LogLevel::info, "workspace.moved",
             {{"ws", row.id}, {"from", row.backend}, {"to", place.backend}, {"image", place.image}});
 }
 
 WorkspaceView Moves::move(const Caller& caller, const std::string& name,
                           const MoveRequest& request) {
-  const auto row = workspaces_.find(caller, name, Right::destroy);
-  workspaces_.leases().check(caller, row);
+  const auto row = find_workspace(context_.store, caller, name, Right::destroy);
+  leases_.check(caller, row);
   const MovePlan plan = this->plan(row, request);
   std::string notice;
   for (const auto& text : plan.notices) notice += (notice.empty() ? "" : "; ") + text;
@@ -147,14 +148,14 @@ WorkspaceView Moves::move(const Caller& caller, const std::string& name,
       throw Waiting(plan.execs, error.message(), now + kLookAgain);
     }
   }
-  auto view = workspaces_.look(row.id);
+  auto view = views_.look(row.id);
   view.notice = notice;
   return view;
 }
 
 WorkspaceView Moves::resume(const std::string& joined) {
   const size_t end = joined.find(' ');
-  auto view = workspaces_.look(base::WorkspaceId::parse(joined.substr(0, end)).value());
+  auto view = views_.look(base::WorkspaceId::parse(joined.substr(0, end)).value());
   view.notice = joined.substr(end + 1);
   return view;
 }

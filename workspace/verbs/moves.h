@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "workspace/verbs/execs.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
 
@@ -35,8 +35,19 @@ struct MovePlan {
 
 class Moves {
  public:
-  Moves(Context& context, Workspaces& workspaces, Execs& execs)
-      : context_(context), workspaces_(workspaces), execs_(execs) {}
+  Moves(Context& context, Leases& leases, PreStop& pre_stop, SandboxStart& starts, Chains& chains,
+        Sandboxes& sandboxes, IntegrityCheck& integrity, StartStop& start_stop, Views& views,
+        Execs& execs)
+      : context_(context),
+        leases_(leases),
+        pre_stop_(pre_stop),
+        starts_(starts),
+        chains_(chains),
+        sandboxes_(sandboxes),
+        integrity_(integrity),
+        start_stop_(start_stop),
+        views_(views),
+        execs_(execs) {}
 
   // Returns what a move would do; throws what it would refuse.
   MovePlan check(const Caller& caller, const std::string& name, const MoveRequest& request);
@@ -49,11 +60,22 @@ class Moves {
  private:
   MovePlan plan(const state_db::WorkspaceRow& row, const MoveRequest& request);
   void cancel_all(const Caller& caller, const MovePlan& plan);
+  // move.cc. New sandboxes are created at `place`; the running one ends when the next one exists. A
+  // repeat returns `notice`, too. Caller holds the lock.
+  void change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
+                    const Caller& caller, const std::string& notice);
   void move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place,
                  const std::string& notice);
 
   Context& context_;
-  Workspaces& workspaces_;
+  Leases& leases_;
+  PreStop& pre_stop_;
+  SandboxStart& starts_;
+  Chains& chains_;
+  Sandboxes& sandboxes_;
+  IntegrityCheck& integrity_;
+  StartStop& start_stop_;
+  Views& views_;
   Execs& execs_;
 };
 

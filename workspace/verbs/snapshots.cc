@@ -1,7 +1,9 @@
 #include "workspace/verbs/snapshots.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -10,17 +12,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
-#include "layers/copy.h"
 #include "state_db/read_transaction.h"
 #include "state_db/store.h"
 #include "state_db/tables/layers.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/access/placement.h"
-#include "workspace/chain/new_layers.h"
+#include "workspace/chain/failed_workspace.h"
 #include "workspace/chain/unused_layers.h"
 #include "workspace/context/disk_use.h"
-#include "workspace/context/free_space.h"
-#include "workspace/snapshot/live_copy.h"
 
 namespace moorage::workspace {
 namespace {
@@ -47,6 +46,28 @@ void require_hot(Context& context, const SnapshotRow& snapshot) {
 
 std::string by(const Caller& caller) { return "uid " + std::to_string(caller.uid); }
 
+constexpr size_t kNamedHolders = 5;
+// A command's leftover processes exist a moment longer than the command.
+constexpr std::chrono::milliseconds kLeftovers{300};
+constexpr std::chrono::milliseconds kLook{10};
+constexpr std::chrono::milliseconds kLookAgain{100};
+constexpr const char* kBusyHint = "wait for them to end, or end them: --kill";
+using Clock = std::chrono::steady_clock;
+
+// "node (1234), sh (1240) and 3 more"
+std::string name_processes(const std::vector<pid_t>& pids) {
+  std::string text;
+  for (size_t n = 0; n < std::min(pids.size(), kNamedHolders); ++n) {
+    const std::string pid = std::to_string(pids[n]);
+    std::string name = base::read_file_if_exists("/proc/" + pid + "/comm").value_or("?");
+    if (name.ends_with('\n')) name.pop_back();
+    text += (n == 0 ? "" : ", ") + base::escape_for_message(name) + " (" + pid + ")";
+  }
+  if (pids.size() > kNamedHolders)
+    text += " and " + std::to_string(pids.size() - kNamedHolders) + " more";
+  return text;
+}
+
 }  // namespace
 
 // Saves the current state before the workspace continues from another. It carries the request's
@@ -66,7 +87,7 @@ SnapshotRow Snapshots::find(const Caller& caller, const state_db::WorkspaceRow& 
     found = table.find(*id);
     // A snapshot of another workspace, such as the origin of a fork, if the caller may see that.
     if (found && found->workspace != row.id)
-      workspaces_.find_with_deleted(caller, found->workspace.str(), Right::read);
+      find_with_deleted(context_.store, caller, found->workspace.str(), Right::read);
   } else {
     found = table.find_by_name(row.id, snapshot);
   }
@@ -85,7 +106,7 @@ SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
                             const SnapshotRequest& request) {
   check_snapshot_name(request.name);
   check_external_id(request.external_id);
-  const auto found = workspaces_.find(caller, name, Right::write);
+  const auto found = find_workspace(context_.store, caller, name, Right::write);
   state_db::NewSnapshot wanted;
   wanted.workspace = found.id;
   wanted.name = request.name;
@@ -96,13 +117,13 @@ SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
                                            request.name + request.external_id);
     if (const auto made = find_made(wanted)) return *made;
   }
-  workspaces_.leases().check(caller, found);
+  leases_.check(caller, found);
   const auto guard = context_.locks.lock(found.id.str(), "snapshot");
-  const auto writing = workspaces_.leases().write(caller, found);
-  const auto row = workspaces_.settled(state_db::WorkspaceTable(context_.store).get(found.id));
+  const auto writing = leases_.write(caller, found);
+  const auto row = chains_.settled(state_db::WorkspaceTable(context_.store).get(found.id));
   if (const auto made = find_made(wanted)) return *made;
   require_ready(row);
-  return take_locked(row, wanted);
+  return taker_.take(row, wanted);
 }
 
 // A snapshot still being taken is settled under the lock: then it is kept, or its key is free.
@@ -114,21 +135,21 @@ std::optional<SnapshotRow> Snapshots::find_made(const state_db::NewSnapshot& wan
 }
 
 std::vector<SnapshotRow> Snapshots::list(const Caller& caller, const std::string& name) {
-  const auto row = workspaces_.find(caller, name, Right::read);
-  workspaces_.measure(row, {});
+  const auto row = find_workspace(context_.store, caller, name, Right::read);
+  views_.measure(row, {});
   return state_db::SnapshotTable(context_.store).kept(row.id);
 }
 
 SnapshotRow Snapshots::show(const Caller& caller, const std::string& name,
                             const std::string& snapshot) {
-  return find(caller, workspaces_.find(caller, name, Right::read), snapshot);
+  return find(caller, find_workspace(context_.store, caller, name, Right::read), snapshot);
 }
 
 void Snapshots::drop(const Caller& caller, const std::string& name, const std::string& snapshot) {
-  const auto row = workspaces_.find(caller, name, Right::write);
-  workspaces_.leases().check(caller, row);
+  const auto row = find_workspace(context_.store, caller, name, Right::write);
+  leases_.check(caller, row);
   const auto guard = context_.locks.lock(row.id.str(), "drop of a snapshot");
-  const auto writing = workspaces_.leases().write(caller, row);
+  const auto writing = leases_.write(caller, row);
   const auto taken = find(caller, row, snapshot);
   if (taken.workspace != row.id)
     throw Error(Code::invalid_argument, taken.id.str() + " is not a snapshot of " + row.name);
@@ -142,13 +163,13 @@ void Snapshots::drop(const Caller& caller, const std::string& name, const std::s
 
 WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,
                                  const RestoreRequest& request) {
-  const auto found = workspaces_.find(caller, name, Right::write);
-  workspaces_.leases().check(caller, found);
+  const auto found = find_workspace(context_.store, caller, name, Right::write);
+  leases_.check(caller, found);
   auto wanted = joined(caller, found.id, SnapshotCause::before_restore);
   {
     const auto guard = context_.locks.lock(found.id.str(), "restore");
-    const auto writing = workspaces_.leases().write(caller, found);
-    const auto row = workspaces_.settled(state_db::WorkspaceTable(context_.store).get(found.id));
+    const auto writing = leases_.write(caller, found);
+    const auto row = chains_.settled(state_db::WorkspaceTable(context_.store).get(found.id));
     if (!find_made(wanted)) {
       require_ready(row);
       const auto target = find(caller, row, request.snapshot);
@@ -157,15 +178,15 @@ WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,
       go_on_from(row, wanted, request.kill, "restored by " + by(caller));
     }
   }
-  return workspaces_.look(found.id);
+  return views_.look(found.id);
 }
 
 WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
                               const UndoRequest& request) {
-  const auto row = workspaces_.find(caller, name, Right::write);
+  const auto row = find_workspace(context_.store, caller, name, Right::write);
   if (find_made(joined(caller, row.id, SnapshotCause::before_restore)))
-    return workspaces_.look(row.id);
-  workspaces_.leases().check(caller, row);
+    return views_.look(row.id);
+  leases_.check(caller, row);
   state_db::SnapshotTable table(context_.store);
   const auto kept = table.kept(row.id);
   std::optional<SnapshotRow> found;
@@ -195,37 +216,6 @@ WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
                     "from now on");
   }
   return restore(caller, name, {.snapshot = found->id.str(), .kill = request.kill});
-}
-
-base::SnapshotId Snapshots::before_exec(const state_db::WorkspaceRow& row) {
-  const auto guard = context_.locks.lock(row.id.str(), "snapshot before a command");
-  const auto current = state_db::WorkspaceTable(context_.store).get(row.id);
-  if (current.state != state_db::WorkspaceState::ready) return {};  // it is being unarchived
-  return take_locked(current, {.cause = SnapshotCause::before_exec}).id;
-}
-
-SnapshotRow Snapshots::for_export(const state_db::WorkspaceRow& row) {
-  return take_locked(row, {.cause = SnapshotCause::export_});
-}
-
-void Snapshots::after_stop(const state_db::WorkspaceRow& row) {
-  if (context_.live.mounted(row.id)) return;
-  flattening_.request(row.id);
-  if (!row.policy.snapshot_on_stop) return;
-  try {
-    if (is_empty(row.layer)) return;
-    take_locked(row, {.cause = SnapshotCause::on_stop});
-  } catch (const Error& error) {  // the stop itself succeeded
-    base::log(base::LogLevel::warning, "snapshot.not_taken",
-              {{"ws", row.id}, {"cause", "on-stop"}, {"error", error.message()}});
-  }
-}
-
-void Snapshots::take_interval(base::WorkspaceId id) {
-  const auto guard = context_.locks.lock(id.str(), "snapshot", std::chrono::milliseconds(0));
-  const auto row = state_db::WorkspaceTable(context_.store).get(id);
-  if (row.state == state_db::WorkspaceState::ready)
-    take_locked(row, {.cause = SnapshotCause::interval});
 }
 
 std::vector<state_db::NewWorkspace> Snapshots::planned_forks(const Caller& caller,
@@ -270,14 +260,14 @@ std::vector<state_db::NewWorkspace> Snapshots::planned_forks(const Caller& calle
 
 std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::string& name,
                                            const ForkRequest& request) {
-  const auto found = workspaces_.find(caller, name, Right::write);
+  const auto found = find_workspace(context_.store, caller, name, Right::write);
   auto forks = planned_forks(caller, found, request);
   state_db::WorkspaceTable table(context_.store);
   std::vector<base::WorkspaceId> made;
   {
-    workspaces_.leases().check(caller, found);
+    leases_.check(caller, found);
     const auto guard = context_.locks.lock(found.id.str(), "fork");
-    const auto writing = workspaces_.leases().write(caller, found);
+    const auto writing = leases_.write(caller, found);
     for (const auto& fork : forks) {
       if (const auto before = fork_made_before(fork)) made.push_back(before);
     }
@@ -295,16 +285,16 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
           fork.name = table.free_name(caller.uid, stem + "-" + std::to_string(fork.attempt));
       }
       if (request.snapshot.empty()) {
-        take_locked(row, {.cause = SnapshotCause::fork}, std::move(forks), &made);
+        taker_.take(row, {.cause = SnapshotCause::fork}, std::move(forks), &made);
       } else {
         const auto origin = find(caller, row, request.snapshot);
         require_hot(context_, origin);
-        made = stand_on(origin, std::move(forks));
+        made = taker_.fork_from(origin, std::move(forks));
       }
     }
   }
   std::vector<WorkspaceView> views;
-  for (const auto id : made) views.push_back(workspaces_.look(id));
+  for (const auto id : made) views.push_back(views_.look(id));
   return views;
 }
 
@@ -317,13 +307,13 @@ base::WorkspaceId Snapshots::fork_made_before(const state_db::NewWorkspace& fork
   const auto guard = context_.locks.lock(before->id.str(), "fork");
   const auto row = table.get(before->id);
   if (row.state == state_db::WorkspaceState::creating)
-    workspaces_.abandon(row, "the daemon stopped while creating it");
+    abandon(context_, row, "the daemon stopped while creating it");
   return table.get(before->id).state == state_db::WorkspaceState::failed ? base::WorkspaceId{}
                                                                          : before->id;
 }
 
 Snapshots::Lineage Snapshots::tree(const Caller& caller, const std::string& name) {
-  const auto row = workspaces_.find(caller, name, Right::read);
+  const auto row = find_workspace(context_.store, caller, name, Right::read);
   const state_db::ReadTransaction moment(context_.store);
   state_db::SnapshotTable table(context_.store);
   Lineage lineage;
@@ -339,13 +329,13 @@ Snapshots::Lineage Snapshots::tree(const Caller& caller, const std::string& name
 }
 
 WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, bool kill) {
-  const auto fork = workspaces_.find(caller, name, Right::write);
+  const auto fork = find_workspace(context_.store, caller, name, Right::write);
   if (!fork.forked_from) {
     throw Error(Code::invalid_argument, fork.name + " is not a fork",
                 "only a workspace made by `moorage fork` can be promoted");
   }
   const auto origin = state_db::SnapshotTable(context_.store).get(fork.forked_from);
-  const auto parent = workspaces_.find(caller, origin.workspace.str(), Right::write);
+  const auto parent = find_workspace(context_.store, caller, origin.workspace.str(), Right::write);
   auto wanted = joined(caller, parent.id, SnapshotCause::promote);
   {
     // Always lock in the same order, whichever is promoted to the other.
@@ -355,22 +345,77 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
     const auto other = context_.locks.lock(second.str(), "promote");
     state_db::WorkspaceTable table(context_.store);
     const auto now = table.get(fork.id);
-    const auto before = workspaces_.settled(table.get(parent.id));
+    const auto before = chains_.settled(table.get(parent.id));
     if (!find_made(wanted)) {
       require_ready(now);
       require_ready(before);
-      const auto writing = workspaces_.leases().write(caller, before);
-      const auto sealing = workspaces_.leases().write(caller.beside(), now);
+      const auto writing = leases_.write(caller, before);
+      const auto sealing = leases_.write(caller.beside(), now);
       if (!kill) refuse_busy(before);
       // Run the hook before anything is written, because this waits for it.
-      if (kill && !processes_of(before).empty()) workspaces_.pre_stop().run(before);
-      wanted.next_on = take_locked(now, {.cause = SnapshotCause::promote}).id;
+      if (kill && !processes_of(before).empty()) pre_stop_.run(before);
+      wanted.next_on = taker_.take(now, {.cause = SnapshotCause::promote}).id;
       promote_between.pass();
       go_on_from(before, wanted, kill, "promoted by " + by(caller));
       promote_after_outcome.pass();
     }
   }
-  return workspaces_.look(parent.id);
+  return views_.look(parent.id);
+}
+
+std::vector<pid_t> Snapshots::processes_of(const state_db::WorkspaceRow& row) {
+  const auto running = context_.live.running(row.id);
+  return running ? running->backend->members(running->name) : std::vector<pid_t>{};
+}
+
+void Snapshots::refuse_busy(const state_db::WorkspaceRow& row) {
+  const auto holders = processes_of(row);
+  if (holders.empty()) return;
+  const std::string run = holders.size() == 1 ? " still runs in " : " still run in ";
+  throw Error(Code::conflict, name_processes(holders) + run + row.name, kBusyHint);
+}
+
+// Ends running processes only on request.
+void Snapshots::bring_to_rest(const state_db::WorkspaceRow& row, bool kill,
+                              const std::string& reason) {
+  if (kill) {
+    pre_stop_.run(row);
+    start_stop_.stop_sandbox(row, reason);
+    return context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
+  }
+  refuse_busy(row);
+  try {
+    start_stop_.bring_to_rest(row, reason);
+  } catch (const Error& error) {
+    if (error.code() != Code::conflict) throw;
+    throw Error(Code::conflict, error.message(), kBusyHint);
+  }
+}
+
+// An idle sandbox keeps running and gets the other state mounted.
+void Snapshots::go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted,
+                           bool kill, const std::string& reason) {
+  const auto is_idle = [&] {  // and nobody uses the mounts from outside
+    const auto running = context_.live.running(row.id);
+    return running && running->backend->members(running->name).empty();
+  };
+  const auto patience = Clock::now() + (kill ? std::chrono::milliseconds(0) : kLeftovers);
+  while (context_.live.running(row.id)) {
+    auto pause = kLook;
+    try {
+      if (is_idle()) {
+        taker_.take(row, wanted);
+        return;
+      }
+    } catch (const Error& error) {
+      if (error.code() != Code::conflict) throw;
+      pause = kLookAgain;
+    }
+    if (Clock::now() >= patience) break;
+    std::this_thread::sleep_for(pause);
+  }
+  bring_to_rest(row, kill, reason);
+  taker_.take(row, wanted);
 }
 
 }  // namespace moorage::workspace

@@ -1,13 +1,6 @@
-// Verbs on states of a workspace: snapshot, restore, drop, fork, promote. Ways to take a snapshot:
-//
-//   at rest      its layer becomes the snapshot's and a new one follows: costs a few directories
-//   by restack   the same while a sandbox runs, if nothing in it holds the mounts:
-//   workspace/snapshot/restack.h as a copy    while a sandbox runs: layers/copy.h; only the last
-//   pass freezes all processes
-//
-// restore and promote first take a snapshot of the current state, then continue from another one,
-// so neither loses anything. All write two commits (state_db/tables/snapshots.h);
-// workspace/chain/unused_layers.h settles what a crash leaves between the two.
+// Verbs on states of a workspace: snapshot, restore, drop, fork, promote. restore and promote first
+// take a snapshot of the current state, then continue from another one, so neither loses anything.
+// workspace/snapshot/taker.h takes them.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +10,8 @@
 
 #include "state_db/tables/snapshots.h"
 #include "workspace/access/admission.h"
-#include "workspace/chain/flattening.h"
-#include "workspace/snapshot/restack.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/snapshot/taker.h"
+#include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
 
@@ -50,13 +42,15 @@ inline constexpr uint32_t kMaxForks = 100;
 
 class Snapshots {
  public:
-  Snapshots(Context& context, Workspaces& workspaces, Flattening& flattening,
-            IntegrityCheck& integrity, Admission& admission)
+  Snapshots(Context& context, Leases& leases, PreStop& pre_stop, Chains& chains,
+            SnapshotTaker& taker, StartStop& start_stop, Views& views, Admission& admission)
       : context_(context),
-        workspaces_(workspaces),
-        restack_(context, workspaces),
-        flattening_(flattening),
-        integrity_(integrity),
+        leases_(leases),
+        pre_stop_(pre_stop),
+        chains_(chains),
+        taker_(taker),
+        start_stop_(start_stop),
+        views_(views),
         admission_(admission) {}
 
   state_db::SnapshotRow take(const Caller& caller, const std::string& name,
@@ -82,32 +76,7 @@ class Snapshots {
   // The origin of the fork `name` continues from the fork's current state. Returns its view.
   WorkspaceView promote(const Caller& caller, const std::string& name, bool kill);
 
-  // For the policy of a workspace (Workspaces::Hooks, workspace/upkeep/retention.h). The first
-  // takes the lock.
-  base::SnapshotId before_exec(const state_db::WorkspaceRow& row);
-  state_db::SnapshotRow for_export(const state_db::WorkspaceRow& row);  // caller holds the lock
-  void after_stop(const state_db::WorkspaceRow& row);
-  void take_interval(base::WorkspaceId id);
-
  private:
-  // For a ready workspace under its lock; also creates forks of it in the same two commits.
-  state_db::SnapshotRow take_locked(const state_db::WorkspaceRow& present,
-                                    state_db::NewSnapshot wanted,
-                                    std::vector<state_db::NewWorkspace> forks = {},
-                                    std::vector<base::WorkspaceId>* made = nullptr);
-  std::vector<state_db::WorkspaceTable::Created> begin_forks(
-      base::SnapshotId origin, std::vector<state_db::NewWorkspace>& forks,
-      std::vector<base::KeyedMutex::Guard>& at_work);
-  void require_durable(const state_db::SnapshotRow& snapshot);
-  std::vector<base::WorkspaceId> stand_on(const state_db::SnapshotRow& snapshot,
-                                          std::vector<state_db::NewWorkspace> forks);
-  void undo(const state_db::SnapshotRow& taking,
-            const std::vector<state_db::WorkspaceTable::Created>& forks, const std::string& reason);
-  // Returns the pause in microseconds.
-  uint64_t make_copy(const state_db::SnapshotRow& taking, const state_db::WorkspaceRow& row,
-                     const LiveSandbox& running);
-  bool is_empty(base::LayerId layer) const;
-  IntegrityCheck::Taken seal_of(const state_db::WorkspaceRow& row, base::LayerId layer);
   void go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted, bool kill,
                   const std::string& reason);
   std::vector<pid_t> processes_of(const state_db::WorkspaceRow& row);  // in its sandbox
@@ -124,10 +93,12 @@ class Snapshots {
                                                     const ForkRequest& request);
 
   Context& context_;
-  Workspaces& workspaces_;
-  Restack restack_;
-  Flattening& flattening_;
-  IntegrityCheck& integrity_;
+  Leases& leases_;
+  PreStop& pre_stop_;
+  Chains& chains_;
+  SnapshotTaker& taker_;
+  StartStop& start_stop_;
+  Views& views_;
   Admission& admission_;
 };
 

@@ -1,12 +1,13 @@
-// Workspaces::update: one commit, so a crash leaves the old policy or the new one.
+#include "workspace/verbs/update.h"
+
 #include "base/error.h"
 #include "base/log.h"
 #include "state_db/store.h"
 #include "state_db/tables/sandboxes.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/access/placement.h"
+#include "workspace/chain/workspace_note.h"
 #include "workspace/context/disk_use.h"
-#include "workspace/verbs/workspaces.h"
 
 namespace moorage::workspace {
 namespace {
@@ -35,16 +36,16 @@ void require_changeable(const state_db::WorkspaceRow& row) {
 
 }  // namespace
 
-void Workspaces::hold_to_limit(const state_db::WorkspaceRow& row) {
+void Update::hold_to_limit(const state_db::WorkspaceRow& row) {
   if (!row.layer || row.state != WorkspaceState::ready) return;
   context_.storage.quota().limit(row.layer, context_.storage.layer_path(row.layer),
-                                 DiskUse(context_).limit_of_writable(row));
+                                 DiskUse(context_).limit_of_writable(row, row.layer));
 }
 
-WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
-                                 const PolicyChange& change) {
+WorkspaceView Update::update(const Caller& caller, const std::string& name,
+                             const PolicyChange& change) {
   check_policy(change);
-  const auto found = find(caller, name, Right::govern);
+  const auto found = find_workspace(context_.store, caller, name, Right::govern);
   const auto id = found.id;
   // Unnamed limits may violate rules added later: check only named ones, so that each can be set.
   Placement(context_, found).check_limits(change.to.limits, change.named);
@@ -75,9 +76,17 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
   const std::string difference = state_db::policy_difference(before, after);
   base::log(base::LogLevel::info, "workspace.updated",
             {{"ws", id}, {"uid", caller.uid}, {"change", difference}});
-  const auto answer = joined.in(view(table.get(id)));
+  const auto answer = joined.in(views_.view(table.get(id)));
   hold_to_limit(answer.row);
   return answer;
+}
+
+WorkspaceView Update::resume(const std::string& subject) {
+  const auto joined = JoinedVerb::parse(subject);
+  const auto row = state_db::WorkspaceTable(context_.store).get(joined.workspace);
+  hold_to_limit(row);
+  keep_about(context_, row);
+  return joined.in(views_.look(joined.workspace));
 }
 
 }  // namespace moorage::workspace

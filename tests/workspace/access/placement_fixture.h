@@ -6,18 +6,16 @@
 #include <string>
 
 #include "backends/fake.h"
+#include "backends/registry.h"
+#include "base/clock.h"
+#include "layers/storage_fixture.h"
+#include "state_db/store.h"
 #include "state_db/tables/repositories.h"
 #include "state_db/tables/sandboxes.h"
 #include "state_db/tables/workspaces.h"
-#include "workspace/access/placement.h"
-#include "workspace/chain/flattening.h"
 #include "workspace/context/context_fixture.h"
 #include "workspace/context/new_workspace.h"
-#include "workspace/exec/watcher.h"
-#include "workspace/repositories/repositories.h"
-#include "workspace/verbs/moves.h"
-#include "workspace/verbs/snapshots.h"
-#include "workspace/verbs/workspaces.h"
+#include "workspace/services/services.h"
 
 namespace moorage::workspace {
 
@@ -45,28 +43,36 @@ class LevelBackend : public backends::FakeBackend {
   const backends::Isolation level_;
 };
 
-struct AdmitAll : Admission {
-  void admit(uint32_t /*owner_uid*/, base::RepoId /*repository*/) override {}
+struct PlacementStore {
+  layers::TemporaryDirectory directory;
+  ShiftedClock clock;
+  state_db::Store opened{[this] {
+    state_db::StoreOptions options;
+    options.directory = directory.path();
+    options.clock = &clock;
+    return options;
+  }()};
+  ServiceOptions options() const {
+    ServiceOptions options;
+    options.backends.name_prefix = "moorage-" + opened.store_id() + "-";
+    options.backends.images_directory = directory.path() + "/images";
+    options.backends.favor_quick_cgroup_moves = false;
+    options.repos.root = directory.path() + "/repos";
+    options.storage.store = directory.path();
+    options.workspace.store = directory.path();
+    return options;
+  }
 };
 
-struct PlacementFixture : ContextFixture {
-  std::unique_ptr<ExecWatcher> watcher = std::make_unique<ExecWatcher>(context);
-  Repositories repositories{context};
-  IntegrityCheck integrity{context};
-  BringBack bring_back{context, repositories, integrity};
-  Replica replica{context, {}};
-  Workspaces workspaces{context, repositories, *watcher, integrity, bring_back, replica};
-  Execs execs{context, workspaces, *watcher};
-  Moves moves{context, workspaces, execs};
-  Flattening flattening{context, repositories};
-  AdmitAll admission;
-  Snapshots snapshots{context, workspaces, flattening, integrity, admission};
+struct PlacementFixture : PlacementStore, Services {
+  PlacementFixture() : Services(opened, options()) {}
+
   LevelBackend* lxc = put("lxc", backends::Isolation::userns);
   LevelBackend* docker = put("docker", backends::Isolation::container);
   LevelBackend* process = put("process", backends::Isolation::none);
 
   LevelBackend* put(const std::string& name, backends::Isolation level) {
-    auto backend = std::make_unique<LevelBackend>(backend_options, level);
+    auto backend = std::make_unique<LevelBackend>(options().backends, level);
     auto* made = backend.get();
     registry.put(name, std::move(backend));
     return made;

@@ -205,13 +205,13 @@ TEST_CASE_METHOD(PlacementFixture, "create is refused before anything is fetched
   request.repo_url = "https://nowhere.invalid/a";
   request.backend = "docker";
   CHECK(refusal_of([&] {
-          workspaces.create({}, request, {});
+          create.create({}, request, {});
         }).starts_with("rule 1: it may not run on backend docker"));
   request.backend = "";
   request.policy.to.limits.pids = 11;
   request.policy.named = {"pids"};
   CHECK(refusal_of([&] {
-          workspaces.create({}, request, {});
+          create.create({}, request, {});
         }).starts_with("rule 1: pids may be 10 at most, not 11"));
   CHECK(state_db::RepositoryTable(store).list().empty());
   CHECK(state_db::WorkspaceTable(store).count_live() == 0);
@@ -223,11 +223,11 @@ TEST_CASE_METHOD(PlacementFixture, "a change is checked only for the limits that
   PolicyChange change;
   change.to.limits.memory_bytes = 5 * kGiB;
   change.named = {"memory_bytes"};
-  CHECK(refusal_of([&] { workspaces.update({}, "old", change); }) ==
+  CHECK(refusal_of([&] { updates.update({}, "old", change); }) ==
         "rule 1: memory may be 4G at most, not 5G | moorage set old --memory 4G");
   CHECK(state_db::WorkspaceTable(store).get(row.id).policy == row.policy);
   change.to.limits.memory_bytes = 4 * kGiB;
-  CHECK(refusal_of([&] { workspaces.update({}, "old", change); }).empty());
+  CHECK(refusal_of([&] { updates.update({}, "old", change); }).empty());
   CHECK(state_db::WorkspaceTable(store).get(row.id).policy.limits.memory_bytes == 4 * kGiB);
 }
 
@@ -235,7 +235,7 @@ TEST_CASE_METHOD(PlacementFixture,
                  "a refused start leaves no trace, and an archived workspace stays archived") {
   const auto row = make_workspace("rests", "docker");
   add_rule().min_isolation = Isolation::userns;
-  const auto start = [&] { workspaces.start({}, "rests"); };
+  const auto start = [&] { start_stop.start({}, "rests"); };
   const std::string refusal =
       "cannot start rests (its files are unaffected): rule 1: it needs isolation userns or "
       "stronger; backend docker has container | moorage move rests --backend lxc";
@@ -251,7 +251,7 @@ TEST_CASE_METHOD(PlacementFixture,
 TEST_CASE_METHOD(PlacementFixture, "a start is refused if a later rule forbids its limits") {
   make_workspace("large", "lxc", {8 * kGiB, 1, 100, kGiB, 0});
   add_rule().most.memory_bytes = kGiB;
-  CHECK(refusal_of([&] { workspaces.start({}, "large"); }) ==
+  CHECK(refusal_of([&] { start_stop.start({}, "large"); }) ==
         "cannot start large (its files are unaffected): rule 1: memory may be 1G at most, not 8G "
         "| moorage set large --memory 1G");
 }

@@ -1,4 +1,6 @@
 // Seals of stopped workspaces, taken in the background.
+#include "workspace/chain/sealing.h"
+
 #include <catch2/catch.hpp>
 #include <future>
 #include <set>
@@ -14,7 +16,6 @@
 #include "workspace/context/new_workspace.h"
 #include "workspace/exec/watcher.h"
 #include "workspace/repositories/repositories.h"
-#include "workspace/verbs/workspaces.h"
 
 using namespace moorage;
 using namespace moorage::workspace;
@@ -37,12 +38,9 @@ struct SealFixture : ContextFixture {
   std::promise<void> gate;
   SlowStorage slow{*storage};
   Context slowed{store, repos, base_trees, registry, slow, live, locks, context.options, metrics};
-  ExecWatcher watcher{slowed};
   Repositories repositories{slowed};
   IntegrityCheck checks{slowed};
-  BringBack bring_back{slowed, repositories, checks};
-  Replica replica{slowed, {}};
-  Workspaces workspaces{slowed, repositories, watcher, checks, bring_back, replica};
+  Sealing sealing{slowed, repositories, checks};
 
   // Stopped, and changed since its last seal.
   state_db::WorkspaceTable::Created add(const std::string& name, uint32_t owner) {
@@ -73,7 +71,7 @@ TEST_CASE("slow seals of one user do not delay those of other users") {
     greedy.push_back(made.id);
   }
   const auto other = test.add("other", 1002).id;
-  test.workspaces.seal_unsealed();
+  test.sealing.seal_unsealed();
   const auto is_sealed_in_time = [&](base::WorkspaceId id) {
     const auto until = std::chrono::steady_clock::now() + tests::patient(20s);
     while (!test.is_sealed(id) && std::chrono::steady_clock::now() < until)

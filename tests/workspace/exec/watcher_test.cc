@@ -26,15 +26,15 @@ struct WatcherFixture : PlacementFixture {
   // A command of that user in its own workspace.
   state_db::ExecRow make_one(const std::string& workspace, uint32_t uid) {
     const auto row = make_workspace(workspace, "lxc");
-    state_db::SandboxTable sandboxes(store);
+    state_db::SandboxTable table_of_sandboxes(store);
     state_db::NewSandbox sandbox;
     sandbox.workspace = row.id;
     sandbox.backend = "lxc";
     sandbox.image = "host";
     state_db::NewExec request;
     request.workspace = row.id;
-    request.sandbox = sandboxes.create(sandbox).id;
-    sandboxes.set_running(request.sandbox, {});
+    request.sandbox = table_of_sandboxes.create(sandbox).id;
+    table_of_sandboxes.set_running(request.sandbox, {});
     request.owner_uid = uid;
     request.argv = {"true"};
     request.user = "user";
@@ -42,7 +42,7 @@ struct WatcherFixture : PlacementFixture {
     return table.get(table.create(request).id);
   }
   void end_one(const std::string& workspace, uint32_t uid) {
-    watcher->settle_exec(make_one(workspace, uid), state_db::ExecCategory::lost, "");
+    watcher.settle_exec(make_one(workspace, uid), state_db::ExecCategory::lost, "");
   }
   void write_end(const state_db::ExecRow& exec, const std::string& payload) {
     const std::string place = journal_directory(context.options, exec.request.workspace, exec.id);
@@ -68,7 +68,7 @@ TEST_CASE("a slow end of one user's commands does not delay reports of another u
     if (exec.request.owner_uid == kGreedy) return released.wait();
     told.set_value();
   };
-  const auto listens = test.watcher->listen(slow);
+  const auto listens = test.watcher.listen(slow);
   for (int n = 0; n < kMoreThanThreads; ++n) test.end_one("a-" + std::to_string(n), kGreedy);
   test.end_one("b", kOther);
   CHECK(told.get_future().wait_for(20s) == std::future_status::ready);
@@ -90,10 +90,10 @@ TEST_CASE("a failing disk judge does not change the end of a command") {
   } judge;
   WatcherFixture test;
   judge.suspects = GENERATE(true, false);
-  const auto listens = test.watcher->listen(judge);
+  const auto listens = test.watcher.listen(judge);
   const auto exec = test.make_one("judged", kOther);
   test.write_end(exec, R"({"kind": "exited", "code": 3})");
-  test.watcher->settle_exec(exec, state_db::ExecCategory::lost, "");
+  test.watcher.settle_exec(exec, state_db::ExecCategory::lost, "");
   // The second question runs on a pool.
   auto ended = state_db::ExecTable(test.store).get(exec.id);
   for (int n = 0; n < 2000 && ended.state == state_db::ExecState::running; ++n) {
@@ -119,14 +119,14 @@ TEST_CASE("a death that meets a busy workspace is reported again, and to nobody 
     std::atomic<bool> called = false;
   } gone;
   WatcherFixture test;
-  const auto listens = test.watcher->listen(busy);
-  test.watcher->listen(gone).reset();
+  const auto listens = test.watcher.listen(busy);
+  test.watcher.listen(gone).reset();
   LiveSandbox dead;
   dead.workspace = base::WorkspaceId{1000};
   dead.sandbox = base::SandboxId{1000};
   dead.init = {getpid(), 1};  // another start time: that process has ended
   // The fixture's own verbs do not know this sandbox, and say so in the log.
-  test.watcher->watch_sandbox(dead);
+  test.watcher.watch_sandbox(dead);
   CHECK(busy.heard.get_future().wait_for(20s) == std::future_status::ready);
   CHECK(busy.calls == 2);
   CHECK_FALSE(gone.called);

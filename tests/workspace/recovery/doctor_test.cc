@@ -66,7 +66,7 @@ TEST_CASE("doctor repairs the safe differences, and the next check is clean") {
   base::make_directories(test.store_path + "/workspaces/ws_88/journal");
   base::make_directories(test.store_path + "/sandboxes/sb_99");
   backends::SandboxSpec unknown;
-  unknown.name = test.backend_options.name_prefix + "sb_98";
+  unknown.name = test.options().backends.name_prefix + "sb_98";
   test.docker->start(unknown);
   base::check(chmod(test.store_path.c_str(), 0755), "chmod");
   const auto cut = test.make_complete("cut");

@@ -108,7 +108,7 @@ TEST_CASE("a waiting disposable workspace is removed only if nobody touched it")
   Leases::Wanted wanted;
   wanted.holder = "agent";
   wanted.ttl_ms = 60 * kMinute_ms;
-  test.workspaces.leases().acquire({}, state_db::WorkspaceTable(test.store).get(leased), wanted);
+  test.leases.acquire({}, state_db::WorkspaceTable(test.store).get(leased), wanted);
   test.clock.shift_ms = 9 * kMinute_ms;
   test.reconciler.periodic();
   CHECK(test.state(untouched) == WorkspaceState::ready);
@@ -123,7 +123,7 @@ TEST_CASE("a sandbox that state.db does not list is ended with its directory") {
   RecoveryFixture test;
   const auto known = test.make_running("known", "lxc");
   backends::SandboxSpec spec;
-  spec.name = test.backend_options.name_prefix + "sb_99";
+  spec.name = test.options().backends.name_prefix + "sb_99";
   test.docker->start(spec);
   const std::string directories = test.directory.path() + "/sandboxes/";
   base::make_directories(directories + "sb_99");

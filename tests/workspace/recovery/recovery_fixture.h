@@ -19,8 +19,10 @@ namespace moorage::workspace {
 const auto kLong = std::chrono::seconds(20) * tests::patience();
 
 struct RecoveryFixture : PlacementFixture {
-  Reconciler reconciler{context, repositories, workspaces, *watcher, std::chrono::milliseconds(50)};
-  Doctor doctor{context, repositories, workspaces, *watcher, reconciler};
+  Reconciler reconciler{context,     mirrors,   leases,     chains,
+                        sealing,     sandboxes, start_stop, deletion,
+                        lease_verbs, files,     watcher,    std::chrono::milliseconds(50)};
+  Doctor doctor{context, mirrors, sealing, watcher, reconciler};
 
   // Needs no repair.
   state_db::WorkspaceRow make_whole(const std::string& name, const std::string& backend) {
@@ -35,11 +37,11 @@ struct RecoveryFixture : PlacementFixture {
     sandbox.workspace = make_whole(name, backend).id;
     sandbox.backend = backend;
     sandbox.image = "host";
-    state_db::SandboxTable sandboxes(store);
+    state_db::SandboxTable table_of_sandboxes(store);
     state_db::NewExec request;
     request.workspace = sandbox.workspace;
-    request.sandbox = sandboxes.create(sandbox).id;
-    sandboxes.set_running(request.sandbox, {});
+    request.sandbox = table_of_sandboxes.create(sandbox).id;
+    table_of_sandboxes.set_running(request.sandbox, {});
     request.argv = {"true"};
     request.user = "user";
     state_db::ExecTable table(store);
@@ -51,14 +53,14 @@ struct RecoveryFixture : PlacementFixture {
     sandbox.workspace = make_whole(name, backend).id;
     sandbox.backend = backend;
     sandbox.image = "host";
-    state_db::SandboxTable sandboxes(store);
-    const auto row = sandboxes.create(sandbox);
+    state_db::SandboxTable table_of_sandboxes(store);
+    const auto row = table_of_sandboxes.create(sandbox);
     backends::SandboxSpec spec;
     spec.name = row.name;
     const auto status = registry.get(backend).start(spec);
     base::make_directories(directory.path() + "/sandboxes/" + row.id.str());
-    sandboxes.set_running(row.id, {.init = status.init});
-    return sandboxes.get(row.id);
+    table_of_sandboxes.set_running(row.id, {.init = status.init});
+    return table_of_sandboxes.get(row.id);
   }
   state_db::SandboxState state(const state_db::ExecRow& exec) {
     return state_db::SandboxTable(store).get(exec.request.sandbox).state;

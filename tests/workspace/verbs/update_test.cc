@@ -1,4 +1,6 @@
 // A repeated update whose process died between writing its row and setting the disk's limit.
+#include "workspace/verbs/update.h"
+
 #include <catch2/catch.hpp>
 #include <vector>
 
@@ -10,7 +12,6 @@
 #include "workspace/context/new_workspace.h"
 #include "workspace/exec/watcher.h"
 #include "workspace/repositories/repositories.h"
-#include "workspace/verbs/workspaces.h"
 
 using namespace moorage;
 using namespace moorage::layers;
@@ -37,11 +38,13 @@ struct UpdateFixture : ContextFixture {
   Context recorded{store, repos, base_trees,      registry, recording,
                    live,  locks, context.options, metrics};
   ExecWatcher watcher{recorded};
-  Repositories repositories{recorded};
+  Leases leases{store};
   IntegrityCheck integrity{recorded};
-  BringBack bring_back{recorded, repositories, integrity};
   Replica replica{recorded, {}};
-  Workspaces workspaces{recorded, repositories, watcher, integrity, bring_back, replica};
+  Changes changes{repos};
+  Measurer measurer{recorded, changes};
+  Views views{recorded, leases, watcher, integrity, changes, measurer, replica};
+  Update update{recorded, views};
 };
 
 }  // namespace
@@ -59,7 +62,7 @@ TEST_CASE("a repeated update sets the disk's limit though the first one died bef
   table.set_policy(made.id, {table.get(made.id).policy, after, "set by a test"});  // then it died
 
   const JoinedVerb joined{.workspace = made.id};
-  const auto view = test.workspaces.resume(joined.subject(), false);
+  const auto view = test.update.resume(joined.subject());
   CHECK(view.row.policy.limits.disk_bytes == 50 << 20);
   const std::vector<std::pair<base::LayerId, uint64_t>> expected{{made.layer, 50 << 20}};
   CHECK(test.recording.recorded.limits == expected);

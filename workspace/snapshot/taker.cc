@@ -1,7 +1,5 @@
-// How a snapshot is taken, and how a workspace continues from another snapshot.
-#include <algorithm>
-#include <chrono>
-#include <thread>
+#include "workspace/snapshot/taker.h"
+
 #include <utility>
 
 #include "base/crash_point.h"
@@ -11,14 +9,16 @@
 #include "base/os/open_beneath.h"
 #include "layers/copy.h"
 #include "state_db/store.h"
+#include "state_db/tables/integrity.h"
 #include "state_db/tables/layer_disk.h"
 #include "state_db/tables/layers.h"
+#include "state_db/tables/sandboxes.h"
+#include "workspace/chain/failed_workspace.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/chain/new_layers.h"
 #include "workspace/chain/unused_layers.h"
 #include "workspace/context/free_space.h"
 #include "workspace/snapshot/live_copy.h"
-#include "workspace/verbs/snapshots.h"
 
 namespace moorage::workspace {
 namespace {
@@ -34,29 +34,6 @@ MOORAGE_CRASH_POINT(after_intent, "snapshot.after_intent");
 MOORAGE_CRASH_POINT(after_layers, "snapshot.after_layers");
 MOORAGE_CRASH_POINT(after_outcome, "snapshot.after_outcome");
 
-using Clock = std::chrono::steady_clock;
-
-constexpr size_t kNamedHolders = 5;
-// A command's leftover processes exist a moment longer than the command.
-constexpr std::chrono::milliseconds kLeftovers{300};
-constexpr std::chrono::milliseconds kLook{10};
-constexpr std::chrono::milliseconds kLookAgain{100};
-constexpr const char* kBusyHint = "wait for them to end, or end them: --kill";
-
-// "node (1234), sh (1240) and 3 more"
-std::string name_processes(const std::vector<pid_t>& pids) {
-  std::string text;
-  for (size_t n = 0; n < std::min(pids.size(), kNamedHolders); ++n) {
-    const std::string pid = std::to_string(pids[n]);
-    std::string name = base::read_file_if_exists("/proc/" + pid + "/comm").value_or("?");
-    if (name.ends_with('\n')) name.pop_back();
-    text += (n == 0 ? "" : ", ") + base::escape_for_message(name) + " (" + pid + ")";
-  }
-  if (pids.size() > kNamedHolders)
-    text += " and " + std::to_string(pids.size() - kNamedHolders) + " more";
-  return text;
-}
-
 std::vector<base::LayerId> layers_of(
     const std::vector<state_db::WorkspaceTable::Created>& workspaces) {
   std::vector<base::LayerId> layers;
@@ -66,12 +43,11 @@ std::vector<base::LayerId> layers_of(
 
 }  // namespace
 
-SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
-                                   state_db::NewSnapshot wanted,
-                                   std::vector<state_db::NewWorkspace> forks,
-                                   std::vector<base::WorkspaceId>* made) {
+SnapshotRow SnapshotTaker::take(const state_db::WorkspaceRow& present, state_db::NewSnapshot wanted,
+                                std::vector<state_db::NewWorkspace> forks,
+                                std::vector<base::WorkspaceId>* made) {
   require_room(context_.options, "cannot take a snapshot");
-  const auto row = workspaces_.settled(present);
+  const auto row = chains_.settled(present);
   auto running = context_.live.running(row.id);
   wanted.workspace = row.id;
   wanted.way = SnapshotWay::at_rest;
@@ -125,7 +101,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
     if (synced) base::sync_file_system(context_.options.store);
     after_layers.pass();
     const bool rests = taking.way == SnapshotWay::at_rest;
-    const auto seal = rests ? seal_of(row, taking.next_layer) : IntegrityCheck::Taken{};
+    const auto seal = rests ? integrity_.take(row.id, taking.next_layer) : IntegrityCheck::Taken{};
     context_.store.transaction([&] {
       const bool was_sealed = !state_db::IntegrityTable(context_.store).get(row.id).seal.empty();
       table.finish(taking.id, pause_us);
@@ -164,26 +140,20 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
   return taken;
 }
 
-void Snapshots::undo(const SnapshotRow& taking,
-                     const std::vector<state_db::WorkspaceTable::Created>& forks,
-                     const std::string& reason) {
+void SnapshotTaker::undo(const SnapshotRow& taking,
+                         const std::vector<state_db::WorkspaceTable::Created>& forks,
+                         const std::string& reason) {
   state_db::WorkspaceTable table(context_.store);
   for (const auto& fork : forks) {
     if (const auto row = table.get(fork.id); row.state == state_db::WorkspaceState::creating)
-      workspaces_.abandon(row, reason);
+      abandon(context_, row, reason);
   }
   state_db::SnapshotTable(context_.store).undo(taking.id, reason);
   collect_layers(context_);
 }
 
-IntegrityCheck::Taken Snapshots::seal_of(const state_db::WorkspaceRow& row, base::LayerId layer) {
-  state_db::WorkspaceRow next = row;
-  next.layer = layer;
-  return integrity_.take(next);
-}
-
-uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::WorkspaceRow& row,
-                              const LiveSandbox& running) {
+uint64_t SnapshotTaker::make_copy(const SnapshotRow& taking, const state_db::WorkspaceRow& row,
+                                  const LiveSandbox& running) {
   if (taking.way == SnapshotWay::subvolume) {
     context_.storage.remove_layer(taking.layer);  // left from a failed restack
     return clone_live_layer(context_.storage, row.layer, taking.layer, running);
@@ -208,14 +178,14 @@ uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::Workspa
 
 // A power cut may damage a copy although the original was on disk long before; so nothing may be
 // based on a copy that is not durable.
-void Snapshots::require_durable(const SnapshotRow& snapshot) {
+void SnapshotTaker::require_durable(const SnapshotRow& snapshot) {
   if (snapshot.durable || snapshot.way != SnapshotWay::copy) return;
   base::sync_file_system(context_.options.store);
   state_db::SnapshotTable(context_.store).set_durable(snapshot.id);
 }
 
 // Writes their rows in the caller's transaction.
-std::vector<state_db::WorkspaceTable::Created> Snapshots::begin_forks(
+std::vector<state_db::WorkspaceTable::Created> SnapshotTaker::begin_forks(
     base::SnapshotId origin, std::vector<state_db::NewWorkspace>& forks,
     std::vector<base::KeyedMutex::Guard>& at_work) {
   std::vector<state_db::WorkspaceTable::Created> complete;
@@ -228,8 +198,8 @@ std::vector<state_db::WorkspaceTable::Created> Snapshots::begin_forks(
 }
 
 // Forks from an existing snapshot.
-std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
-                                                   std::vector<state_db::NewWorkspace> forks) {
+std::vector<base::WorkspaceId> SnapshotTaker::fork_from(const SnapshotRow& snapshot,
+                                                        std::vector<state_db::NewWorkspace> forks) {
   require_room(context_.options, "cannot create a fork");
   require_durable(snapshot);
   state_db::WorkspaceTable table(context_.store);
@@ -245,7 +215,7 @@ std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
       for (const auto& fork : complete) table.set_ready(fork.id);
     });
   } catch (const Error& error) {
-    for (const auto& fork : complete) workspaces_.abandon(table.get(fork.id), error.message());
+    for (const auto& fork : complete) abandon(context_, table.get(fork.id), error.message());
     throw;
   }
   after_outcome.pass();
@@ -254,65 +224,40 @@ std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
 }
 
 // True if nothing was written since the snapshot below it.
-bool Snapshots::is_empty(base::LayerId layer) const {
+bool SnapshotTaker::is_empty(base::LayerId layer) const {
   const std::string path = context_.storage.layer_path(layer);
   return base::directory_is_empty(path + "/tree/upper") &&
          base::directory_is_empty(path + "/home/upper");
 }
 
-std::vector<pid_t> Snapshots::processes_of(const state_db::WorkspaceRow& row) {
-  const auto running = context_.live.running(row.id);
-  return running ? running->backend->members(running->name) : std::vector<pid_t>{};
+base::SnapshotId SnapshotTaker::before_exec(const state_db::WorkspaceRow& row) {
+  const auto guard = context_.locks.lock(row.id.str(), "snapshot before a command");
+  const auto current = state_db::WorkspaceTable(context_.store).get(row.id);
+  if (current.state != state_db::WorkspaceState::ready) return {};  // it is being unarchived
+  return take(current, {.cause = SnapshotCause::before_exec}).id;
 }
 
-void Snapshots::refuse_busy(const state_db::WorkspaceRow& row) {
-  const auto holders = processes_of(row);
-  if (holders.empty()) return;
-  const std::string run = holders.size() == 1 ? " still runs in " : " still run in ";
-  throw Error(Code::conflict, name_processes(holders) + run + row.name, kBusyHint);
+SnapshotRow SnapshotTaker::for_export(const state_db::WorkspaceRow& row) {
+  return take(row, {.cause = SnapshotCause::export_});
 }
 
-// Ends running processes only on request.
-void Snapshots::bring_to_rest(const state_db::WorkspaceRow& row, bool kill,
-                              const std::string& reason) {
-  if (kill) {
-    workspaces_.pre_stop().run(row);
-    workspaces_.stop_sandbox(row, reason);
-    return context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
-  }
-  refuse_busy(row);
+void SnapshotTaker::after_stop(const state_db::WorkspaceRow& row) {
+  if (context_.live.mounted(row.id)) return;
+  flattening_.request(row.id);
+  if (!row.policy.snapshot_on_stop) return;
   try {
-    workspaces_.bring_to_rest(row, reason);
-  } catch (const Error& error) {
-    if (error.code() != Code::conflict) throw;
-    throw Error(Code::conflict, error.message(), kBusyHint);
+    if (is_empty(row.layer)) return;
+    take(row, {.cause = SnapshotCause::on_stop});
+  } catch (const Error& error) {  // the stop itself succeeded
+    base::log(base::LogLevel::warning, "snapshot.not_taken",
+              {{"ws", row.id}, {"cause", "on-stop"}, {"error", error.message()}});
   }
 }
 
-// An idle sandbox keeps running and gets the other state mounted.
-void Snapshots::go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted,
-                           bool kill, const std::string& reason) {
-  const auto is_idle = [&] {  // and nobody uses the mounts from outside
-    const auto running = context_.live.running(row.id);
-    return running && running->backend->members(running->name).empty();
-  };
-  const auto patience = Clock::now() + (kill ? std::chrono::milliseconds(0) : kLeftovers);
-  while (context_.live.running(row.id)) {
-    auto pause = kLook;
-    try {
-      if (is_idle()) {
-        take_locked(row, wanted);
-        return;
-      }
-    } catch (const Error& error) {
-      if (error.code() != Code::conflict) throw;
-      pause = kLookAgain;
-    }
-    if (Clock::now() >= patience) break;
-    std::this_thread::sleep_for(pause);
-  }
-  bring_to_rest(row, kill, reason);
-  take_locked(row, wanted);
+void SnapshotTaker::take_interval(base::WorkspaceId id) {
+  const auto guard = context_.locks.lock(id.str(), "snapshot", std::chrono::milliseconds(0));
+  const auto row = state_db::WorkspaceTable(context_.store).get(id);
+  if (row.state == state_db::WorkspaceState::ready) take(row, {.cause = SnapshotCause::interval});
 }
 
 }  // namespace moorage::workspace

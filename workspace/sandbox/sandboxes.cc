@@ -1,0 +1,167 @@
+#include "workspace/sandbox/sandboxes.h"
+
+#include "backends/registry.h"
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "state_db/store.h"
+#include "state_db/store_age.h"
+#include "state_db/tables/snapshots.h"
+#include "workspace/context/metrics.h"
+#include "workspace/context/try_step.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::SandboxState;
+
+MOORAGE_CRASH_POINT(start_after_intent, "start.after_intent");
+MOORAGE_CRASH_POINT(start_after_mount, "start.after_mount");
+MOORAGE_CRASH_POINT(start_after_backend, "start.after_backend");
+MOORAGE_CRASH_POINT(start_after_outcome, "start.after_outcome");
+MOORAGE_CRASH_POINT(stop_after_intent, "stop.after_intent");
+MOORAGE_CRASH_POINT(stop_after_backend, "stop.after_backend");
+
+}  // namespace
+
+Sandboxes::Sandboxes(Context& context, ExecWatcher& watcher, PreStop& pre_stop,
+                     SandboxStart& starts, Chains& chains, Sealing& sealing,
+                     IntegrityCheck& integrity)
+    : context_(context),
+      watcher_(watcher),
+      pre_stop_(pre_stop),
+      starts_(starts),
+      chains_(chains),
+      sealing_(sealing),
+      integrity_(integrity),
+      listens_(watcher.listen(*this)) {}
+
+LiveSandboxPtr Sandboxes::start(const state_db::WorkspaceRow& row, const Also& also) {
+  const auto began = base::Histogram::Clock::now();
+  const auto wanted = starts_.plan(row);
+  const layers::Chain layers = chains_.chain(row);
+  context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
+  state_db::SandboxTable table(context_.store);
+  const auto sandbox = context_.store.transaction([&] {
+    integrity_.begin_writing(row.id);
+    return table.create(wanted);
+  });
+  start_after_intent.pass();
+  std::shared_ptr<const LiveSandbox> running;
+  try {
+    const layers::ActiveMounts mounts = chains_.mount(layers, sandbox.first_host_id);
+    start_after_mount.pass();
+    auto begun = starts_.begin(row, sandbox, &mounts);
+    start_after_backend.pass();
+    running = starts_.finish(sandbox, std::move(begun), mounts, also);
+  } catch (Error& error) {
+    clear(table.get(sandbox.id), error.message());
+    throw error.add_context(row.name + " could not be started");
+  }
+  start_after_outcome.pass();
+  context_.metrics.sandbox_start.observe_since(began);
+  starts_.take_up(running);
+  return running;
+}
+
+std::optional<state_db::WorkspaceRow> Sandboxes::stop(const state_db::WorkspaceRow& present,
+                                                      const std::string& reason,
+                                                      const std::function<void()>& begin) {
+  state_db::SandboxTable table(context_.store);
+  const auto sandbox = table.live(present.id);
+  if (!sandbox) return std::nullopt;
+  const auto row = chains_.settled(present);
+  if (sandbox->state == SandboxState::lost) {
+    clear(*sandbox, reason);
+    return std::nullopt;
+  }
+  if (sandbox->state != SandboxState::stopping) {
+    context_.store.transaction([&] {
+      if (begin) begin();
+      context_.store.move(sandbox->id, sandbox->state, SandboxState::stopping, reason);
+    });
+  }
+  watcher_.forget_sandbox(sandbox->id);
+  // The record of each command says who ended it, and why.
+  watcher_.end_all(sandbox->id,
+                   {{}, state_db::ExecCategory::stopped, "ended with its sandbox: " + reason}, {});
+  stop_after_intent.pass();
+  auto& backend = context_.backends.get(sandbox->backend);
+  backend.stop(sandbox->name, context_.options.stop_grace);
+  stop_after_backend.pass();
+  watcher_.settle(sandbox->id, reason);
+  context_.live.clear_running(sandbox->id);
+  const auto taken = sealing_.at_stop(row);
+  // once stop answers, everything is durable
+  base::sync_file_system(base::path_exists(context_.storage.layer_path(row.layer))
+                             ? context_.storage.layer_path(row.layer)
+                             : context_.options.store);
+  context_.store.transaction([&] {
+    table.set_stopped(sandbox->id, reason);
+    integrity_.keep(row, taken);
+    state_db::SnapshotTable(context_.store).set_durable(row.id);
+    state_db::WorkspaceFacts facts;
+    facts.rest_age_ms = state_db::StoreAge(context_.store).now_ms();
+    state_db::WorkspaceTable(context_.store).set_facts(row.id, facts);
+  });
+  clear(table.get(sandbox->id), reason);
+  return row;
+}
+
+// Leaves no process, mount or directory behind, and the row `destroyed`. Throws if processes
+// remain: the row then stays, and keeps its id range and upper directory, which nobody else may
+// use.
+void Sandboxes::clear(const state_db::SandboxRow& sandbox, const std::string& reason) {
+  watcher_.forget_sandbox(sandbox.id);
+  pre_stop_.forget(sandbox.id);
+  context_.backends.get(sandbox.backend).destroy(sandbox.name);
+  watcher_.settle(sandbox.id, reason);
+  context_.live.clear_running(sandbox.id);
+  base::remove_tree(context_.options.sandbox_directory(sandbox.id.str()));
+  state_db::SandboxTable table(context_.store);
+  context_.store.transaction([&] {
+    note_lost(sandbox, reason);
+    const auto state = table.get(sandbox.id).state;
+    if (state != SandboxState::destroyed) table.set_destroyed(sandbox.id, state);
+  });
+}
+
+// For a sandbox that died, or that a crash interrupted: it was not stopped cleanly.
+void Sandboxes::note_lost(const state_db::SandboxRow& sandbox, const std::string& reason) {
+  state_db::SandboxTable table(context_.store);
+  context_.store.transaction([&] {
+    const auto current = table.get(sandbox.id);
+    if (current.state == SandboxState::destroyed || current.state == SandboxState::stopped ||
+        current.state == SandboxState::lost) {
+      return;
+    }
+    if (!sandbox.standby) integrity_.set_recovered(current);
+    table.set_lost(sandbox.id, current.state, reason);
+  });
+}
+
+bool Sandboxes::sandbox_died(base::WorkspaceId workspace, base::SandboxId sandbox) {
+  try {
+    return clear_dead(workspace, sandbox);
+  } catch (const std::exception& error) {  // the reconciler retries it
+    base::log(base::LogLevel::error, "sandbox.not_cleared",
+              {{"ws", workspace}, {"sb", sandbox}, {"error", error.what()}});
+  }
+  return true;
+}
+
+bool Sandboxes::clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox) {
+  const auto guard = lock_if_free(context_, workspace.str());
+  if (!guard) return false;
+  const auto row = state_db::SandboxTable(context_.store).get(sandbox);
+  if (row.state != SandboxState::running && row.state != SandboxState::frozen)
+    return true;  // a verb handled it
+  base::log(base::LogLevel::warning, "sandbox.died", {{"ws", workspace}, {"sb", sandbox}});
+  clear(row, "its sandbox died");
+  return true;
+}
+
+}  // namespace moorage::workspace

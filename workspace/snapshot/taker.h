@@ -1,0 +1,63 @@
+// Takes snapshots, and makes forks that stand on them. Ways to take one:
+//
+//   at rest      its layer becomes the snapshot's and a new one follows: costs a few directories
+//   by restack   the same while a sandbox runs, if nothing in it holds the mounts: restack.h
+//   as a copy    while a sandbox runs: layers/copy.h; only the last pass freezes all processes
+//
+// Each writes two commits (state_db/tables/snapshots.h); workspace/chain/unused_layers.h settles what a
+// crash leaves between them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "workspace/chain/chains.h"
+#include "workspace/snapshot/restack.h"
+
+namespace moorage::workspace {
+
+class SnapshotTaker {
+ public:
+  SnapshotTaker(Context& context, Chains& chains, Sandboxes& sandboxes, Flattening& flattening,
+                IntegrityCheck& integrity)
+      : context_(context),
+        chains_(chains),
+        restack_(context, chains, sandboxes),
+        flattening_(flattening),
+        integrity_(integrity) {}
+
+  // For a ready workspace under its lock; also creates forks of it in the same two commits, whose
+  // ids it appends to `made`.
+  state_db::SnapshotRow take(const state_db::WorkspaceRow& present, state_db::NewSnapshot wanted,
+                             std::vector<state_db::NewWorkspace> forks = {},
+                             std::vector<base::WorkspaceId>* made = nullptr);
+  // Forks from an existing snapshot.
+  std::vector<base::WorkspaceId> fork_from(const state_db::SnapshotRow& snapshot,
+                                           std::vector<state_db::NewWorkspace> forks);
+
+  // For the policy of a workspace. The first and the last take its lock.
+  base::SnapshotId before_exec(const state_db::WorkspaceRow& row);
+  state_db::SnapshotRow for_export(const state_db::WorkspaceRow& row);
+  void after_stop(const state_db::WorkspaceRow& row);
+  void take_interval(base::WorkspaceId id);
+
+ private:
+  std::vector<state_db::WorkspaceTable::Created> begin_forks(
+      base::SnapshotId origin, std::vector<state_db::NewWorkspace>& forks,
+      std::vector<base::KeyedMutex::Guard>& at_work);
+  void require_durable(const state_db::SnapshotRow& snapshot);
+  void undo(const state_db::SnapshotRow& taking,
+            const std::vector<state_db::WorkspaceTable::Created>& forks, const std::string& reason);
+  // Returns the pause in microseconds.
+  uint64_t make_copy(const state_db::SnapshotRow& taking, const state_db::WorkspaceRow& row,
+                     const LiveSandbox& running);
+  bool is_empty(base::LayerId layer) const;
+
+  Context& context_;
+  Chains& chains_;
+  Restack restack_;
+  Flattening& flattening_;
+  IntegrityCheck& integrity_;
+};
+
+}  // namespace moorage::workspace

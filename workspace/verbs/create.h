@@ -1,0 +1,38 @@
+// Creates a workspace. Two synchronous writes: the intent (workspace, layer, labels) and `ready`;
+// everything between follows from the row and is repeated, or undone, after a crash.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include "workspace/access/admission.h"
+#include "workspace/repositories/repositories.h"
+#include "workspace/verbs/views.h"
+
+namespace moorage::workspace {
+
+class Create {
+ public:
+  Create(Context& context, Repositories& repositories, Admission& admission, Views& views)
+      : context_(context), repositories_(repositories), admission_(admission), views_(views) {}
+
+  WorkspaceView create(const Caller& caller, const CreateRequest& request,
+                       const Progress& progress);
+
+ private:
+  state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
+                                         const Progress& progress);
+  using Made = std::pair<state_db::WorkspaceTable::Created, base::KeyedMutex::Guard>;
+  Made stand_on_base(state_db::NewWorkspace& workspace, const CreateRequest& request,
+                     const state_db::RepositoryRow& repo, const Progress& progress);
+  std::optional<Made> insert(state_db::NewWorkspace& workspace, const CreateRequest& request,
+                             const state_db::RepositoryRow& repo);
+  WorkspaceView existing(const Caller& caller, base::WorkspaceId id);
+
+  Context& context_;
+  Repositories& repositories_;
+  Admission& admission_;
+  Views& views_;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,62 @@
+// Starts and stops sandboxes for clients and for the daemon itself: brings an archive back, runs
+// pre_stop, ends commands, and takes the snapshots that a policy wants after a stop.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "workspace/archive/bring_back.h"
+#include "workspace/changes/measurer.h"
+#include "workspace/sandbox/sandboxes.h"
+#include "workspace/snapshot/taker.h"
+#include "workspace/verbs/views.h"
+
+namespace moorage::workspace {
+
+class StartStop {
+ public:
+  StartStop(Context& context, Leases& leases, ExecWatcher& watcher, PreStop& pre_stop,
+            Sandboxes& sandboxes, SnapshotTaker& snapshots, BringBack& bring_back,
+            Measurer& measurer, Views& views)
+      : context_(context),
+        leases_(leases),
+        watcher_(watcher),
+        pre_stop_(pre_stop),
+        sandboxes_(sandboxes),
+        snapshots_(snapshots),
+        bring_back_(bring_back),
+        measurer_(measurer),
+        views_(views) {}
+
+  WorkspaceView start(const Caller& caller, const std::string& name);  // no-op if running
+  // Runs its pre_stop (the view's notice has its failure), ends its execs, stops the sandbox,
+  // syncs. No-op if stopped. All verbs that stop a sandbox throw Waiting.
+  WorkspaceView stop(const Caller& caller, const std::string& name, const StopRequest& request);
+  WorkspaceView resume(const std::string& subject);  // a stop whose daemon died
+
+  LiveSandboxPtr ensure_running(const state_db::WorkspaceRow& row,
+                                const Also& also = {});  // or starts
+  // `begin` runs in the transaction that stops new commands; it may throw to prevent the stop.
+  void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason,
+                    const std::function<void()>& begin = {});
+  // Stops the running sandbox for an internal reason. Conflict while a verb is running.
+  void stop_because(base::WorkspaceId id, const std::string& reason);
+  void refuse_busy(const state_db::WorkspaceRow& row);  // conflict if anything runs
+  // Stops an unused one (else conflict), and waits for its files. Caller holds the lock.
+  enum class Hook { run, skip };
+  void bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason,
+                     Hook hook = Hook::run);
+
+ private:
+  Context& context_;
+  Leases& leases_;
+  ExecWatcher& watcher_;
+  PreStop& pre_stop_;
+  Sandboxes& sandboxes_;
+  SnapshotTaker& snapshots_;
+  BringBack& bring_back_;
+  Measurer& measurer_;
+  Views& views_;
+};
+
+}  // namespace moorage::workspace

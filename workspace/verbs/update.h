@@ -1,0 +1,24 @@
+// Changes the policy of a workspace: one commit, so a crash leaves the old policy or the new one.
+#pragma once
+
+#include "workspace/verbs/views.h"
+
+namespace moorage::workspace {
+
+class Update {
+ public:
+  Update(Context& context, Views& views) : context_(context), views_(views) {}
+
+  // The view's notice names changes that only a new sandbox applies.
+  WorkspaceView update(const Caller& caller, const std::string& name, const PolicyChange& change);
+  // An update or a share whose daemon died after its commit: the steps after it.
+  WorkspaceView resume(const std::string& subject);
+
+ private:
+  void hold_to_limit(const state_db::WorkspaceRow& row);
+
+  Context& context_;
+  Views& views_;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,187 @@
+#include "workspace/verbs/views.h"
+
+#include <algorithm>
+#include <map>
+
+#include "backends/registry.h"
+#include "base/error.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/read_transaction.h"
+#include "state_db/store.h"
+#include "state_db/tables/archives.h"
+#include "state_db/tables/integrity.h"
+#include "workspace/archive/store.h"
+#include "workspace/changes/stable_read.h"
+#include "workspace/context/context.h"
+#include "workspace/context/idle_pause.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::WorkspaceState;
+
+// In commits; empty: unknown.
+std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const WorkspaceView& view) {
+  const auto& row = view.row;
+  if (row.base_ref.empty() || !view.repo.scope.empty()) return std::nullopt;
+  try {
+    const int behind = repos.behind(repo_directory(row.repository), row.base_commit, row.base_ref);
+    if (behind >= 0) return static_cast<uint64_t>(behind);
+  } catch (const Error&) {
+    // The mirror is being rebuilt, so the number is unknown for now.
+  }
+  return std::nullopt;
+}
+
+RestView rest_of(const WorkspaceView& view, Context& context) {
+  RestView shown;
+  const base::Clock& clock = context.store.clock();
+  const int64_t now = clock.boot_ms();
+  const auto seen = context.live.rest(view.row.id);
+  if (seen) {
+    shown.busy_with = seen->busy_with;
+    if (shown.busy_with.empty()) {
+      const int64_t since_ms = std::clamp<int64_t>(now - seen->boot_ms, 0, kMostIdlePause_ms);
+      shown.idle_ms = seen->idle_ms + since_ms;
+    }
+  }
+  if (view.doing) {
+    shown.busy_with = "exec " + view.doing->id.str();
+    shown.idle_ms = 0;
+  }
+  const int64_t idle_stop_ms = view.policy.idle_stop_s * 1000;
+  if (shown.busy_with.empty() && idle_stop_ms > 0)
+    shown.idle_stop_in_ms = std::max<int64_t>(0, idle_stop_ms - shown.idle_ms);
+  if (view.policy.max_lifetime_s > 0 && view.sandbox->init.pid > 0) {
+    shown.lifetime_left_ms =
+        std::max<int64_t>(0, view.policy.max_lifetime_s * 1000 - age_ms(view.sandbox->init, clock));
+  }
+  return shown;
+}
+
+}  // namespace
+
+// Each row is found by index, so the cost of a page depends only on its length. Its rows are from
+// one moment, and reading them does not wait for commits.
+WorkspacePage Views::list(const Caller& caller, const PageRequest& wanted) {
+  state_db::WorkspaceQuery query;
+  query.seen_by = caller.viewer();
+  query.with_deleted = wanted.with_deleted;
+  // Failed ones are reported by their create and by the events.
+  query.with_failed = wanted.with_deleted;
+  query.after = wanted.after;
+  query.limit = wanted.limit + 1;
+  WorkspacePage page;
+  {
+    const state_db::ReadTransaction moment(context_.store);
+    state_db::WorkspaceTable table(context_.store);
+    auto rows = table.list(query);
+    page.more = rows.size() > wanted.limit;
+    if (page.more) rows.pop_back();
+    page.used_bytes = table.disk_seen_by(query.seen_by).bytes;
+    std::map<base::RepoId, state_db::RepositoryRow> repos;
+    for (auto& row : rows) {
+      const auto [repo, is_new] = repos.try_emplace(row.repository);
+      if (is_new) repo->second = state_db::RepositoryTable(context_.store).get(row.repository);
+      page.views.push_back(outline(std::move(row), repo->second));
+    }
+  }
+  for (WorkspaceView& view : page.views) complete(view);
+  return page;
+}
+
+std::optional<LeaseView> Views::held_lease(base::WorkspaceId id) {
+  auto lease = leases_.look(id);
+  if (lease && !lease->row.held()) lease.reset();
+  return lease;
+}
+
+WorkspaceView Views::outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo) {
+  WorkspaceView view;
+  view.row = std::move(row);
+  view.repo = std::move(repo);
+  const auto id = view.row.id;
+  view.integrity = state_db::IntegrityTable(context_.store).get(id);
+  view.sandbox = state_db::SandboxTable(context_.store).live(id);
+  if (view.sandbox) {
+    auto running = state_db::ExecTable(context_.store).running(view.sandbox->id);
+    if (!running.empty()) view.doing = std::move(running.back());
+  }
+  return view;
+}
+
+void Views::complete(WorkspaceView& view) {
+  view.lease = held_lease(view.row.id);
+  view.behind = behind(context_.repos, view);
+  view.disk_quota = context_.storage.quota().name();
+  view.off_host = replica_.view(view.row.id, view.integrity.seal);
+  view.policy = effective_policy(view.row.policy, context_.options);
+  if (view.sandbox && view.sandbox->state == state_db::SandboxState::running)
+    view.rest = rest_of(view, context_);
+  if (view.doing) {
+    if (const auto progress = watcher_.progress(view.doing->id))
+      view.last_output_ms = progress->last_output_ms;
+  }
+}
+
+WorkspaceView Views::view(const state_db::WorkspaceRow& row) {
+  auto view = outline(row, state_db::RepositoryTable(context_.store).get(row.repository));
+  complete(view);
+  view.archive = state_db::ArchiveTable(context_.store).find(row.id);
+  if (view.archive) view.archive_file = ArchiveStore(context_).path(*view.archive);
+  view.base_tree = state_db::BaseTreeTable(context_.store).find(row.repository, row.base_commit);
+  if (const auto running = context_.live.running(row.id)) {
+    view.sandbox_status = running->backend->inspect(running->name);
+  }
+  return view;
+}
+
+// The state as its verb left it: a repeat of that verb, whose answer was lost when the daemon died,
+// may come after the workspace was deleted.
+WorkspaceView Views::look(base::WorkspaceId id) {
+  auto row = state_db::WorkspaceTable(context_.store).get(id);
+  if (row.state == WorkspaceState::ready) measurer_.refresh_later(id, {});
+  if (row.state == WorkspaceState::deleting || row.state == WorkspaceState::deleted) {
+    const auto archive = state_db::ArchiveTable(context_.store).find(id);
+    row.state = archive && archive->whole ? WorkspaceState::archived : WorkspaceState::ready;
+    row.reason.clear();
+    row.deleted_wall_ms.reset();
+  }
+  return view(row);
+}
+
+WorkspaceView Views::show(const Caller& caller, const std::string& name) {
+  const auto row = find_workspace(context_.store, caller, name, Right::read);
+  if (row.state == WorkspaceState::ready) {
+    try {
+      integrity_.look_for_loss(row);
+      measurer_.refresh(row.id);
+    } catch (const Error& error) {
+      if (error.code() != Code::corrupted) throw;  // the row now records the loss and shows it
+    }
+  }
+  return view(state_db::WorkspaceTable(context_.store).get(row.id));
+}
+
+void Views::measure(const state_db::WorkspaceRow& row, base::ExecId ended) {
+  if (row.state == WorkspaceState::ready) measurer_.refresh(row.id, ended);
+}
+
+ChangeList Views::status(const Caller& caller, const std::string& name) {
+  return look_at_changes(context_, {find_workspace(context_.store, caller, name, Right::read).id},
+                         [&](const auto& sources) { return changes_.status(sources[0]); });
+}
+
+std::string Views::patch(const Caller& caller, const std::string& name) {
+  return look_at_changes(context_, {find_workspace(context_.store, caller, name, Right::read).id},
+                         [&](const auto& sources) { return changes_.patch(sources[0]); });
+}
+
+std::vector<DiffStat> Views::diff_stat(const Caller& caller, const std::string& name) {
+  return look_at_changes(context_, {find_workspace(context_.store, caller, name, Right::read).id},
+                         [&](const auto& sources) { return changes_.stat(sources[0]); });
+}
+
+}  // namespace moorage::workspace

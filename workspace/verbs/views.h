@@ -1,0 +1,54 @@
+// What clients see of workspaces: lists, details, changes, patches. Changes nothing but
+// measurements.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "workspace/access/access.h"
+#include "workspace/chain/integrity.h"
+#include "workspace/changes/changes.h"
+#include "workspace/changes/measurer.h"
+#include "workspace/exec/watcher.h"
+#include "workspace/verbs/requests.h"
+
+namespace moorage::workspace {
+
+class Views {
+ public:
+  Views(Context& context, Leases& leases, ExecWatcher& watcher, IntegrityCheck& integrity,
+        Changes& changes, Measurer& measurer, const Replica& replica)
+      : context_(context),
+        leases_(leases),
+        watcher_(watcher),
+        integrity_(integrity),
+        changes_(changes),
+        measurer_(measurer),
+        replica_(replica) {}
+
+  WorkspacePage list(const Caller& caller, const PageRequest& wanted);
+  WorkspaceView view(const state_db::WorkspaceRow& row);
+  WorkspaceView look(base::WorkspaceId id);  // as last measured; a deleted one as before
+  // With a summary of its changes; waits briefly for a new measurement.
+  WorkspaceView show(const Caller& caller, const std::string& name);
+  // Waits briefly until its changes after the exec `ended` are counted.
+  void measure(const state_db::WorkspaceRow& row, base::ExecId ended);
+  ChangeList status(const Caller& caller, const std::string& name);
+  std::string patch(const Caller& caller, const std::string& name);
+  std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name);
+
+ private:
+  WorkspaceView outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo);
+  void complete(WorkspaceView& view);
+  std::optional<LeaseView> held_lease(base::WorkspaceId id);
+
+  Context& context_;
+  Leases& leases_;
+  ExecWatcher& watcher_;
+  IntegrityCheck& integrity_;
+  Changes& changes_;
+  Measurer& measurer_;
+  const Replica& replica_;
+};
+
+}  // namespace moorage::workspace
