@@ -422,14 +422,14 @@ class Elsewhere(unittest.TestCase):
         with self.assertRaises(moorage.MoorageError) as away:
             self.client.archive("warm")
         self.assertEqual(away.exception.code, "unavailable")
-        self.assertIn("mounted", away.exception.hint)
+        self.assertIn("mount it", away.exception.hint)
         self.assertEqual(self.client.exec("warm", "true").exit_code, 0)
         harness.run("mount", "-o", "loop", self.place / "image", self.mount)
         self.assertEqual(self.client.archive("gone")["state"], "archived")
         harness.run("umount", self.mount)
         with self.assertRaises(moorage.MoorageError) as away:
             self.client.delete("gone", purge=True)
-        self.assertIn("mounted", away.exception.hint)
+        self.assertIn("mount it", away.exception.hint)
         self.assertEqual([p.name for p in self.mount.glob("moorage-*")], [])
         harness.run("mount", "-o", "loop", self.place / "image", self.mount)
         self.assertEqual(len(list(self.mount.glob("moorage-*.tar.zst"))), 2)

@@ -172,7 +172,7 @@ class PoorHost(unittest.TestCase):
 
     def test_an_old_kernel(self):
         daemon = self.daemon("setarch", "--uname-2.6")
-        self.assert_refused(daemon, "kernel", "is too old", "6.1 or later is needed")
+        self.assert_refused(daemon, "kernel", "is too old", "upgrade to Linux 6.1 or later")
         result = harness.run("setarch", "--uname-2.6", "bash", harness.ROOT / "quickstart", check=False)
         self.assertEqual(result.returncode, 1)
         self.assertIn(b"too old: 6.1 or later is needed", result.stderr)
@@ -184,7 +184,7 @@ class PoorHost(unittest.TestCase):
             self.assertIn(name, lines)
         old = harness.run("setarch", "--uname-2.6", harness.BIN / "mooraged", "--check-host", "--set", "store.directory=/no/such/place", check=False)
         self.assertEqual(old.returncode, 1)
-        self.assertRegex(old.stdout.decode(), r"missing +kernel +Linux 2.6.* is too old; 6.1 or later")
+        self.assertRegex(old.stdout.decode(), r"missing +kernel +Linux 2.6.* is too old; upgrade to Linux 6.1 or later")
         self.assertFalse(os.path.exists("/no"))
 
     def test_no_lxc(self):
@@ -201,7 +201,7 @@ class PoorHost(unittest.TestCase):
             boot_id.write(pathlib.Path("/proc/sys/kernel/random/boot_id").read_bytes())
             boot_id.flush()
             daemon = self.daemon(prepare=f"mount --bind {boot_id.name} /proc/sys/kernel/random/boot_id")
-            self.assert_refused(daemon, "proc", "a /proc of its own", "security.nesting=true")
+            self.assert_refused(daemon, "proc", "cannot mount their own /proc", "security.nesting=true")
 
     def test_missing_host_programs_for_the_image(self):
         with tempfile.NamedTemporaryFile(dir=harness.BASE) as nothing:

@@ -29,10 +29,12 @@ constexpr base::UsageLimits kUsageLimits{.time = std::chrono::milliseconds(10'00
 
 // The estimate of collection, plus the pack that is spooled at the same time.
 uint64_t likely_bytes(Context& context, const state_db::WorkspaceRow& row) {
-  auto uses = use_of_frozen_layers(context);
-  const LayerUse& use = uses[row.id];
+  const auto uses = use_of_frozen_layers(context);
+  const auto use = uses.find(row.id);
+  uint64_t bytes = 0;
+  if (use != uses.end()) bytes = use->second.writable_bytes.value_or(0) + use->second.all_bytes;
   const uint64_t objects = state_db::RepositoryTable(context.store).get(row.repository).bytes;
-  return likely_archive_bytes(use.writable_bytes.value_or(0) + use.all_bytes, objects) + objects;
+  return likely_archive_bytes(bytes, objects) + objects;
 }
 
 }  // namespace
