@@ -7,9 +7,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
-
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(Code::invalid_argument, what, "see mooraged --help");
 }

@@ -12,8 +12,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::Trouble;
 using state_db::Unreadable;
 using workspace::Rescue;

@@ -14,8 +14,6 @@ namespace moorage::daemon {
 namespace {
 
 namespace http = beast::http;
-using base::Code;
-using base::Error;
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 

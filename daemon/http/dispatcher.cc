@@ -10,8 +10,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
 using Clock = std::chrono::steady_clock;
 
 MOORAGE_CRASH_POINT(before_kept, "answer.before_kept");

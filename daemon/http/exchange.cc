@@ -7,9 +7,6 @@
 
 namespace moorage::daemon {
 
-using base::Code;
-using base::Error;
-
 std::optional<std::string> Request::query_text(const std::string& name) const {
   const auto found = query.find(name);
   if (found == query.end()) return std::nullopt;

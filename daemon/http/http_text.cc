@@ -8,9 +8,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr std::pair<int, std::string_view> kPhrases[] = {{200, "OK"},
                                                          {201, "Created"},
                                                          {204, "No Content"},

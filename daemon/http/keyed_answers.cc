@@ -9,9 +9,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kMaxKeyBytes = 128;
 constexpr size_t kMostLater = 1000;
 

@@ -4,9 +4,6 @@
 
 namespace moorage::daemon {
 
-using base::Code;
-using base::Error;
-
 std::string entity_tag(const std::string& sha256_hex) { return "\"sha256-" + sha256_hex + "\""; }
 
 bool Preconditions::Tags::include(const std::optional<std::string>& present) const {

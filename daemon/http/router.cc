@@ -8,9 +8,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
-
 std::optional<std::vector<std::string>> match_segments(
     const std::string& pattern, const std::vector<std::string_view>& segments) {
   const Target shape{pattern, {}};

@@ -12,8 +12,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
 using boost::json::error_code;
 using boost::json::string_view;
 

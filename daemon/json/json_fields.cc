@@ -11,9 +11,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kMaxMeantBytes = 64;
 
 std::string as_text(const boost::json::value& value, const std::string& name) {

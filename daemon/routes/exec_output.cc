@@ -10,8 +10,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
 using base::FrameKind;
 using base::RecordKind;
 using GapPlace = base::JournalReader::GapPlace;

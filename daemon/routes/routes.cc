@@ -2,9 +2,6 @@
 
 namespace moorage::daemon {
 
-using base::Code;
-using base::Error;
-
 void RouteTable::add_bound(std::string_view line, Access access, Bound handler,
                            const RouteRules& rules) const {
   const size_t space = line.find(' ');

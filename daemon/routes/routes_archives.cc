@@ -9,8 +9,6 @@ namespace moorage::daemon {
 namespace {
 
 using base::ByteSpool;
-using base::Code;
-using base::Error;
 using workspace::Archives;
 using workspace::Imports;
 using workspace::Progress;

@@ -11,8 +11,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
 using std::chrono::milliseconds;
 using workspace::Right;
 using Counted = workspace::Verb;

@@ -8,8 +8,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
 using std::chrono::milliseconds;
 
 constexpr uint64_t kMaxWaitMs = 3'600'000;

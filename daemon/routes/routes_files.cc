@@ -12,8 +12,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
 using Lease = workspace::FilesLease;
 
 Lease lease(Api& api, const Request& request, Right right) {

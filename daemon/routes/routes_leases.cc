@@ -5,8 +5,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
 using workspace::LeaseView;
 
 constexpr int64_t kDefaultTtl_s = 60;

@@ -7,8 +7,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
 using workspace::Caller;
 using workspace::Progress;
 

@@ -6,8 +6,6 @@
 namespace moorage::daemon {
 namespace {
 
-using base::Code;
-using base::Error;
 using workspace::Progress;
 using Counted = workspace::Verb;
 

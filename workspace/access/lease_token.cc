@@ -13,9 +13,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kSecretBytes = 32;
 constexpr size_t kMaxClaims = 33;
 

@@ -14,8 +14,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::LeaseRow;
 using state_db::WorkspaceRow;
 

@@ -13,8 +13,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::WorkspaceLimits;
 
 constexpr size_t kMaxEntryBytes = 1 << 20;

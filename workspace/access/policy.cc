@@ -7,9 +7,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kMaxHookBytes = 16 << 10;
 
 int64_t value_or(int64_t value, int64_t configured) {

@@ -20,9 +20,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 MOORAGE_CRASH_POINT(unarchive_intent, "unarchive.after_intent");
 MOORAGE_CRASH_POINT(unarchive_files, "unarchive.after_files");
 MOORAGE_CRASH_POINT(unarchive_outcome, "unarchive.after_outcome");

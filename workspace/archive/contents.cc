@@ -17,8 +17,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Error;
-
 constexpr std::chrono::hours kPackDeadline{2};
 constexpr size_t kExecsAtOnce = 1000;
 

@@ -10,9 +10,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr std::string_view kJournals = "journal/";
 constexpr std::string_view kOutput = "/output";
 constexpr std::string_view kLayers = "layers/";

@@ -8,9 +8,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 // The depth that releases before the merging of snapshots could mount. A start merges layers deeper
 // than a mount allows today (Flattening::require_shallow).
 constexpr size_t kMaxLayers = 60;

@@ -16,8 +16,6 @@ namespace moorage::workspace {
 namespace {
 
 namespace json = boost::json;
-using base::Code;
-using base::Error;
 using state_db::ExecState;
 
 [[noreturn]] void refuse(const std::string& what) {

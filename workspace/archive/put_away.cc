@@ -17,8 +17,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Error;
-
 MOORAGE_CRASH_POINT(archive_intent, "archive.after_intent");
 MOORAGE_CRASH_POINT(archive_written, "archive.after_write");
 MOORAGE_CRASH_POINT(archive_named, "archive.after_rename");

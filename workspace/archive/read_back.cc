@@ -6,9 +6,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kReadBytes = 256 << 10;
 
 }  // namespace

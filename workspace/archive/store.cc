@@ -22,8 +22,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::WorkspaceState;
 
 constexpr size_t kReadBytes = 1 << 20;

@@ -20,8 +20,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::BestOfRow;
 using state_db::BestOfTable;
 

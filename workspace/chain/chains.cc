@@ -12,9 +12,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 // Files of a stopped workspace are read one by one; do not compare it again for each.
 constexpr std::chrono::milliseconds kComparedFor{10'000};
 

@@ -17,8 +17,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::IntegrityState;
 using std::chrono::steady_clock;
 

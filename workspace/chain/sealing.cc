@@ -11,8 +11,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::WorkspaceState;
 
 constexpr size_t kSealers = 2;  // one user gets at most one

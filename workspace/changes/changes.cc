@@ -15,8 +15,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using repo_cache::CommitTree;
 
 constexpr int kMaxWalks = 3;

@@ -17,8 +17,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::WorkspaceState;
 using std::chrono::milliseconds;
 

@@ -8,9 +8,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kMaxExternalIdBytes = 256;
 constexpr size_t kMaxLabels = 64;
 

@@ -15,9 +15,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 MOORAGE_CRASH_POINT(after_journal, "exec.after_journal");
 
 constexpr std::chrono::milliseconds kWardenDeadline{10'000};

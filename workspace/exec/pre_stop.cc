@@ -9,7 +9,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Error;
 using state_db::ExecState;
 
 MOORAGE_CRASH_POINT(after_intent, "pre_stop.after_intent");

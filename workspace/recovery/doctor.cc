@@ -20,7 +20,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Error;
 using state_db::IntegrityState;
 using state_db::SandboxState;
 using state_db::WorkspaceState;

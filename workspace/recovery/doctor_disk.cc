@@ -18,7 +18,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Error;
 using state_db::ExecState;
 using state_db::WorkspaceState;
 

@@ -24,7 +24,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Error;
 using base::LogLevel;
 using state_db::ExecState;
 using state_db::WorkspaceState;

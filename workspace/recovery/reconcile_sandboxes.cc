@@ -23,7 +23,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Error;
 using base::LogLevel;
 using state_db::ExecCategory;
 using state_db::ExecState;
@@ -84,7 +83,7 @@ void Reconciler::adopt_or_note(const state_db::SandboxRow& row) {
     return;
   const bool ran = row.state == SandboxState::running || row.state == SandboxState::frozen;
   sandboxes_.note_lost(row, ran ? "its sandbox died while the daemon was down"
-                                 : "the daemon stopped before this was finished");
+                                : "the daemon stopped before this was finished");
 }
 
 bool Reconciler::adopt(const state_db::SandboxRow& row) {

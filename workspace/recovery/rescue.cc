@@ -20,8 +20,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kExports = 4;

@@ -17,9 +17,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr const char* kDiskIds = "disk_first_id";
 
 // From its user namespace; without one, from the warden's command line.

@@ -11,9 +11,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 // Removes it through the workspace's mount, because an overlay may be mounted there.
 void remove_upload(Files& files, const std::string& text) {
   const size_t slash = text.find('/');

@@ -16,10 +16,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 constexpr std::array kParts{"packs", "archives", "state"};
 constexpr const char* kOwnerFile = "replica";
 constexpr const char* kLockFile = "lock";

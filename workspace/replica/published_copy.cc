@@ -15,9 +15,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr const char* kWhat = "the copy of the database";
 constexpr std::string_view kHead = "moorage replica copy 1\n";
 constexpr std::string_view kSuffix = ".copy";

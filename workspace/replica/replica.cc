@@ -13,8 +13,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using std::chrono::steady_clock;
 
 constexpr int kNice = 10;  // yields to threads that someone waits for

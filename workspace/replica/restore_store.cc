@@ -30,10 +30,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 constexpr uint32_t kLayerIds = 65536 + 1;  // of one sandbox, and the mounter's (layers/overlay.h)
 constexpr const char* kUnnamed = "/state.db.restoring";
 

@@ -22,10 +22,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
-
 constexpr uint64_t kMostPasses = 4;  // for a tree under constant writes
 // A longer pass leaves as many changes for the next one, so leave those to the next round.
 constexpr std::chrono::seconds kShortPass{5};

@@ -7,8 +7,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::SeenEntry;
 
 template <typename Number>

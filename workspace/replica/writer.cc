@@ -28,9 +28,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-using base::Fd;
 using base::LogLevel;
 using state_db::WorkspaceState;
 using std::chrono::steady_clock;

@@ -20,8 +20,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::BaseTreeRow;
 
 MOORAGE_CRASH_POINT(after_base_tree, "base_tree.after_write");

@@ -14,8 +14,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::RepositoryState;
 
 MOORAGE_CRASH_POINT(before_mirror, "repository.before_mirror");

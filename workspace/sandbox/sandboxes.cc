@@ -14,8 +14,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::SandboxState;
 
 MOORAGE_CRASH_POINT(start_after_intent, "start.after_intent");

@@ -12,9 +12,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr const char* kObjectsTarget = "/.moorage/objects";
 
 }  // namespace

@@ -23,8 +23,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::SnapshotCause;
 using state_db::SnapshotRow;
 using state_db::SnapshotState;

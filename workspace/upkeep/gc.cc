@@ -25,8 +25,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using std::chrono::milliseconds;
 
 // Archiving an idle workspace may take long; a create over its budget must not wait for it.

@@ -21,9 +21,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 // Set on a journal's directory: the store's age when its command was first seen as ended.
 constexpr const char* kEndedAge = "trusted.moorage.ended_age_ms";
 constexpr uint64_t kBlockBytes = 512;  // the unit of st_blocks

@@ -17,8 +17,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using std::chrono::milliseconds;
 
 // One user gets at most half of them (base/fair_pool.h).

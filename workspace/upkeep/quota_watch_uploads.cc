@@ -10,8 +10,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using std::chrono::milliseconds;
 
 }  // namespace

@@ -11,8 +11,6 @@
 
 namespace moorage::workspace {
 
-using base::Code;
-using base::Error;
 using state_db::WorkspaceState;
 
 WorkspaceView Archives::archive(const Caller& caller, const std::string& name,

@@ -10,9 +10,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr uint64_t kMostMeasuredBytes = 64 << 20;
 constexpr size_t kLookedAt = 20;  // newest execs to search, as pre_stop hooks do not count
 
@@ -20,7 +17,8 @@ constexpr size_t kLookedAt = 20;  // newest execs to search, as pre_stop hooks d
 
 Comparison::Two Comparison::find(const Caller& caller, const std::string& from,
                                  const std::string& to) {
-  Two two{find_workspace(context_.store, caller, from, Right::read), find_workspace(context_.store, caller, to, Right::read)};
+  Two two{find_workspace(context_.store, caller, from, Right::read),
+          find_workspace(context_.store, caller, to, Right::read)};
   if (two.from.repository != two.to.repository) {
     throw Error(Code::invalid_argument,
                 two.from.name + " and " + two.to.name + " belong to different repositories",

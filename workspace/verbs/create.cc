@@ -21,9 +21,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 MOORAGE_CRASH_POINT(after_intent, "create.after_intent");
 MOORAGE_CRASH_POINT(after_layer, "create.after_layer");
 MOORAGE_CRASH_POINT(after_ready, "create.after_ready");

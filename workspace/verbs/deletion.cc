@@ -22,8 +22,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::WorkspaceState;
 
 MOORAGE_CRASH_POINT(delete_before_intent, "delete.before_intent");

@@ -9,9 +9,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 [[noreturn]] void refuse(const state_db::WorkspaceRow& row, const std::string& used,
                          const std::string& option) {
   throw Error(Code::resource_exhausted, row.name + " has used its budget: " + used,

@@ -25,9 +25,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 MOORAGE_CRASH_POINT(before_intent, "exec.before_intent");
 MOORAGE_CRASH_POINT(after_intent, "exec.after_intent");
 MOORAGE_CRASH_POINT(after_start, "exec.after_start");

@@ -18,9 +18,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 MOORAGE_CRASH_POINT(before_read, "export.before_read");
 
 constexpr size_t kExporters = 4;
@@ -28,11 +25,12 @@ constexpr size_t kMaxWaiting = 16;
 
 }  // namespace
 
-Exports::Exports(Context& context, Repositories& repositories, SnapshotTaker& taker, StartStop& start_stop,
-                 IntegrityCheck& integrity, ExportSpools& spools)
+Exports::Exports(Context& context, Repositories& repositories, SnapshotTaker& taker,
+                 StartStop& start_stop, IntegrityCheck& integrity, ExportSpools& spools)
     : context_(context),
       repositories_(repositories),
-      taker_(taker), start_stop_(start_stop),
+      taker_(taker),
+      start_stop_(start_stop),
       integrity_(integrity),
       spools_(spools),
       exporters_(kExporters, kMaxWaiting) {}

@@ -23,9 +23,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 MOORAGE_CRASH_POINT(import_intent, "import.after_intent");
 MOORAGE_CRASH_POINT(import_rows, "import.after_rows");
 MOORAGE_CRASH_POINT(import_files, "import.after_files");

@@ -12,8 +12,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::WorkspaceState;
 
 MOORAGE_CRASH_POINT(acquire_after_intent, "lease.acquire.after_intent");

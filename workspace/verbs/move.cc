@@ -14,8 +14,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Error;
-
 MOORAGE_CRASH_POINT(after_intent, "move.after_intent");
 MOORAGE_CRASH_POINT(after_standby, "move.after_standby");
 MOORAGE_CRASH_POINT(after_stop, "move.after_stop");
@@ -62,7 +60,8 @@ void Moves::change_place(const state_db::WorkspaceRow& row, const state_db::Plac
   try {
     LiveSandbox standby = starts_.begin(moved, sandbox, nullptr);
     after_standby.pass();
-    start_stop_.bring_to_rest(row, "moved to " + place.backend + " by " + by, StartStop::Hook::skip);
+    start_stop_.bring_to_rest(row, "moved to " + place.backend + " by " + by,
+                              StartStop::Hook::skip);
     stopped = true;
     after_stop.pass();
     // Its policy may have replaced the layer when the former sandbox stopped.

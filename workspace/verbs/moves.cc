@@ -16,8 +16,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::WorkspaceState;
 
 constexpr std::chrono::milliseconds kLookAgain{100};

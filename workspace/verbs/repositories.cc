@@ -13,9 +13,6 @@
 
 namespace moorage::workspace {
 
-using base::Code;
-using base::Error;
-
 state_db::RepositoryRow RepositoryVerbs::add(const Caller& caller, const std::string& url,
                                              const Progress& progress) {
   return repositories_.ensure(url, progress, key_joiner(context_.store, caller));

@@ -5,9 +5,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
-
 constexpr size_t kMaxArguments = 4096;
 constexpr size_t kMaxArgumentBytes = 128 << 10;  // MAX_ARG_STRLEN of Linux
 

@@ -24,8 +24,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::SnapshotCause;
 using state_db::SnapshotRow;
 using state_db::SnapshotState;
@@ -184,8 +182,7 @@ WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,
 WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
                               const UndoRequest& request) {
   const auto row = find_workspace(context_.store, caller, name, Right::write);
-  if (find_made(joined(caller, row.id, SnapshotCause::before_restore)))
-    return views_.look(row.id);
+  if (find_made(joined(caller, row.id, SnapshotCause::before_restore))) return views_.look(row.id);
   leases_.check(caller, row);
   state_db::SnapshotTable table(context_.store);
   const auto kept = table.kept(row.id);

@@ -12,8 +12,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using state_db::SandboxState;
 using state_db::WorkspaceState;
 
