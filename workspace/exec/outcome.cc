@@ -27,13 +27,13 @@ MOORAGE_CRASH_POINT(after_outcome, "exec.after_outcome");
 constexpr std::chrono::milliseconds kWritePause{500};
 
 // If the judge fails, record the end without a verdict rather than blame the command.
-template <typename Ask>
-auto ask_listeners(ExecListeners& listeners, const state_db::ExecRow& exec, const Ask& ask)
-    -> decltype((std::declval<ExecListener&>().*ask)(exec)) {
-  decltype((std::declval<ExecListener&>().*ask)(exec)) answer{};
+template <typename Answer>
+Answer ask_listeners(ExecListeners& listeners, const state_db::ExecRow& exec,
+                     Answer (ExecListener::*question)(const state_db::ExecRow&)) {
+  Answer answer{};
   try {
     listeners.each([&](ExecListener& listener) {
-      if (!answer) answer = (listener.*ask)(exec);
+      if (!answer) answer = (listener.*question)(exec);
     });
   } catch (const base::Error& error) {
     base::log(base::LogLevel::warning, "exec.disk_not_judged",

@@ -18,24 +18,15 @@ MOORAGE_CRASH_POINT(stop_after_hook, "stop.after_hook");
 constexpr const char* kPreStop = "pre_stop";
 
 std::string trouble_of(const state_db::ExecRow& exec, int64_t deadline_s) {
-  const std::string name = "pre_stop " + exec.id.str();
   const auto& outcome = exec.outcome;
-  switch (exec.state) {
-    case ExecState::exited:
-      if (outcome.exit_code == 0) return {};
-      return name + " failed: exit " + std::to_string(outcome.exit_code.value_or(-1)) +
-             (outcome.error.empty() ? "" : ", " + outcome.error);
-    case ExecState::running:
-    case ExecState::timed_out:
-      return name + " did not finish within " + std::to_string(deadline_s) + " s";
-    case ExecState::signalled:
-    case ExecState::oom_killed:
-    case ExecState::cancelled:
-    case ExecState::interrupted:
-      return name + " failed: " + std::string(state_db::state_name(exec.state)) +
-             (outcome.error.empty() ? "" : ", " + outcome.error);
-  }
-  return name;
+  if (succeeded(outcome)) return {};
+  const std::string name = "pre_stop " + exec.id.str();
+  if (exec.state == ExecState::running || exec.state == ExecState::timed_out)
+    return name + " did not finish within " + std::to_string(deadline_s) + " s";
+  const std::string how = exec.state == ExecState::exited
+                              ? "exit " + std::to_string(outcome.exit_code.value_or(-1))
+                              : std::string(state_db::state_name(exec.state));
+  return name + " failed: " + how + (outcome.error.empty() ? "" : ", " + outcome.error);
 }
 
 }  // namespace
