@@ -27,8 +27,8 @@ std::string_view last_part(std::string_view name) { return name.substr(name.rfin
 
 }  // namespace
 
-std::optional<std::string> nearest(std::string_view name,
-                                   const std::vector<std::string_view>& known) {
+std::optional<std::string> nearest_spelling(std::string_view name,
+                                            const std::vector<std::string_view>& known) {
   std::string_view best;
   size_t best_distance = name.size() / 3 + 1;
   for (const std::string_view candidate : known) {

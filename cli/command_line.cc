@@ -166,7 +166,8 @@ Error CommandLine::unexpected(const std::string& word, const Words& words, bool 
       if (!option.is_argument) names.push_back(names_of(option).back());
     }
   }
-  const auto meant = base::nearest(word.substr(0, word.find('=')), {names.begin(), names.end()});
+  const auto meant =
+      base::nearest_spelling(word.substr(0, word.find('=')), {names.begin(), names.end()});
   if (marked.empty() && word.starts_with("--") && meant)
     hint = "did you mean " + *meant + "? " + hint;
   return Error(Code::invalid_argument, name + " has no option " + word, hint);

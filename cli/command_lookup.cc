@@ -58,7 +58,7 @@ std::optional<std::string> meant_command(const std::string& group, const std::st
     known.append(last_word).append(" ").append(command.also_known).append(" ");
     if (known.find(" " + typed + " ") != std::string::npos) return std::string(command.name);
   }
-  const auto near = base::nearest(typed, names_in(group));
+  const auto near = base::nearest_spelling(typed, names_in(group));
   return near ? std::optional(before + *near) : std::nullopt;
 }
 

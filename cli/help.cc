@@ -38,7 +38,7 @@ std::string help_on(const std::vector<std::string>& words) {
   auto meant = meant_command("", word);
   std::vector<std::string_view> topics;
   for (const Topic& topic : all_topics()) topics.push_back(topic.name);
-  if (!meant) meant = base::nearest(word, topics);
+  if (!meant) meant = base::nearest_spelling(word, topics);
   throw Error(Code::invalid_argument, "there is no topic or command '" + word + "'",
               meant ? "did you mean: moorage help " + *meant : "moorage help lists the topics");
 }

@@ -232,7 +232,7 @@ std::optional<std::string> nearest_name(std::string_view name) {
   std::vector<std::string_view> names(groups.begin(), groups.end());
   names.push_back(kPolicy);
   for (const Setting& setting : settings_table()) names.push_back(setting.name);
-  return base::nearest(name, names);
+  return base::nearest_spelling(name, names);
 }
 
 }  // namespace moorage::config

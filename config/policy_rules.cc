@@ -98,7 +98,7 @@ class RuleReader {
       const auto field = std::find_if(fields.begin(), fields.end(),
                                       [&](const Field& known) { return known.name == item.key; });
       if (field == fields.end()) {
-        const auto nearest = base::nearest(item.key, names);
+        const auto nearest = base::nearest_spelling(item.key, names);
         refuse_at(item.key_line, item.key_column, "unknown key \"" + item.key + "\" in " + where,
                   nearest ? "Did you mean \"" + *nearest + "\"?"
                           : "Allowed keys: " + joined(names) + ".");

@@ -2,8 +2,8 @@
 // moment (`tee` at the end of its input) or sleep for an hour, and only the kernel knows which. A
 // check reads /proc: a thread that is running, runnable, or ran since the last check is busy. Two
 // checks without such a thread mean that nothing happens until someone outside wakes one. Covers
-// the descendants of `root` that started with the command or later: for a keeper exactly its own,
-// for the warden also those of commands started meanwhile.
+// the descendants of `root` that started with the command or later: for a subreaper exactly its
+// own, for the warden also those of commands started meanwhile.
 #pragma once
 
 #include <sys/types.h>

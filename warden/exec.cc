@@ -46,8 +46,8 @@ void Exec::start(const SpawnContext& context) {
   started_ms_ = monotonic_ms();
   started_boot_ns_ = boot_ns();
   spawned_ = spawn(command_, context);
-  if (command_.keeper) {
-    keeper_ = spawned_.child;
+  if (command_.subreaper) {
+    subreaper_ = spawned_.child;
   } else if (!command_.terminal) {
     pid_ = spawned_.child;
   }
@@ -129,26 +129,26 @@ void Exec::on_start_failed(StatusRecord record) {
 }
 
 void Exec::on_report() {
-  KeeperReport report;
+  SubreaperReport report;
   ssize_t count = ::read(spawned_.report.get(), &report, sizeof report);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   report_watch_.reset();
   spawned_.report.reset();
-  // End of file: the keeper was killed. The command is our child now and will be reaped as such.
+  // End of file: the subreaper was killed. The command is our child now and will be reaped as such.
   if (count == sizeof report && state_ == State::running) main_ended(report.status, report.usage);
 }
 
 void Exec::process_ended(pid_t pid, int status, const rusage& usage) {
-  const bool is_keeper = pid == keeper_;
+  const bool is_subreaper = pid == subreaper_;
   // The pid of a command with a terminal is in the pipe, possibly unread.
   if (state_ == State::starting && pid_ == 0) on_status();
-  if (!is_keeper && pid != pid_) return;
+  if (!is_subreaper && pid != pid_) return;
   // A dead process writes no more: the pipes now contain the rest, in the order of events.
   if (state_ == State::starting) on_status();
-  if (state_ == State::starting && !is_keeper) {  // the session leader still holds the pipe
-    early_end_ = KeeperReport{status, usage};
-  } else if (is_keeper) {
-    keeper_ = 0;
+  if (state_ == State::starting && !is_subreaper) {  // the session leader still holds the pipe
+    early_end_ = SubreaperReport{status, usage};
+  } else if (is_subreaper) {
+    subreaper_ = 0;
     if (report_watch_) on_report();
     if (state_ == State::running && ::kill(pid_, 0) != 0) {
       end_.error = "its exit status is unknown: its keeper was killed with it";

@@ -27,7 +27,7 @@ namespace moorage::warden {
 struct ExecOptions {
   std::string tag;
   int64_t timeout_ms = 0;  // 0: none
-  Fd kill_fd;              // write "1" to kill all its processes; none: the keeper kills
+  Fd kill_fd;              // write "1" to kill all its processes; none: the subreaper kills
 };
 
 class Exec {
@@ -90,10 +90,10 @@ class Exec {
   State state_ = State::starting;
   Spawned spawned_;
   pid_t pid_ = 0;
-  pid_t keeper_ = 0;  // 0: none, or gone
+  pid_t subreaper_ = 0;  // 0: none, or gone
   int64_t started_ms_ = 0;
   int64_t started_boot_ns_ = 0;
-  std::optional<KeeperReport> early_end_;  // it ended before we knew it was running
+  std::optional<SubreaperReport> early_end_;  // it ended before we knew it was running
   bool timed_out_ = false;
   std::optional<StatusRecord> failure_;
   ExecEnd end_;

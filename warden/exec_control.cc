@@ -55,8 +55,8 @@ void Exec::cancel() {
 
 void Exec::kill_all() {
   const bool killed = options_.kill_fd && ::write(options_.kill_fd.get(), "1", 1) == 1;
-  if (!killed && keeper_ > 0) ::kill(keeper_, SIGUSR1);
-  if (!killed && keeper_ == 0 && pid_ > 0) kill_descendants(pid_);
+  if (!killed && subreaper_ > 0) ::kill(subreaper_, SIGUSR1);
+  if (!killed && subreaper_ == 0 && pid_ > 0) kill_descendants(pid_);
   if (pid_ > 0) {
     ::kill(-pid_, SIGKILL);
     ::kill(pid_, SIGKILL);

@@ -57,7 +57,7 @@ void Exec::drain() {
   draining_now_ = false;
   if (!open) return finish();
   if (left_running_) return;
-  left_running_.emplace(keeper_ != 0 ? keeper_ : ::getpid(), started_boot_ns_);
+  left_running_.emplace(subreaper_ != 0 ? subreaper_ : ::getpid(), started_boot_ns_);
   check_rest();
 }
 

@@ -37,7 +37,7 @@ struct Preparation {
   Streams child;
   Fd status_write;
   Fd report_write;
-  // For a terminal: the session leader waits until this closes, and reports to the keeper which
+  // For a terminal: the session leader waits until this closes, and reports to the subreaper which
   // process the command is.
   Fd release;
   base::Pipe leader;
@@ -264,13 +264,13 @@ pid_t start_session_child(const Command& command, const SpawnContext& context,
   return ::read(prepared.leader.read_end.get(), &pid, sizeof pid) == sizeof pid ? pid : -1;
 }
 
-[[noreturn]] void run_keeper_child(const Command& command, const SpawnContext& context,
-                                   const Preparation& prepared) {
-  become_keeper();
+[[noreturn]] void run_subreaper_child(const Command& command, const SpawnContext& context,
+                                      const Preparation& prepared) {
+  become_subreaper();
   pid_t pid = command.terminal ? start_session_child(command, context, prepared) : ::fork();
   require(pid >= 0 || command.terminal, prepared.status_write.get(), StartStep::fork);
   if (pid == 0) run_child(command, context, prepared);
-  run_keeper(pid, prepared.report_write.get());
+  run_subreaper(pid, prepared.report_write.get());
 }
 
 }  // namespace
@@ -298,7 +298,7 @@ Spawned spawn(const Command& command, const SpawnContext& context) {
   ours.status = std::move(status.read_end);
   set_nonblocking(ours.status);
   prepared.status_write = std::move(status.write_end);
-  if (command.keeper) {
+  if (command.subreaper) {
     base::Pipe report = base::make_pipe();
     ours.report = std::move(report.read_end);
     set_nonblocking(ours.report);
@@ -315,7 +315,7 @@ Spawned spawn(const Command& command, const SpawnContext& context) {
   ours.child = ::fork();
   check(ours.child >= 0, "fork");
   if (ours.child == 0) {
-    if (command.keeper) run_keeper_child(command, context, prepared);
+    if (command.subreaper) run_subreaper_child(command, context, prepared);
     if (command.terminal) start_session(command, context, prepared);
     run_child(command, context, prepared);
   }

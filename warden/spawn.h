@@ -1,8 +1,8 @@
 // Starts one command: fork, then in the child the steps of run_child in spawn.cc, whose order is
 // the design. Nothing here blocks: the result of execve arrives on `status`, as a StatusRecord with
-// the command's pid, then either end of file (it runs) or a failure. With `keeper`, the child is a
-// keeper (subreaper.h) and the command is its child: used without a cgroup for the command. With a
-// terminal, the child is the leader of the command's session and the command its sibling
+// the command's pid, then either end of file (it runs) or a failure. With `subreaper`, the child is
+// one (subreaper.h) and the command is its child: used without a cgroup for the command.
+// With a terminal, the child is the leader of the command's session and the command its sibling
 // (CLONE_PARENT): when a session leader ends, the kernel takes the terminal away, with SIGHUP to
 // the foreground, and the processes left there may have a last word. As the command's parent is
 // outside the session, Ctrl-Z stops nothing that no one could continue.
@@ -34,7 +34,7 @@ struct Command {
   bool input = false;
   std::optional<TerminalSize> terminal;
   std::vector<Fd> join_fds;  // the child first writes "0" to each
-  bool keeper = true;
+  bool subreaper = true;
 };
 
 enum class StartStep : int32_t {
@@ -58,11 +58,11 @@ struct StatusRecord {
 };
 
 struct Spawned {
-  // To be reaped: the command or its keeper; for a terminal without a keeper, the session leader,
-  // and the command's pid arrives on `status`.
+  // To be reaped: the command or its subreaper; for a terminal without a subreaper, the session
+  // leader, and the command's pid arrives on `status`.
   pid_t child = 0;
   Fd status;
-  Fd report;   // KeeperReport of a keeper, else none
+  Fd report;   // SubreaperReport of a subreaper, else none
   Fd input;    // non-blocking, as are the next two; none without input
   Fd output;   // for a terminal: its master
   Fd error;    // none for a terminal

@@ -132,7 +132,7 @@ void read_descriptors(HttpRequest& request, StartRequest& start) {
   start.journal = std::move(request.fds[0]);
   check_journal(start.journal);
   if (has_kill) start.options.kill_fd = std::move(request.fds[1]);
-  start.command.keeper = !has_kill;
+  start.command.subreaper = !has_kill;
   std::move(request.fds.begin() + static_cast<ptrdiff_t>(fixed), request.fds.end(),
             std::back_inserter(start.command.join_fds));
 }

@@ -17,7 +17,7 @@ constexpr long kKillAgainNs = 10'000'000;
 // Returns false when no child is left.
 bool reap(pid_t command, int report_fd) {
   for (;;) {
-    KeeperReport report;
+    SubreaperReport report;
     pid_t pid = ::wait4(-1, &report.status, WNOHANG, &report.usage);
     if (pid < 0 && errno == EINTR) continue;
     if (pid <= 0) return pid == 0;
@@ -29,7 +29,7 @@ bool reap(pid_t command, int report_fd) {
 
 }  // namespace
 
-void become_keeper() {
+void become_subreaper() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::prctl(PR_SET_NAME, "moorage-keeper");
   sigset_t all;
@@ -37,7 +37,7 @@ void become_keeper() {
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
 }
 
-void run_keeper(pid_t command, int report_fd) {
+void run_subreaper(pid_t command, int report_fd) {
   // As descriptor 0, so that one call can close all the others.
   ::dup2(report_fd, 0);
   ::close_range(1, ~0U, 0);

@@ -1,7 +1,7 @@
-// A keeper stands between the warden and one command without its own cgroup. It is a subreaper: all
-// descendants of the command stay below the keeper, however often they fork or change session, so
-// that all can be found and killed. It reports how the command ended, reaps its remaining children,
-// and exits with the last descendant. SIGUSR1 makes it kill them all.
+// A subreaper (prctl(2)) stands between the warden and one command without its own cgroup: all
+// descendants of the command stay below it, however often they fork or change session, so that all
+// can be found and killed. It reports how the command ended, reaps its remaining children, and
+// exits with the last descendant. SIGUSR1 makes it kill them all.
 #pragma once
 
 #include <sys/resource.h>
@@ -9,14 +9,15 @@
 
 namespace moorage::warden {
 
-struct KeeperReport {
+struct SubreaperReport {
   int status = 0;  // as from wait4
   rusage usage{};
 };
 
-// Runs in the keeper's process, after the command was forked. Keeps no descriptor except report_fd.
-[[noreturn]] void run_keeper(pid_t command, int report_fd);
-// Call between the fork of the keeper and the fork of the command.
-void become_keeper();
+// Runs in the subreaper's process, after the command was forked. Keeps no descriptor except
+// report_fd.
+[[noreturn]] void run_subreaper(pid_t command, int report_fd);
+// Call between the fork of the subreaper and the fork of the command.
+void become_subreaper();
 
 }  // namespace moorage::warden

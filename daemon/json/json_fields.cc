@@ -31,7 +31,7 @@ std::optional<std::string> meant(const std::string& name, const std::set<std::st
   if (name.size() > kMaxMeantBytes) return std::nullopt;
   const auto longer = known.lower_bound(name + "_");
   if (longer != known.end() && longer->starts_with(name + "_")) return *longer;
-  return base::nearest(name, {known.begin(), known.end()});
+  return base::nearest_spelling(name, {known.begin(), known.end()});
 }
 
 }  // namespace
