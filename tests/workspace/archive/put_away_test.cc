@@ -9,12 +9,12 @@
 
 #include "base/error.h"
 #include "base/os/files.h"
-#include "base/os/process.h"
 #include "layers/tree_manifest.h"
 #include "state_db/tables/archives.h"
 #include "workspace/archive/bring_back.h"
 #include "workspace/archive/store.h"
 #include "workspace/context/context_fixture.h"
+#include "workspace/repositories/upstream.h"
 
 using namespace moorage;
 using namespace moorage::workspace;
@@ -24,7 +24,7 @@ namespace {
 using state_db::WorkspaceState;
 
 struct ArchiveFixture : ContextFixture {
-  std::string upstream = directory.path() + "/upstream";
+  Upstream upstream{directory.path() + "/upstream"};
   Repositories repositories{context};
   IntegrityCheck integrity{context};
   PutAway put_away{context, repositories, integrity};
@@ -33,32 +33,17 @@ struct ArchiveFixture : ContextFixture {
   state_db::WorkspaceRow workspace = make_workspace();
   std::string layer = storage->layer_path(workspace.layer);
 
-  std::string git(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"git", "-c", "user.name=A", "-c", "user.email=a@b"});
-    base::ProcessOptions options;
-    options.environment = {
-        {"PATH", "/usr/bin:/bin"}, {"HOME", "/nonexistent"}, {"GIT_CONFIG_NOSYSTEM", "1"}};
-    options.directory = upstream;
-    const auto result = base::run_process(arguments, options);
-    INFO(result.error);
-    REQUIRE(result.ok());
-    return result.output.substr(0, result.output.find('\n'));
-  }
   ArchiveFixture() {
     context.options.archive_directory = directory.path() + "/archive";
     base::make_directories(context.options.archive_directory);
   }
   // Ready, with a changed file and a removed one in its layer.
   state_db::WorkspaceRow make_workspace() {
-    base::make_directories(upstream);
-    base::write_file(upstream + "/file", "of the repository");
-    git({"init", "-q", "-b", "main"});
-    git({"add", "-A"});
-    git({"commit", "-q", "-m", "first"});
+    base::write_file(upstream.path + "/file", "of the repository");
     state_db::NewWorkspace wanted;
     wanted.name = "work";
-    wanted.repository = repositories.ensure(upstream, {}).id;
-    wanted.base_commit = git({"rev-parse", "HEAD"});
+    wanted.base_commit = upstream.commit();
+    wanted.repository = repositories.ensure(upstream.path, {}).id;
     wanted.branch = "moorage/work";
     wanted.backend = "lxc";
     wanted.image = "host";

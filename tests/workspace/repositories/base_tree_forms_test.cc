@@ -6,9 +6,9 @@
 
 #include "base/os/boot_id.h"
 #include "base/os/files.h"
-#include "base/os/process.h"
 #include "workspace/context/context_fixture.h"
 #include "workspace/repositories/repositories.h"
+#include "workspace/repositories/upstream.h"
 
 using namespace moorage;
 using namespace moorage::workspace;
@@ -17,40 +17,24 @@ namespace {
 
 // Two similar commits of a repository: the tree of the second is a delta.
 struct FormsFixture : ContextFixture {
-  std::string upstream = directory.path() + "/upstream";
+  Upstream upstream{directory.path() + "/upstream"};
   Repositories repositories{context};
   std::string first = commit("first");
-  base::RepoId id = repositories.ensure(upstream, {}).id;
+  base::RepoId id = repositories.ensure(upstream.path, {}).id;
   std::string repo = repo_directory(id);
   std::string second = [this] {
     repositories.ensure_base_tree(id, first, {});
     const std::string made = commit("second");
-    repositories.ensure(upstream, {});
+    repositories.ensure(upstream.path, {});
     return made;
   }();
 
   std::string commit(const std::string& text) {
-    base::make_directories(upstream);
     for (int n = 0; n < 300; ++n) {
-      const std::string path = upstream + "/file" + std::to_string(n);
+      const std::string path = upstream.path + "/file" + std::to_string(n);
       if (n == 0 || !base::path_exists(path)) base::write_file(path, text);
     }
-    git({"init", "-q", "-b", "main"});
-    git({"add", "-A"});
-    git({"commit", "-q", "-m", text});
-    const std::string made = git({"rev-parse", "HEAD"});
-    return made.substr(0, made.find('\n'));
-  }
-  std::string git(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"git", "-c", "user.name=A", "-c", "user.email=a@b"});
-    base::ProcessOptions options;
-    options.environment = {
-        {"PATH", "/usr/bin:/bin"}, {"HOME", "/nonexistent"}, {"GIT_CONFIG_NOSYSTEM", "1"}};
-    options.directory = upstream;
-    const auto result = base::run_process(arguments, options);
-    INFO(result.error);
-    REQUIRE(result.ok());
-    return result.output;
+    return upstream.commit();
   }
   bool has_delta() const {
     return base::path_exists(base_trees.directory(repo, second) + "/delta");
