@@ -23,8 +23,6 @@ STILL_WRONG = {
     "workspace/context -> access",
     "workspace/context -> upkeep",
     "workspace/replica -> chain",
-    "workspace/snapshot -> verbs",
-    "workspace/verbs -> upkeep",
 }
 
 TYPE = re.compile(r"^(?:(?:class|struct)\s+(?:\[\[\w+\]\]\s+)?(\w+)(?:\s+final)?\s*(?::[^:;{][^;{]*)?\{"
