@@ -78,7 +78,7 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
                              plan.from.isolation + " now");
     }
     if (context_.options.sudo && could.sudo && !can.sudo)
-      plan.notices.push_back("sudo and root are not available at the new place");
+      plan.notices.emplace_back("sudo and root are not available at the new place");
   }
   if (plan.from.place.image != plan.to.place.image) {
     plan.notices.push_back("programs come from image " + plan.to.place.image +
@@ -90,7 +90,7 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
   if (const auto running = context_.live.running(row.id)) {
     plan.running = true;
     if (plan.execs.empty() && !running->backend->members(running->name).empty())
-      plan.notices.push_back("background processes that commands left running end");
+      plan.notices.emplace_back("background processes that commands left running end");
   }
   return plan;
 }
