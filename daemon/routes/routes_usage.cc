@@ -91,7 +91,7 @@ class UsageSource : public BodySource {
                       {"workspaces", std::move(workspaces)},
                       {"repos", std::move(repositories)}};
     if (!only_) {
-      auto& exports = api_.exports.spools();
+      auto& exports = api_.spools;
       answer["exports_bytes"] = caller_.root() ? exports.bytes() : exports.bytes_of(caller_.uid);
     }
     if (caller_.root() && !only_) put_store(answer, use);

@@ -27,7 +27,6 @@ class Exports {
     ManifestImage identity;
   };
   Export begin(const Caller& caller, const std::string& name, WithSnapshots with);
-  ExportSpools& spools() { return spools_; }
 
  private:
   // The source of an export, with the locks that keep it unchanged.
