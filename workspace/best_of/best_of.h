@@ -15,10 +15,10 @@
 #include "base/os/fd.h"
 #include "state_db/tables/best_of.h"
 #include "state_db/tables/execs.h"
+#include "workspace/access/leases.h"
 #include "workspace/best_of/driver.h"
 #include "workspace/context/context.h"
 #include "workspace/verbs/snapshots.h"
-#include "workspace/access/leases.h"
 
 namespace moorage::workspace {
 
