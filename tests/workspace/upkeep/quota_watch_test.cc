@@ -11,15 +11,14 @@ namespace {
 constexpr uint64_t kMiB = 1 << 20;
 
 struct QuotaFixture : PlacementFixture {
-  QuotaWatch watch{context, *watcher, [](base::WorkspaceId, const std::string&) {}};
-
-  state_db::WorkspaceRow make_limited(const std::string& name, uint64_t bytes, uint64_t files) {
-    const auto row = make_workspace(name, "lxc", {1ULL << 30, 1, 100, bytes, files});
+  state_db::WorkspaceRow make_limited(const std::string& name, uint64_t bytes,
+                                      uint64_t most_files) {
+    const auto row = make_workspace(name, "lxc", {1ULL << 30, 1, 100, bytes, most_files});
     storage->make_layer(row.layer);
     return row;
   }
   std::string refused(const state_db::WorkspaceRow& row, uint64_t bytes) {
-    return refusal_of([&] { watch.require_room(row, bytes); }, base::Code::resource_exhausted);
+    return refusal_of([&] { quotas.require_room(row, bytes); }, base::Code::resource_exhausted);
   }
 };
 
@@ -52,7 +51,7 @@ TEST_CASE("far over its disk limit a workspace runs no command until it is measu
   const auto row = test.make_limited("over", kMiB, 0);
   state_db::WorkspaceTable table(test.store);
   const auto refused = [&] {
-    return refusal_of([&] { test.watch.require_within(row); }, base::Code::resource_exhausted);
+    return refusal_of([&] { test.quotas.require_within(row); }, base::Code::resource_exhausted);
   };
   CHECK(refused().empty());
   table.set_facts(row.id, {.disk_bytes = 5 * kMiB});  // commands may still remove files
