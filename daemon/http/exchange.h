@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/fair_pool.h"
+#include "workspace/access/access.h"
 #include "workspace/context/context.h"
 
 namespace moorage::daemon {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "layers/home_skeleton.h"
 #include "state_db/read_transaction.h"
 #include "state_db/store.h"
 #include "workspace/chain/initial_files.h"
@@ -130,7 +131,9 @@ std::vector<packs::LayerPart> parts_of(Context& context, const ArchivedLayers& a
         part.base = base.tree;
         part.uppers.insert(part.uppers.end(), base.deltas.begin(), base.deltas.end());
       }
-      if (part_name == kLayerParts[1]) part.base = ensure_home_skeleton(context.options);
+      if (part_name == kLayerParts[1])
+        part.base =
+            layers::ensure_home_skeleton(context.options.store, context.options.disk_first_id);
       parts.push_back(std::move(part));
     }
   }

@@ -1,6 +1,7 @@
 #include "workspace/chain/chains.h"
 
 #include "base/error.h"
+#include "layers/home_skeleton.h"
 #include "state_db/store.h"
 #include "state_db/tables/layers.h"
 #include "state_db/tables/snapshots.h"
@@ -44,7 +45,8 @@ layers::Chain Chains::at(const state_db::WorkspaceRow& row, base::LayerId layer)
   chain.base_tree = base.tree;
   chain.deltas = base.deltas;
   chain.base_in_use = base.in_use;
-  chain.image_home = ensure_home_skeleton(context_.options);
+  chain.image_home =
+      layers::ensure_home_skeleton(context_.options.store, context_.options.disk_first_id);
   return chain;
 }
 

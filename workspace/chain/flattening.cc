@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
+#include "layers/home_skeleton.h"
 #include "layers/merge.h"
 #include "state_db/store.h"
 #include "state_db/tables/layer_disk.h"
@@ -164,7 +165,9 @@ void Flattening::merge(const state_db::WorkspaceRow& row, const std::vector<Laye
     merge_layers(parts);
   };
   merge_part("/tree", repositories_.ensure_base_tree(row.repository, row.base_commit, {}));
-  merge_part("/home", {ensure_home_skeleton(context_.options), {}});
+  merge_part(
+      "/home",
+      {layers::ensure_home_skeleton(context_.options.store, context_.options.disk_first_id), {}});
   merge_part("/system", {});
   base::sync_file_system(made);
 }

@@ -20,7 +20,7 @@
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layers.h"
 #include "state_db/tables/sandboxes.h"
-#include "workspace/recovery/repairs.h"
+#include "workspace/chain/integrity.h"
 
 namespace moorage::workspace {
 namespace {
@@ -36,14 +36,10 @@ int64_t initial_files_synced(Context& context) {
   return known ? std::stoll(*known) : 0;
 }
 
-enum class Sync { later, now };
-
-void put(int directory, const std::string& name, const std::string& bytes, uint32_t owner,
-         Sync sync = Sync::later) {
+void put(int directory, const std::string& name, const std::string& bytes, uint32_t owner) {
   base::AtomicFile file(directory, name, {.mode = 0644});
   file.write(bytes);
   check(fchown(file.fd(), owner, owner), "chown " + name);
-  if (sync == Sync::now) file.sync();
   file.commit();
 }
 
@@ -104,21 +100,6 @@ std::string packed_refs(Context& context, const state_db::WorkspaceRow& row) {
   const size_t header_end =
       refs->packed_refs.starts_with('#') ? refs->packed_refs.find('\n') + 1 : 0;
   return packed + refs->packed_refs.substr(header_end);
-}
-
-constexpr std::array kSkeleton{".bashrc", ".profile", ".bash_logout", ".gitconfig"};
-
-std::optional<std::string> skeleton_bytes(const std::string& name) {
-  if (name != ".gitconfig") return base::read_file_if_exists("/etc/skel/" + name);
-  // Without an identity an agent's first `git commit` fails; it may set its own.
-  return "[user]\n\tname = user\n\temail = user@moorage.invalid\n";
-}
-
-// A file without contents: a power cut may leave an unsynced file so.
-bool is_cut(const std::string& path, const std::string& name) {
-  struct stat status;
-  if (lstat((path + "/" + name).c_str(), &status) != 0 || status.st_size > 0) return false;
-  return !skeleton_bytes(name).value_or("").empty();
 }
 
 std::string incoming_mark(Context& context, base::LayerId layer) {
@@ -213,29 +194,6 @@ void sync_initial_files(Context& context, const state_db::WorkspaceRow& row) {
   }
   base::sync_file(git.get(), ".git");
   base::sync_file(upper.get(), "tree/upper");
-}
-
-std::string ensure_home_skeleton(const Options& options) {
-  static std::mutex one_maker;
-  const std::lock_guard lock(one_maker);
-  const std::string parent = options.store + "/images";
-  const std::string path = parent + "/home";
-  const bool made = base::path_exists(path + "/" + kSkeleton.back());
-  std::vector<std::string> wanted;
-  for (const char* name : kSkeleton) {
-    if (!made || is_cut(path, name)) wanted.emplace_back(name);
-  }
-  if (wanted.empty()) return path;
-  base::make_directories(path, 0755);
-  const uint32_t owner = options.disk_first_id + layers::kUser;
-  const base::Fd home = base::open_directory(path);
-  check(fchown(home.get(), owner, owner), "chown " + path);
-  for (const auto& name : wanted) {
-    if (const auto bytes = skeleton_bytes(name)) put(home.get(), name, *bytes, owner, Sync::now);
-  }
-  base::sync_directory(path);
-  base::sync_directory(parent);
-  return path;
 }
 
 }  // namespace moorage::workspace

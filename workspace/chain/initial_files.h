@@ -42,7 +42,4 @@ void repair_initial_files(Context& context, const state_db::WorkspaceRow& row);
 // Syncs the files that mend_birth can restore: those of a frozen layer cannot be restored.
 void sync_initial_files(Context& context, const state_db::WorkspaceRow& row);
 
-// The lowest layer of /home/user for image `host`, made durably once for a store. Returns its path.
-std::string ensure_home_skeleton(const Options& options);
-
 }  // namespace moorage::workspace

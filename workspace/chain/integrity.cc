@@ -216,4 +216,17 @@ void IntegrityCheck::set_recovered(const state_db::SandboxRow& sandbox) {
   table.set(sandbox.workspace, IntegrityState::intact, reason);
 }
 
+void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason) {
+  if (!workspace) return;
+  state_db::IntegrityTable(context.store)
+      .set(workspace, state_db::IntegrityState::needs_repair, reason);
+}
+
+void clear_needs_repair(Context& context, base::WorkspaceId workspace) {
+  if (!workspace) return;
+  state_db::IntegrityTable table(context.store);
+  if (table.get(workspace).state == state_db::IntegrityState::needs_repair)
+    table.set(workspace, state_db::IntegrityState::intact, "repaired");
+}
+
 }  // namespace moorage::workspace

@@ -67,4 +67,8 @@ class IntegrityCheck {
   std::map<base::WorkspaceId, std::chrono::steady_clock::time_point> looked_;
 };
 
+// Records that a workspace's repair failed, or that it is repaired.
+void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason);
+void clear_needs_repair(Context& context, base::WorkspaceId workspace);
+
 }  // namespace moorage::workspace

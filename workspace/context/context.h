@@ -12,7 +12,7 @@
 #include "base/keyed_mutex.h"
 #include "layers/ids.h"
 #include "layers/overlay.h"
-#include "workspace/access/access.h"
+#include "state_db/tables/workspaces.h"
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/context/placement_rule.h"
 

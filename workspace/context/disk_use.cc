@@ -11,7 +11,6 @@
 #include "base/shared_usage.h"
 #include "state_db/store.h"
 #include "state_db/tables/layer_disk.h"
-#include "workspace/upkeep/quota_watch.h"
 
 namespace moorage::workspace {
 namespace {
@@ -41,6 +40,10 @@ void try_step(const std::string& path, const std::function<void()>& look) {
 
 }  // namespace
 
+layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row) {
+  return {row.policy.limits.disk_bytes, row.policy.limits.disk_files};
+}
+
 DiskUse::Beside DiskUse::beside(base::WorkspaceId workspace, base::LayerId layer) {
   state_db::LayerDisk table(context_.store);
   Beside beside{{table.journal_bytes(workspace), 0}};
@@ -64,7 +67,8 @@ bool DiskUse::measure_frozen(base::LayerId layer, milliseconds time) {
   return usage.has_value();
 }
 
-layers::QuotaLimit DiskUse::limit_of_writable(const state_db::WorkspaceRow& row, base::LayerId layer) {
+layers::QuotaLimit DiskUse::limit_of_writable(const state_db::WorkspaceRow& row,
+                                              base::LayerId layer) {
   layers::QuotaLimit limit = limit_of(row);
   if (!limit.any() || !context_.storage.quota().refuses_bytes()) return limit;
   const layers::QuotaUse others = beside(row.id, layer).use;

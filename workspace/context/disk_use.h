@@ -14,6 +14,9 @@
 
 namespace moorage::workspace {
 
+// The disk limit in its policy.
+layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row);
+
 class DiskUse {
  public:
   struct Beside {

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "state_db/tables/execs.h"
+#include "workspace/context/gc_rung.h"
 #include "workspace/context/waiters.h"
-#include "workspace/upkeep/gc_plan.h"
 
 namespace moorage::workspace {
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "state_db/tables/integrity.h"
+#include "workspace/chain/integrity.h"
 #include "workspace/context/try_step.h"
 
 namespace moorage::workspace {
@@ -131,18 +132,6 @@ void Repairs::write_outcome(base::WorkspaceId workspace, const Progress& progres
                             table.get(workspace).state == IntegrityState::needs_repair;
   if (says_overdue) return table.set(workspace, before->state, before->reason);
   clear_needs_repair(context_, workspace);
-}
-
-void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason) {
-  if (!workspace) return;
-  state_db::IntegrityTable(context.store).set(workspace, IntegrityState::needs_repair, reason);
-}
-
-void clear_needs_repair(Context& context, base::WorkspaceId workspace) {
-  if (!workspace) return;
-  state_db::IntegrityTable table(context.store);
-  if (table.get(workspace).state == IntegrityState::needs_repair)
-    table.set(workspace, IntegrityState::intact, "repaired");
 }
 
 }  // namespace moorage::workspace

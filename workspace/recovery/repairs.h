@@ -74,8 +74,4 @@ class Repairs {
   std::thread thread_;
 };
 
-// Records that a workspace's repair failed, or that it is repaired.
-void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason);
-void clear_needs_repair(Context& context, base::WorkspaceId workspace);
-
 }  // namespace moorage::workspace

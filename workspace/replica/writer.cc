@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "layers/change_time.h"
+#include "layers/home_skeleton.h"
 #include "layers/mapped_files.h"
 #include "packs/frame_reader.h"
 #include "repo_cache/repo_cache.h"
@@ -22,7 +23,6 @@
 #include "state_db/tables/sandboxes.h"
 #include "state_db/tables/workspaces.h"
 #include "workspace/archive/store.h"
-#include "workspace/chain/initial_files.h"
 #include "workspace/context/try_step.h"
 
 namespace moorage::workspace {
@@ -280,7 +280,11 @@ void ReplicaWriter::bring_mirror(base::RepoId repository) {
 }
 
 void ReplicaWriter::bring_home() {
-  const FollowedTree tree{{{"", ensure_home_skeleton(context_.options)}}, {}, {}, {}};
+  const FollowedTree tree{
+      {{"", layers::ensure_home_skeleton(context_.options.store, context_.options.disk_first_id)}},
+      {},
+      {},
+      {}};
   follow("home", tree, {}, [] { return true; });
   manifest_.series["home"] = trees_["home"].series;
 }

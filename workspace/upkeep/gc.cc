@@ -9,6 +9,7 @@
 #include "base/os/files.h"
 #include "base/size_text.h"
 #include "layers/declared_caches.h"
+#include "layers/home_skeleton.h"
 #include "repo_cache/base_tree.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
@@ -169,7 +170,8 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
     uppers.insert(uppers.end(), base.deltas.begin(), base.deltas.end());
     uppers.push_back(base.tree);
   } else {
-    uppers.push_back(ensure_home_skeleton(context_.options));
+    uppers.push_back(
+        layers::ensure_home_skeleton(context_.options.store, context_.options.disk_first_id));
   }
   const layers::DeclaredCache cache(uppers, place.path);
   if (!cache.exists()) return std::nullopt;

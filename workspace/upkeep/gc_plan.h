@@ -19,12 +19,9 @@
 #include "state_db/tables/repositories.h"
 #include "state_db/tables/workspaces.h"
 #include "workspace/archive/cold_layers.h"
+#include "workspace/context/gc_rung.h"
 
 namespace moorage::workspace {
-
-enum class GcRung { cache, base_tree, workspace, mirror };
-inline constexpr std::array<std::string_view, 4> kGcRungNames{"cache", "base_tree", "workspace",
-                                                              "mirror"};
 
 struct GcRow {
   GcRung rung = GcRung::cache;

@@ -48,10 +48,6 @@ milliseconds pause_at(double fullness) {
 
 }  // namespace
 
-layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row) {
-  return {row.policy.limits.disk_bytes, row.policy.limits.disk_files};
-}
-
 QuotaWatch::QuotaWatch(Context& context, ExecWatcher& watcher, StartStop& start_stop)
     : context_(context),
       watcher_(watcher),

@@ -30,6 +30,7 @@
 #include "state_db/tables/workspaces.h"
 #include "workspace/access/admission.h"
 #include "workspace/context/context.h"
+#include "workspace/context/disk_use.h"
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/watcher.h"
 #include "workspace/upkeep/countless_layers.h"
@@ -38,8 +39,6 @@
 #include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
-
-layers::QuotaLimit limit_of(const state_db::WorkspaceRow& row);
 
 class QuotaWatch : public DiskLimits, private ExecListener {
  public:

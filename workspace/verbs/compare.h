@@ -9,6 +9,7 @@
 
 #include "state_db/tables/best_of.h"
 #include "state_db/tables/execs.h"
+#include "workspace/access/access.h"
 #include "workspace/changes/changes.h"
 #include "workspace/context/context.h"
 

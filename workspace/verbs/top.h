@@ -11,6 +11,7 @@
 #include "state_db/tables/execs.h"
 #include "state_db/tables/sandboxes.h"
 #include "state_db/tables/workspaces.h"
+#include "workspace/access/access.h"
 #include "workspace/context/context.h"
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/watcher.h"
