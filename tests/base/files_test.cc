@@ -1,3 +1,4 @@
+#include "base/os/atomic_file.h"
 #include "base/os/files.h"
 
 #include <fcntl.h>
@@ -41,6 +42,18 @@ TEST_CASE("a write that cannot be committed leaves no file behind") {
   base::make_directories(directory / "taken/inside");
   CHECK(code_thrown_by([&] { base::write_file(directory / "taken", "x"); }) != "nothing thrown");
   CHECK(base::list_directory(directory.path()) == std::vector<std::string>{"taken"});
+}
+
+TEST_CASE("a file that replaces nothing keeps the one that appeared meanwhile") {
+  test::TemporaryDirectory directory;
+  {
+    base::AtomicFile file(directory / "f", {.suffix = ".part", .replaces = false});
+    file.write("new");
+    base::write_file(directory / "f", "mine");
+    CHECK(code_thrown_by([&] { file.commit_durable(); }) == "already_exists");
+  }
+  CHECK(base::read_file(directory / "f") == "mine");
+  CHECK(base::list_directory(directory.path()) == std::vector<std::string>{"f"});
 }
 
 TEST_CASE("concurrent writers leave the complete bytes of one of them") {
