@@ -64,7 +64,7 @@ Fd make_node(int directory, const std::string& name, const Node& node);
 // group bits.
 struct Completion {
   std::string what;                             // for messages: "a copy"
-  std::function<void()> write_attributes = {};  // default: the node's, as they are
+  std::function<void()> write_attributes = {};  // default: the node's, unchanged
   uint32_t first_id = 0;
 };
 void complete_node(int fd, const Node& node, const Completion& completion);

@@ -105,8 +105,8 @@ class OverlayStorage : public Storage {
     if (!base::path_exists(top)) quota_->make(layer, top);
     std::vector<std::string> made;
     for (const char* part : {"tree", "home", "system"}) {
-      // To the kernel an id outside the mount's map is nobody, and not even the mounter could look
-      // up a name below it. So everything from here on has an owner inside the map.
+      // The kernel maps an id outside the mount's map to the overflow id, and not even the mounter
+      // could look up a name below it. So everything from here on has an owner inside the map.
       const std::string directory = top + "/" + part;
       make_owned_directory(directory, mounter_owner());
       make_owned_directory(directory + "/work", mounter_owner());

@@ -29,7 +29,7 @@ struct Chain {
   std::shared_ptr<const void> base_in_use;  // held until Active knows the mount
 };
 
-// Whose space on a full disk an overlay may use (decision 0306).
+// The reserve that an overlay may use on a full disk (decision 0306).
 enum class MountRoom {
   everybodys,
   roots,  // also the blocks that ext4 reserves for user 0: only for the host, to remove files

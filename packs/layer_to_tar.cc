@@ -123,7 +123,7 @@ class PartArchiver {
   uint32_t inside_id(uint32_t id, const std::string& path) {
     if (id < part_.disk_first_id || id - part_.disk_first_id >= layers::kIdsPerSandbox) {
       fail(part_, Code::corrupted, path,
-           "belongs to uid or gid " + std::to_string(id) + ", which no sandbox uses");
+           "has owner or group " + std::to_string(id) + ", which no sandbox uses");
     }
     return id - part_.disk_first_id;
   }

@@ -1,8 +1,8 @@
 // Makes one part of a layer (the upper directory of its tree, home or system) from an archive's
 // entries, which are untrusted. A directory must come directly before its contents: so every entry
 // is made by its name alone, in a directory that was made here and is held open, and no path or
-// link of the archive is ever followed. A hard link names an earlier entry of the same part, which
-// is looked up beneath the root without links. Owners are shifted into the on-disk range that no
+// link of the archive is ever followed. A hard link names an earlier entry of the same part, opened
+// beneath the root without links. Owners are shifted into the on-disk range that no
 // host user has. Nothing is synced.
 #pragma once
 

@@ -48,8 +48,8 @@ inline constexpr std::array<std::array<Repair, 4>, 4> kBaseTrees{{
     /* synced   */ {wait,    nothing, redo,    redo},
     /* torn     */ {wait,    redo,    redo,    redo}}};
 
-// A workspace and its writable layer. born: its create wrote everything, or commands ran in it. A
-// born one that is `creating` is whole and only lacks `ready`; or it comes from a copy of state.db
+// A workspace and its writable layer. complete: its create wrote everything, or commands ran in it.
+// A complete one that is `creating` is whole and only lacks `ready`; or it comes from a copy of state.db
 // made in the middle of the create, and its layer has all the work since.
 enum class LayerSeen : uint8_t { at_work, complete, partial, missing };
 inline constexpr std::array<std::array<Repair, 4>, 8> kWorkspaces{{
@@ -68,7 +68,7 @@ inline constexpr std::array<std::array<Repair, 4>, 8> kWorkspaces{{
 enum class SandboxSeen : uint8_t { at_work, alive, dead };
 inline constexpr std::array<std::array<Repair, 3>, 7> kSandboxes{{
     //               at_work  alive    dead
-    /* starting  */ {wait,    undo,    undo},     // nothing has run in it
+    /* starting  */ {wait,    undo,    undo},     // no command ran
     /* running   */ {wait,    adopt,   finish},   // lost, then destroyed
     /* frozen    */ {wait,    adopt,   finish},   // thaw an interrupted freeze
     /* stopping  */ {wait,    finish,  finish},

@@ -26,7 +26,7 @@ namespace moorage::launch {
 
 inline constexpr uint32_t kIdsPerSandbox = 65536;
 // Pseudo-terminals are limited for the whole host (kernel.pty.max, 4096, of which sandboxes share
-// 3072). This is more than an agent with tmux uses, and lets 48 sandboxes use all of theirs.
+// 3072). This is more than an agent with tmux uses, and 48 sandboxes can use their full share.
 inline constexpr int kMaxTerminals = 64;
 // Shown from the host's /sys; the skeleton has mount points for them.
 inline constexpr const char* kProcessors[] = {"/sys/devices/system/cpu",

@@ -197,8 +197,8 @@ class Run {
       drain(error_, [this](std::string_view bytes) { take_error(bytes); });
     }
     const siginfo_t info = child_->reap();
-    // Its last output is in the pipes now. Drain once more, but not until end of file: a process
-    // that left the group may keep the pipes open indefinitely.
+    // Its last output is in the pipes now. Drain the pipes again, but not until end of file: a
+    // process that left the group may keep the pipes open indefinitely.
     drain(out_, [this](std::string_view bytes) { take_output(bytes); });
     drain(error_, [this](std::string_view bytes) { take_error(bytes); });
     throw_start_failure();

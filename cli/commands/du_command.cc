@@ -101,7 +101,7 @@ int print_usage(Context& context, const std::string& name) {
 
 Action du_command(Options& options) {
   auto name = std::make_shared<std::string>();
-  options.optional_argument({"NAME", "", "One workspace; default: all of yours"}, *name);
+  options.optional_argument({"NAME", "", "One workspace; default: all your workspaces"}, *name);
   return [name](Context& context) { return print_usage(context, *name); };
 }
 

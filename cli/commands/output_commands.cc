@@ -130,7 +130,7 @@ Action attach_command(Options& options) {
   options.flag({"--all", "", "Print its output from the beginning"}, options_of_attach->all);
   options.flag({"-n,--no-stdin", "", "Watch; Ctrl-C leaves the command running"},
                options_of_attach->no_stdin);
-  options.flag({"--close-stdin", "", "Close the command's input at the end of yours"},
+  options.flag({"--close-stdin", "", "Close the command's input when yours ends"},
                options_of_attach->close_stdin);
   return [options_of_attach](Context& context) { return attach(context, *options_of_attach); };
 }

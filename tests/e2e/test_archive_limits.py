@@ -191,7 +191,7 @@ class TwoUsers(harness.TestCase):
         with self.assertRaises(moorage.MoorageError) as refused:
             self.as_user(A, lambda client: exported(client, "work"))
         self.assertEqual(refused.exception.code, "conflict")
-        self.assertIn("3 exports of yours are in progress", refused.exception.message)
+        self.assertIn("3 exports in progress", refused.exception.message)
         # The other user still has everything: exports, space, workspaces.
         for _ in range(3):
             self.assertIn("layers/0/tree/random", [m.name for m, _ in self.as_user(B, lambda c: exported(c, "work"))])

@@ -47,8 +47,8 @@ std::shared_ptr<base::ByteSpool> ExportSpools::make(uint32_t uid) {
   });
   if (uid != 0 && static_cast<size_t>(of_user) >= kMostOfOneUser) {
     throw base::Error(base::Code::conflict,
-                      base::count_text(static_cast<size_t>(of_user), "export") +
-                          " of yours are in progress or not fully read",
+                      "you have " + base::count_text(static_cast<size_t>(of_user), "export") +
+                          " in progress or not fully read",
                       "read them, or end the clients that started them; then export again");
   }
   all_.push_back({uid, made});

@@ -101,7 +101,7 @@ class BestOfDriver : public ExecListener {
   std::unique_ptr<base::SingleFlight> flights_;  // while there is Work
   std::mutex mutex_;  // guards the members below, and is held while attempts are picked
   std::set<base::AttemptId> fed_;                    // their patches were fed completely
-  std::map<base::ExecId, base::AttemptId> awaited_;  // who waits for the end of which command
+  std::map<base::ExecId, base::AttemptId> awaited_;  // the attempt that each command belongs to
 };
 
 }  // namespace moorage::workspace

@@ -1,5 +1,5 @@
 // From a workspace's row to its mounted layers: the writable one, the frozen ones below it and the
-// base tree. Whoever mounts a workspace comes through here, so its limits apply and its files were
+// base tree. Every mount of a workspace comes through here, so its limits apply and its files were
 // checked before.
 #pragma once
 

@@ -60,7 +60,7 @@ class Look {
   bool changed_meanwhile() const { return walk_.changed_meanwhile(); }
   bool truncated() const { return walk_.truncated() || set_.truncated() || left_out_; }
 
-  // Input for the mirror's diff. Contents are opened on demand, so this Look must outlive them.
+  // Input for the mirror's diff. Contents are opened on demand, so this object must outlive them.
   std::vector<repo_cache::Change> contents(const Look* same_as = nullptr) {
     uint64_t path_bytes = 0;
     for (const auto& [path, kind] : kinds_) path_bytes += path.size();

@@ -131,7 +131,7 @@ void Reconciler::drop_cut_copies() {
 }
 
 // Only rows change here, because the daemon does not answer yet: an interrupted create frees its
-// name. The mender does the work on files, and a verb on such a workspace waits for it.
+// name. Repairs (repairs.h) work on the files, and a verb on such a workspace waits for it.
 void Reconciler::settle_workspaces() {
   const std::string reason = "the daemon stopped while creating it";
   state_db::WorkspaceTable table(context_.store);

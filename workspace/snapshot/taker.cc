@@ -41,94 +41,57 @@ std::vector<base::LayerId> layers_of(
 
 }  // namespace
 
+// The way for a copy beside the chain.
+SnapshotWay SnapshotTaker::beside(const state_db::WorkspaceRow& row) const {
+  return context_.storage.clones_layer(row.layer) ? SnapshotWay::subvolume : SnapshotWay::copy;
+}
+
+// Chooses the way, and waits until it is possible.
+SnapshotWay SnapshotTaker::choose_way(const state_db::WorkspaceRow& row, bool continues_elsewhere) {
+  SnapshotWay way = SnapshotWay::at_rest;
+  if (const auto running = context_.live.running(row.id)) {
+    way = restack_.is_likely(row, *running) ? SnapshotWay::restack : beside(row);
+    if (continues_elsewhere && !in_place(way)) throw Error(Code::conflict, row.name + " is in use");
+  } else {
+    context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
+  }
+  if (in_place(way)) flattening_.require_room(row);
+  return way;
+}
+
 SnapshotRow SnapshotTaker::take(const state_db::WorkspaceRow& present, state_db::NewSnapshot wanted,
                                 std::vector<state_db::NewWorkspace> forks,
                                 std::vector<base::WorkspaceId>* made) {
   require_room(context_.options, "cannot take a snapshot");
   const auto row = chains_.settled(present);
-  auto running = context_.live.running(row.id);
   wanted.workspace = row.id;
-  wanted.way = SnapshotWay::at_rest;
-  const SnapshotWay beside =
-      context_.storage.clones_layer(row.layer) ? SnapshotWay::subvolume : SnapshotWay::copy;
-  if (running) {
-    wanted.way = restack_.is_likely(row, *running) ? SnapshotWay::restack : beside;
-    if (wanted.next_on && !in_place(wanted.way))
-      throw Error(Code::conflict, row.name + " is in use");
-  } else {
-    context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
-  }
-  if (in_place(wanted.way)) flattening_.require_room(row);
+  wanted.way = choose_way(row, static_cast<bool>(wanted.next_on));
   state_db::SnapshotTable table(context_.store);
-  state_db::WorkspaceTable workspaces(context_.store);
   if (wanted.next_on) require_durable(table.get(wanted.next_on));
-  std::vector<state_db::WorkspaceTable::Created> complete;
   std::vector<base::KeyedMutex::Guard> at_work;  // locks on the forks until they are ready
-  SnapshotRow taking = context_.store.transaction([&] {
+  Taking taking;
+  taking.row = context_.store.transaction([&] {
     const SnapshotRow begun = table.begin(wanted);
-    complete = begin_forks(begun.id, forks, at_work);
+    taking.forks = begin_forks(begun.id, forks, at_work);
     return begun;
   });
   after_intent.pass();
-  bool exchanged = false;
   try {
-    uint64_t pause_us = 0;
-    auto upon = layers_of(complete);
-    if (in_place(wanted.way)) {
-      sync_initial_files(context_, row);
-      upon.push_back(taking.next_layer);
-      // Do this before commands write to the next layer: after that nothing may fail.
-      make_layers(context_, upon);
-    }
-    if (taking.way == SnapshotWay::restack) {
-      if (const auto done = restack_.exchange(taking, row, std::move(running))) {
-        running = done->running;
-        pause_us = done->pause_us;
-        exchanged = true;
-      } else if (wanted.next_on) {
-        throw Error(Code::conflict, "something in " + row.name + " holds its files");
-      } else {
-        running = context_.live.running(row.id);
-        taking = table.become_copy(taking.id, beside);
-      }
-    }
-    if (!in_place(taking.way)) pause_us = make_copy(taking, row, *running);
-    if (!in_place(wanted.way)) make_layers(context_, upon);
-    // Forks based on a copy must not lose data that the original has on disk.
-    const bool synced = taking.way == SnapshotWay::copy && !complete.empty();
-    if (synced) base::sync_file_system(context_.options.store);
+    make(row, taking);
     after_layers.pass();
-    const bool rests = taking.way == SnapshotWay::at_rest;
-    const auto seal = rests ? integrity_.take(row.id, taking.next_layer) : IntegrityCheck::Taken{};
-    context_.store.transaction([&] {
-      const bool was_sealed = !state_db::IntegrityTable(context_.store).get(row.id).seal.empty();
-      table.finish(taking.id, pause_us);
-      if (synced || taking.way == SnapshotWay::subvolume) table.set_durable(taking.id);
-      if (taking.way == SnapshotWay::restack) {
-        const layers::ActiveMounts& mounts = running->mounted->mounts;
-        state_db::SandboxTable(context_.store)
-            .set_devices(running->sandbox, mounts.tree_device, mounts.home_device);
-      }
-      if (rests) {
-        // Only synced data is ever sealed.
-        if (was_sealed) table.set_durable(taking.id);
-        const bool seals = was_sealed && seal.seal;
-        state_db::IntegrityTable(context_.store).set_seal(row.id, seals ? seal.seal->hash : "");
-      }
-      for (const auto& fork : complete) workspaces.set_ready(fork.id);
-    });
+    record(row, taking);
   } catch (Error& error) {
     // Commands already write to the next layer, so the next verb finishes it (settled()).
-    if (exchanged) throw error.add_context("cannot record the snapshot");
-    undo(taking, complete, error.message());
+    if (taking.exchanged) throw error.add_context("cannot record the snapshot");
+    undo(taking.row, taking.forks, error.message());
     throw error.add_context("cannot take a snapshot of " + row.name);
   }
   after_outcome.pass();
   flattening_.request(row.id);
   if (made) {
-    for (const auto& fork : complete) made->push_back(fork.id);
+    for (const auto& fork : taking.forks) made->push_back(fork.id);
   }
-  const SnapshotRow taken = table.get(taking.id);
+  const SnapshotRow taken = table.get(taking.row.id);
   base::log(base::LogLevel::info, "snapshot.taken",
             {{"ws", row.id},
              {"sn", taken.id},
@@ -136,6 +99,62 @@ SnapshotRow SnapshotTaker::take(const state_db::WorkspaceRow& present, state_db:
              {"cause", state_db::cause_name(taken.cause)},
              {"pause_us", taken.pause_us}});
   return taken;
+}
+
+// Everything between the intent and the outcome.
+void SnapshotTaker::make(const state_db::WorkspaceRow& row, Taking& taking) {
+  const bool was_in_place = in_place(taking.row.way);
+  auto upon = layers_of(taking.forks);
+  if (was_in_place) {
+    sync_initial_files(context_, row);
+    upon.push_back(taking.row.next_layer);
+    // Do this before commands write to the next layer: after that nothing may fail.
+    make_layers(context_, upon);
+  }
+  if (taking.row.way == SnapshotWay::restack) exchange(row, taking);
+  if (!in_place(taking.row.way))
+    taking.pause_us = make_copy(taking.row, row, *context_.live.running(row.id));
+  if (!was_in_place) make_layers(context_, upon);
+  // Forks based on a copy must not lose data that the original has on disk.
+  taking.synced = taking.row.way == SnapshotWay::copy && !taking.forks.empty();
+  if (taking.synced) base::sync_file_system(context_.options.store);
+}
+
+// By restack; if a process holds the mounts, the snapshot becomes a copy.
+void SnapshotTaker::exchange(const state_db::WorkspaceRow& row, Taking& taking) {
+  if (auto done = restack_.exchange(taking.row, row, context_.live.running(row.id))) {
+    taking.running = std::move(done->running);
+    taking.pause_us = done->pause_us;
+    taking.exchanged = true;
+  } else if (taking.row.next_on) {
+    throw Error(Code::conflict, "something in " + row.name + " holds its files");
+  } else {
+    taking.row = state_db::SnapshotTable(context_.store).become_copy(taking.row.id, beside(row));
+  }
+}
+
+void SnapshotTaker::record(const state_db::WorkspaceRow& row, const Taking& taking) {
+  const SnapshotWay way = taking.row.way;
+  const bool rests = way == SnapshotWay::at_rest;
+  const auto seal =
+      rests ? integrity_.take(row.id, taking.row.next_layer) : IntegrityCheck::Taken{};
+  context_.store.transaction([&] {
+    state_db::SnapshotTable table(context_.store);
+    state_db::IntegrityTable integrity(context_.store);
+    const bool was_sealed = !integrity.get(row.id).seal.empty();
+    table.finish(taking.row.id, taking.pause_us);
+    // Only synced data is ever sealed.
+    if (taking.synced || way == SnapshotWay::subvolume || (rests && was_sealed))
+      table.set_durable(taking.row.id);
+    if (way == SnapshotWay::restack) {
+      const layers::ActiveMounts& mounts = taking.running->mounted->mounts;
+      state_db::SandboxTable(context_.store)
+          .set_devices(taking.running->sandbox, mounts.tree_device, mounts.home_device);
+    }
+    if (rests) integrity.set_seal(row.id, was_sealed && seal.seal ? seal.seal->hash : "");
+    state_db::WorkspaceTable workspaces(context_.store);
+    for (const auto& fork : taking.forks) workspaces.set_ready(fork.id);
+  });
 }
 
 void SnapshotTaker::undo(const SnapshotRow& taking,

@@ -1,13 +1,14 @@
-// Takes snapshots, and makes forks that stand on them. Ways to take one:
+// Takes snapshots, and makes forks that are based on them. Ways to take one:
 //
-//   at rest      its layer becomes the snapshot's and a new one follows: costs a few directories
+//   stopped      its layer becomes the snapshot's and a new one follows: costs a few directories
 //   by restack   the same while a sandbox runs, if nothing in it holds the mounts: restack.h
 //   as a copy    while a sandbox runs: layers/copy.h; only the last pass freezes all processes
 //
-// Each writes two commits (state_db/tables/snapshots.h); workspace/chain/unused_layers.h settles what a
-// crash leaves between them.
+// Each writes two commits (state_db/tables/snapshots.h); workspace/chain/unused_layers.h settles
+// what a crash leaves between them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,20 @@ class SnapshotTaker {
   void take_interval(base::WorkspaceId id);
 
  private:
+  // One that is being taken, from its intent to its outcome.
+  struct Taking {
+    state_db::SnapshotRow row;
+    std::vector<state_db::WorkspaceTable::Created> forks;
+    std::shared_ptr<const LiveSandbox> running;  // after an exchange: with its new mounts
+    bool exchanged = false;
+    bool synced = false;
+    uint64_t pause_us = 0;
+  };
+  state_db::SnapshotWay beside(const state_db::WorkspaceRow& row) const;
+  state_db::SnapshotWay choose_way(const state_db::WorkspaceRow& row, bool continues_elsewhere);
+  void make(const state_db::WorkspaceRow& row, Taking& taking);
+  void exchange(const state_db::WorkspaceRow& row, Taking& taking);
+  void record(const state_db::WorkspaceRow& row, const Taking& taking);
   std::vector<state_db::WorkspaceTable::Created> begin_forks(
       base::SnapshotId origin, std::vector<state_db::NewWorkspace>& forks,
       std::vector<base::KeyedMutex::Guard>& at_work);

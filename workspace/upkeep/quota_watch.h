@@ -83,7 +83,7 @@ class QuotaWatch : public DiskLimits, private ExecListener {
     layers::QuotaLimit left;  // the kernel's limit for the writable layer, then
     bool walked = false;      // completely, in this sandbox
     bool uncounted = false;   // the last walk failed to count: treat as over
-    base::SandboxId sandbox;  // whose counts these are
+    base::SandboxId sandbox;  // that these counts belong to
     std::chrono::milliseconds took{0};
     uint64_t last_all = 0;
     Clock::time_point next_look{};

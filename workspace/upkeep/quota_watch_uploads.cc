@@ -1,4 +1,4 @@
-// What the disk watcher checks before a command starts or a file is uploaded (quota_watch.h).
+// Checks before a command starts or a file is uploaded (quota_watch.h).
 #include <algorithm>
 #include <vector>
 

@@ -47,11 +47,33 @@ Deletion::Deletion(Context& context, Leases& leases, ExecWatcher& watcher, PreSt
       disposals_(kDisposers, kMostDisposals),
       listens_(watcher.listen(*this)) {}
 
+// The intent. Returns the commands that it ends.
+std::vector<base::ExecId> Deletion::begin_remove(const Caller& caller,
+                                                 const state_db::WorkspaceRow& row,
+                                                 const BusyRule& busy, const std::string& reason) {
+  make_way(context_.store, caller, row, busy);
+  pre_stop_.run(row);
+  const auto sandbox = state_db::SandboxTable(context_.store).live(row.id);
+  delete_before_intent.pass();
+  JoinedVerb joined{.workspace = row.id};
+  try {
+    context_.store.transaction([&] {
+      joined.ended = make_way(context_.store, caller, row, busy);  // also newer commands
+      context_.store.move(row.id, row.state, WorkspaceState::deleting, reason);
+      join_key(context_.store, caller, joined.subject());
+    });
+  } catch (...) {
+    if (sandbox) pre_stop_.forget(sandbox->id);
+    throw;
+  }
+  return joined.ended;
+}
+
 WorkspaceView Deletion::remove(const Caller& caller, const std::string& name,
                                const BusyRule& busy) {
   const auto row = find_workspace(context_.store, caller, name, Right::destroy);
   const auto guard = context_.locks.lock(row.id.str(), "delete");
-  leases_.check(caller, row);  // whoever acquires it now waits for the lock
+  leases_.check(caller, row);  // a later acquire waits for the lock
   state_db::WorkspaceTable table(context_.store);
   const std::string reason = "deleted by " + user_name(caller.uid);
   // Its create died without an outcome, or waits for the lock and will find it abandoned.
@@ -62,22 +84,8 @@ WorkspaceView Deletion::remove(const Caller& caller, const std::string& name,
   if (current.state == WorkspaceState::deleted || current.state == WorkspaceState::deleting)
     join_key(context_.store, caller, joined.subject());
   if (current.state != WorkspaceState::deleted) {
-    if (current.state != WorkspaceState::deleting) {
-      make_way(context_.store, caller, current, busy);
-      pre_stop_.run(current);
-      const auto sandbox = state_db::SandboxTable(context_.store).live(row.id);
-      delete_before_intent.pass();
-      try {
-        context_.store.transaction([&] {
-          joined.ended = make_way(context_.store, caller, current, busy);  // also newer commands
-          context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
-          join_key(context_.store, caller, joined.subject());
-        });
-      } catch (...) {
-        if (sandbox) pre_stop_.forget(sandbox->id);
-        throw;
-      }
-    }
+    if (current.state != WorkspaceState::deleting)
+      joined.ended = begin_remove(caller, current, busy, reason);
     delete_after_intent.pass();
     start_stop_.stop_sandbox(row, reason);
     // Recovery skips the layers of deleted workspaces (workspace/chain/initial_files.h), and this

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/fair_pool.h"
 #include "workspace/context/waiters.h"
@@ -27,6 +28,8 @@ class Deletion : private ExecListener {
 
  private:
   void exec_ended(const state_db::ExecRow& exec) override;  // measures, or removes a disposable one
+  std::vector<base::ExecId> begin_remove(const Caller& caller, const state_db::WorkspaceRow& row,
+                                         const BusyRule& busy, const std::string& reason);
   void dispose_later(const state_db::WorkspaceRow& row);
 
   Context& context_;

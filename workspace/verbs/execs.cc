@@ -177,7 +177,7 @@ base::SnapshotId Execs::snapshot_before(const state_db::WorkspaceRow& row, bool 
   // On a nearly full disk, a snapshot would keep the space that this command is meant to free.
   if (!frees || look_at_room(context_.options).level() == RoomLevel::enough)
     return taker_.before_exec(row);
-  warning = "no snapshot was taken before it: the disk of the store is nearly full";
+  warning = "skipped the snapshot before it: the disk of the store is nearly full";
   return {};
 }
 

@@ -207,7 +207,7 @@ WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
   if (!found) {
     throw Error(Code::not_found,
                 request.exec.empty() ? row.name + " has nothing to undo"
-                                     : "no snapshot was taken before " + request.exec,
+                                     : request.exec + " has no snapshot before it",
                 "moorage set " + row.name +
                     " --snapshot before-exec keeps one before each command "
                     "from now on");

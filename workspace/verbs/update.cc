@@ -60,10 +60,10 @@ WorkspaceView Update::update(const Caller& caller, const std::string& name,
     try {
       context_.store.transaction([&] {
         table.set_policy(id, {before, after, by});
-        joined.notice.clear();
-        if (needs_new_sandbox(before, after) && state_db::SandboxTable(context_.store).live(id)) {
-          joined.notice = "the new limits apply at the next start; now: moorage stop " + row.name;
-        }
+        const bool later =
+            needs_new_sandbox(before, after) && state_db::SandboxTable(context_.store).live(id);
+        joined.notice =
+            later ? "the new limits apply at the next start; now: moorage stop " + row.name : "";
         join_key(context_.store, caller, joined.subject());
       });
       break;
