@@ -145,6 +145,7 @@ int serve(Settings settings) {
   start_timers(server, settings, services, answers, metrics_page);
 
   const bool drained = run(server, settings, services, answers);
+  services.watcher.stop();
   // A verb that outlasts the drain time is cut off as a crash would: its intent is recorded. The
   // same goes for a long repair, and for a replica round whose disk does not answer.
   if (!drained || !services.reconciler.stop_repairs(kLeave) || !services.replica.stop(kLeave))

@@ -92,10 +92,14 @@ void complete_node(int fd, const Node& node, const Completion& completion) {
   check(fchownat(fd, "", completion.first_id + node.uid, completion.first_id + node.gid,
                  AT_EMPTY_PATH),
         "change the owner of ");
-  if (completion.write_attributes) {
-    completion.write_attributes();
-  } else {
-    for (const auto& [name, value] : node.attributes) base::write_attribute(fd, name, value);
+  try {
+    if (completion.write_attributes) {
+      completion.write_attributes();
+    } else {
+      for (const auto& [name, value] : node.attributes) base::write_attribute(fd, name, value);
+    }
+  } catch (Error& error) {
+    throw error.add_context(completion.what);
   }
   const bool by_path = node.type != NodeType::file && node.type != NodeType::directory;  // O_PATH
   const std::string path = by_path ? base::proc_path(fd) : "";

@@ -51,15 +51,20 @@ StartFailure explain_execute(const Command& command, int error_number) {
 }
 
 // In the order of StartStep; the steps of explain_failure() have none.
-constexpr std::array<const char*, 13> kSteps{"start",
-                                             "fork",
-                                             "join its process group outside",
-                                             "create a session",
-                                             "set up the streams",
-                                             "take the terminal",
-                                             "set the limits",
-                                             "set the groups",
-                                             "change to the user"};
+constexpr std::array kSteps{"start",
+                            "fork",
+                            "join its process group outside",
+                            "create a session",
+                            "set up the streams",
+                            "take the terminal",
+                            "set the limits",
+                            "set the groups",
+                            "change to the user"};
+
+std::string step_name(StartStep step) {
+  const auto at = static_cast<size_t>(step);
+  return at < kSteps.size() ? kSteps.at(at) : "start";
+}
 
 }  // namespace
 
@@ -77,8 +82,7 @@ StartFailure explain_failure(const Command& command, const StatusRecord& record)
                      ::strerror(record.value) + "; create it or choose another"};
   }
   std::string reason = record.value ? ::strerror(record.value) : "the new process was killed";
-  return {126, std::string("the command could not ") + kSteps.at(static_cast<size_t>(record.step)) +
-                   ": " + reason};
+  return {126, std::string("the command could not ") + step_name(record.step) + ": " + reason};
 }
 
 }  // namespace moorage::warden

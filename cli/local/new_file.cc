@@ -6,7 +6,8 @@
 namespace moorage::cli {
 
 base::AtomicFileOptions new_file(const std::string& path, Existing existing) {
-  base::AtomicFileOptions options{.suffix = ".part", .replaces = existing == Existing::replaced};
+  base::AtomicFileOptions options{
+      .suffix = ".part", .replaces = existing == Existing::replaced, .elsewhere = true};
   if (!options.replaces && base::path_exists(path))
     throw Error(Code::already_exists, path + " already exists",
                 "replace it with --force, or choose another name");

@@ -78,3 +78,26 @@ TEST_CASE("the end of a handle waits for the call that runs, and no other listen
   caller.join();
   CHECK(ended);
 }
+
+TEST_CASE("a call may come within a call, while the end of the handle waits for both") {
+  std::string heard;
+  Named only{"a", &heard};
+  base::Listeners<Named> listeners;
+  auto handle = listeners.add(only);
+  std::promise<void> ending;
+  std::thread ender;
+  listeners.each([&](Named& listener) {
+    ender = std::thread([&] {
+      ending.set_value();
+      handle.reset();
+    });
+    ending.get_future().wait();
+    std::this_thread::sleep_for(10ms);                   // the end waits now, or soon
+    listeners.each([](Named& inner) { inner.call(); });  // no call begins once it has ended
+    listener.call();
+  });
+  ender.join();
+  CHECK((heard == "a" || heard == "aa"));
+  listeners.each([](Named& listener) { listener.call(); });
+  CHECK((heard == "a" || heard == "aa"));
+}

@@ -213,11 +213,11 @@ class OutputOfAWorkspace(harness.TestCase):
     settings = {"exec.output_limit_bytes": 1 << 20, "workspace.output_limit_bytes": 2 << 20}
 
     def test_the_oldest_output_is_dropped_and_its_record_stays(self):
-        self.client.create(repo_url=self.url, name="many")
+        id = self.client.create(repo_url=self.url, name="many")["id"]
         records = [self.client.exec("many", f"head -c 400000 /dev/zero; exit {i}").exec for i in range(10)]
 
         def kept():
-            return sum(f.stat().st_blocks * 512 for f in self.daemon.store.glob("workspaces/*/journal/*/output"))
+            return sum(f.stat().st_blocks * 512 for f in self.daemon.store.glob(f"workspaces/{id}/journal/*/output"))
         harness.wait_until(lambda: kept() <= 2 << 20, what="room in the workspace's output")
         self.assertEqual(len(self.client.raw_output(records[-1]["id"])), 400000)
         gone = self.client.raw_output(records[0]["id"])

@@ -56,12 +56,14 @@ state_db::ExecRow PreStop::begin(const state_db::WorkspaceRow& row, const LiveSa
 std::optional<state_db::ExecRow> PreStop::begun(const state_db::WorkspaceRow& row,
                                                 const LiveSandbox& running) {
   state_db::ExecTable table(context_.store);
-  std::optional<state_db::ExecRow> hook;
+  base::ExecId known;
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = begun_.find(running.sandbox); found != begun_.end())
-      hook = table.get(found->second);
+      known = found->second;
   }
+  std::optional<state_db::ExecRow> hook;
+  if (known) hook = table.get(known);
   for (auto& exec : table.running(running.sandbox)) {
     if (!hook && !exec.request.hook.empty()) hook = std::move(exec);
   }

@@ -71,7 +71,10 @@ ExecWatcher::ExecWatcher(Context& context)
   thread_ = std::thread([this] { run(); });
 }
 
-ExecWatcher::~ExecWatcher() {
+ExecWatcher::~ExecWatcher() { stop(); }
+
+void ExecWatcher::stop() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -38,6 +38,8 @@ class ExecWatcher {
   };
   ExecWatcher(Context& context);
   ~ExecWatcher();
+  // Reads no more journals, before listeners go: the next daemon finds later ends there.
+  void stop();
 
   [[nodiscard]] ExecListeners::Handle listen(ExecListener& listener) {
     return listeners_.add(listener);

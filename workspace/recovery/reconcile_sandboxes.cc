@@ -178,7 +178,13 @@ void Reconciler::ask_wardens() {
         throw;
       }
     };
-    askers_.submit([ask, id = sandbox.str()] { try_step("reconcile.warden", id, ask); });
+    try {
+      askers_.submit([ask, id = sandbox.str()] { try_step("reconcile.warden", id, ask); });
+    } catch (const Error& error) {  // no thread: the next round asks
+      for (const auto& [exec, why] : of_sandbox) watcher_.add_unconfirmed(exec, why);
+      base::log(LogLevel::warning, "reconcile.warden",
+                {{"subject", sandbox}, {"error", error.message()}});
+    }
   }
 }
 

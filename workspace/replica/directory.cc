@@ -150,7 +150,9 @@ void ReplicaDirectory::settle_owner(const std::string& wanted) {
     if (name != kLockFile && name != "lost+found" && !name.starts_with(kOwnerFile))
       refuse(path_ + " is not empty: it contains " + name, "choose an empty directory");
   }
-  unlinkat(top_.get(), (kOwnerFile + std::string(kUnfinished)).c_str(), 0);
+  const std::string unfinished_owner = kOwnerFile + std::string(kUnfinished);
+  if (unlinkat(top_.get(), unfinished_owner.c_str(), 0) < 0 && errno != ENOENT)
+    base::throw_errno("remove " + path_ + ": " + unfinished_owner);
   base::AtomicFile file(top_.get(), kOwnerFile, unfinished());
   file.write(std::string(kOwnerHead) + wanted + "\n");
   file.commit_durable();
@@ -191,7 +193,14 @@ void ReplicaDirectory::sync(ReplicaPart which) const { base::sync_elsewhere(part
 
 ReplicaFile::ReplicaFile(const ReplicaDirectory& directory, ReplicaPart part,
                          const std::string& name)
-    : file_(directory.part(part), name, unfinished()) {}
+    : file_(cleared(directory, part, name), name, unfinished()) {}
+
+// A kill may have left its unfinished file.
+int ReplicaFile::cleared(const ReplicaDirectory& directory, ReplicaPart part,
+                         const std::string& name) {
+  directory.remove(part, name + std::string(kUnfinished));
+  return directory.part(part);
+}
 
 void ReplicaFile::write(std::string_view bytes) {
   file_.write(bytes);

@@ -70,6 +70,8 @@ class ReplicaFile {
   void commit() { file_.commit_durable(); }
 
  private:
+  static int cleared(const ReplicaDirectory& directory, ReplicaPart part, const std::string& name);
+
   base::AtomicFile file_;
   uint64_t bytes_ = 0;
 };

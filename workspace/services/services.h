@@ -104,6 +104,8 @@ struct Services {
   Measurer measurer;
   Views views;
   StartStop start_stop;
+  OutputRetention output_retention;
+  ExecListeners::Handle retention_listens;  // counts output before a disposable workspace goes
   Deletion deletion;
   Files files;
   Update updates;
@@ -118,10 +120,8 @@ struct Services {
   Snapshots snapshots;
   Moves moves;
   Comparison comparison;
-  OutputRetention output_retention;
   BestOfDriver best_of_driver;
   ExecListeners::Handle best_of_listens;
-  ExecListeners::Handle retention_listens;
   BestOf best_of;
   SnapshotKeeper snapshot_keeper;
   Reconciler reconciler;

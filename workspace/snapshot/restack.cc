@@ -45,8 +45,8 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
                                                const state_db::WorkspaceRow& row,
                                                std::shared_ptr<const LiveSandbox> running) {
   const auto name = running->name;
-  SharedMounts next{chains_.mount_for(row, taking.next_layer, *running), running->mounted->user_host_id,
-                    row.owner_uid};
+  SharedMounts next{chains_.mount_for(row, taking.next_layer, *running),
+                    running->mounted->user_host_id, row.owner_uid};
   const auto give_up = [&] {
     context_.live.share(row.id, std::move(next));  // unmounts there, which may wait for the disk
     return std::nullopt;
@@ -71,7 +71,7 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
     exchange.reset();  // ending it needs the reference
     if (ends) {
       sandboxes_.clear(state_db::SandboxTable(context_.store).get(sandbox),
-                                "its mounts could not be exchanged");
+                       "its mounts could not be exchanged");
     }
     throw;
   }

@@ -24,7 +24,8 @@ constexpr int64_t kPausesOfIdleStop = 20;
 constexpr int64_t kWarnBefore_ms = 5 * 60'000;
 
 int64_t pause_of(const state_db::WorkspacePolicy& policy) {
-  return std::clamp(policy.idle_stop_s * 1000 / kPausesOfIdleStop, kLeastPause_ms, kMostIdlePause_ms);
+  return std::clamp(policy.idle_stop_s * 1000 / kPausesOfIdleStop, kLeastPause_ms,
+                    kMostIdlePause_ms);
 }
 
 // "30m", "1h30m", "45s".
@@ -55,9 +56,13 @@ void IdleCount::add(const Look& look, int64_t pause_ms) {
   longest_ms_ = pause_ms * 3 / 2;  // a check may run late on a busy host
 }
 
-IdleKeeper::IdleKeeper(Context& context, Leases& leases, Waiters& waiters, PreStop& pre_stop, StartStop& start_stop, ExecWatcher& watcher)
+IdleKeeper::IdleKeeper(Context& context, Leases& leases, Waiters& waiters, PreStop& pre_stop,
+                       StartStop& start_stop, ExecWatcher& watcher)
     : context_(context),
-      leases_(leases), waiters_(waiters), pre_stop_(pre_stop), start_stop_(start_stop),
+      leases_(leases),
+      waiters_(waiters),
+      pre_stop_(pre_stop),
+      start_stop_(start_stop),
       watcher_(watcher),
       stoppers_(kStoppers, kMaxQueue) {}
 
@@ -162,8 +167,8 @@ void IdleKeeper::submit(const LiveSandbox& running, uint32_t owner, Stop stop) {
     try {
       (this->*stop)(running);
     } catch (const Waiting& waiting) {  // its hook is running, and no thread waits for it
-      return waiters_.resume_later(
-          waiting, [this, running, owner, stop] { submit(running, owner, stop); });
+      return waiters_.resume_later(waiting,
+                                   [this, running, owner, stop] { submit(running, owner, stop); });
     } catch (const base::Error& error) {  // another verb holds it: the next check retries
       base::log(base::LogLevel::info, "idle.not_stopped",
                 {{"ws", running.workspace}, {"sb", running.sandbox}, {"error", error.message()}});
