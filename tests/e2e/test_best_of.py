@@ -285,7 +285,7 @@ class BestOf(harness.TestCase):
         self.refused("not_found", lambda: best_of("nobody", test="true", each="true", count=2), "nobody")
         self.refused("not_found", lambda: self.client.get_best_of("bo_4711"), "bo_4711")
         self.refused("invalid_argument", lambda: self.client.request(
-            "POST", "/workspaces/wrong/best-of", json_body={"test": "true", "patches": [{"name": "a", "bytes": 5}]}), "5 bytes, and 0 came")
+            "POST", "/workspaces/wrong/best-of", json_body={"test": "true", "patches": [{"name": "a", "bytes": 5}]}), "5 bytes, but 0 arrived")
         for words, said in ((["--each", "x", "--patches", "/tmp"], "exclude"), (["--test", "x"], "needs --each or --patches"),
                             (["--patches", "/nonexistent", "--test", "x"], "nonexistent")):
             out = self.daemon.cli("best-of", "wrong", *words, check=False)

@@ -74,9 +74,9 @@ class Collection(harness.TestCase):
         second = harness.commit(self.upstream / "acme" / "shop", "news.txt", "news")
         self.client.create(repo_url=self.url, name="left")
         self.client.delete("left")
-        self.assertEqual({row["why"] for row in self.rows("base_tree")}, {"workspaces use it"})  # it can come back
+        self.assertEqual({row["why"] for row in self.rows("base_tree") if row["commit"] in (first, second)}, {"workspaces use it"})  # it can come back
         self.client.delete("left", purge=True)
-        goes = {row["commit"]: row["goes"] for row in self.rows("base_tree")}
+        goes = {row["commit"]: row["goes"] for row in self.rows("base_tree") if row["commit"] in (first, second)}
         self.assertEqual(goes, {first: False, second: True})
         self.client.gc_run()
         self.assertEqual(self.trees(), [first])

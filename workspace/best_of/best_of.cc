@@ -239,7 +239,7 @@ BestOfView BestOf::cancel(const Caller& caller, base::BestOfId id) {
   });
   if (!cancels) {
     throw Error(Code::conflict,
-                id.str() + " is over: " + std::string(state_db::state_name(table.get(id).state)));
+                id.str() + " has ended: " + std::string(state_db::state_name(table.get(id).state)));
   }
   driver_.request(id);
   return view(table.get(row.id));
