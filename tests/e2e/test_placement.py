@@ -107,7 +107,7 @@ class Placement(harness.TestCase):
         # Running commands continue until they stop.
         self.assertEqual(self.client.exec("runs", "cat work.txt").stdout, b"work\n")
         self.client.stop("runs")
-        self.refused(lambda: self.client.exec("runs", "true"), "runs is not started")
+        self.refused(lambda: self.client.exec("runs", "true"), "cannot start runs")
         self.refused(lambda: self.client.fork("runs"), "backend process has none")
         # The import accepts it; the rules are checked at its start.
         self.client.import_(exported.getvalue(), "came-in")
@@ -140,7 +140,7 @@ class Placement(harness.TestCase):
         self.refused(lambda: self.client.update("large", limits={"memory_bytes": 2 << 30}),
                      "memory may be 1G at most, not 2G", "moorage set large --memory 1G")
         self.assertEqual(self.client.workspace("large")["limits"]["memory_bytes"], 4 << 30)
-        self.refused(lambda: self.client.start("large"), "large is not started", "moorage set large --memory 1G")
+        self.refused(lambda: self.client.start("large"), "cannot start large", "moorage set large --memory 1G")
         self.daemon.cli("set", "large", "--memory", "1G", "--idle-stop", "1h")
         self.refused(lambda: self.client.start("large"), "pids may be 100 at most, not 400", "moorage set large --pids 100")
         self.daemon.cli("set", "large", "--pids", "100")
