@@ -111,7 +111,7 @@ class Placement(harness.TestCase):
         self.refused(lambda: self.client.fork("runs"), "backend process has none")
         # The import accepts it; the rules are checked at its start.
         self.client.import_(exported.getvalue(), "came-in")
-        self.refused(lambda: self.client.start("came-in"), "came-in is not started")
+        self.refused(lambda: self.client.start("came-in"), "cannot start came-in")
         # It can use another place that the rules allow.
         self.daemon.cli("move", "came-in", "--backend", "lxc")
         self.assertEqual(self.client.exec("came-in", "cat work.txt").stdout, b"work\n")
