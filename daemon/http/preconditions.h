@@ -1,7 +1,7 @@
 // If-Match and If-None-Match of RFC 9110, over the contents of a file: its entity tag is
 // "sha256-<64 hex digits>" of its bytes, so a client changes a file only if nobody changed it since
 // that client read it. The comparison runs under the lock that serializes all changes through the
-// API (Workspaces::FileChange). A process inside the sandbox takes no lock: its writes between the
+// API (workspace/verbs/files.h). A process inside the sandbox takes no lock: its writes between the
 // comparison and the rename are lost, as with any two programs on one file.
 #pragma once
 

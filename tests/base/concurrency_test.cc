@@ -1,4 +1,4 @@
-// KeyedMutex, ThreadPool, FairPool and Flights.
+// KeyedMutex, ThreadPool, FairPool and SingleFlight.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>

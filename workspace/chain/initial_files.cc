@@ -168,8 +168,8 @@ void repair_initial_files(Context& context, const state_db::WorkspaceRow& row) {
   try {
     context.storage.make_layer(row.layer);
     write_git_files(context, row);
-    sync_initial_files(context,
-                       row);  // sync_births may record it as synced before the next power cut
+    // sync_all_initial_files may record it as synced before the next power cut.
+    sync_initial_files(context, row);
   } catch (base::Error& error) {
     error.add_context("cannot write the git files of " + row.name);
     set_needs_repair(context, row.id, error.message());

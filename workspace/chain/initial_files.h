@@ -27,19 +27,21 @@ bool initial_files_complete(Context& context, const state_db::WorkspaceRow& row)
 void sync_all_initial_files(Context& context, const std::function<void()>& sync);
 
 // Whether a power cut right after its create may have lost files, which are then made again. Only
-// possible if nothing of it was ever synced: not by sync_births, no seal after a command, and no
-// sandbox in this boot. Otherwise somebody removed the missing files (integrity.h).
+// possible if nothing of it was ever synced: not by sync_all_initial_files, no seal after a
+// command, and no sandbox in this boot. Otherwise somebody removed the missing files (integrity.h).
 bool initial_files_may_be_partial(Context& context, const state_db::WorkspaceRow& row);
 
-// Whether mend_birth would write: never while the workspace has or had a sandbox in this boot,
-// because no power cut came after it. A .git that the agent removed or replaced by a file stays so.
+// Whether repair_initial_files would write: never while the workspace has or had a sandbox in this
+// boot, because no power cut came after it. A .git that the agent removed or replaced by a file
+// stays so.
 bool needs_repair(Context& context, const state_db::WorkspaceRow& row);
 
 // Restores the layer and its git files if a power cut right after `create` lost them. Throws if
 // that fails; then the workspace's integrity is needs-repair until it succeeds.
 void repair_initial_files(Context& context, const state_db::WorkspaceRow& row);
 
-// Syncs the files that mend_birth can restore: those of a frozen layer cannot be restored.
+// Syncs the files that repair_initial_files can restore: those of a frozen layer cannot be
+// restored.
 void sync_initial_files(Context& context, const state_db::WorkspaceRow& row);
 
 }  // namespace moorage::workspace
