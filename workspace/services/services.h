@@ -1,6 +1,7 @@
 // Every object of this layer, in the order of construction: each uses only earlier ones and is
-// destroyed before them. Read top to bottom, it shows the layer's parts and their dependencies.
-// Runs nothing by itself: the daemon calls at_start(), the look() functions and the verbs.
+// destroyed before them. Read top to bottom, it shows the layer's parts and their dependencies;
+// services.cc makes those that take options. Runs nothing by itself: the daemon calls at_start(),
+// the look() functions and the verbs.
 #pragma once
 
 #include <memory>
@@ -78,60 +79,64 @@ struct Services {
   state_db::Store& store;
   backends::Registry registry;
   repo_cache::RepoCache repos;
-  repo_cache::BaseTrees base_trees;
+  repo_cache::BaseTrees base_trees{repos};
   std::unique_ptr<layers::Storage> storage;
   base::KeyedMutex locks;
   LiveSandboxes live;
   Metrics metrics;
   Context context;
-  ExecWatcher watcher;  // its threads call nobody whose ExecListeners::Handle is gone
-  Leases leases;
+  ExecWatcher watcher{context};  // its threads call nobody whose ExecListeners::Handle is gone
+  Leases leases{store};
   Waiters waiters;
-  PreStop pre_stop;
-  Repositories mirrors;
-  RepositoryVerbs repositories;
-  IntegrityCheck integrity;
-  PutAway put_away;
-  BringBack bring_back;
+  PreStop pre_stop{context, watcher};
+  Repositories mirrors{context};
+  RepositoryVerbs repositories{context, mirrors};
+  IntegrityCheck integrity{context};
+  PutAway put_away{context, mirrors, integrity};
+  BringBack bring_back{context, mirrors, integrity};
   Replica replica;
-  Flattening flattening;
-  Chains chains;
-  Sealing sealing;
-  SandboxStart starts;
-  Sandboxes sandboxes;
-  SnapshotTaker taker;
-  Changes changes;
-  Measurer measurer;
-  Views views;
-  StartStop start_stop;
+  Flattening flattening{context, mirrors};
+  Chains chains{context, mirrors, flattening, integrity};
+  Sealing sealing{context, mirrors, integrity};
+  SandboxStart starts{context, watcher};
+  Sandboxes sandboxes{context, watcher, pre_stop, starts, chains, sealing, integrity};
+  SnapshotTaker taker{context, chains, sandboxes, flattening, integrity};
+  Changes changes{repos};
+  Measurer measurer{context, changes};
+  Views views{context, leases, watcher, integrity, changes, measurer, replica};
+  StartStop start_stop{context, leases,     watcher,  pre_stop, sandboxes,
+                       taker,   bring_back, measurer, views};
   OutputRetention output_retention;
-  ExecListeners::Handle retention_listens;  // counts output before a disposable workspace goes
-  Deletion deletion;
-  Files files;
-  Update updates;
-  LeaseVerbs lease_verbs;
-  QuotaWatch quotas;
-  Execs execs;
-  Archives archives;
+  // Before `deletion` listens: counts output before a disposable workspace goes.
+  ExecListeners::Handle retention_listens{watcher.listen(output_retention)};
+  Deletion deletion{context, leases, watcher, pre_stop, waiters, measurer, start_stop, views};
+  Files files{context, leases, chains, integrity};
+  Update updates{context, views};
+  LeaseVerbs lease_verbs{context, leases, start_stop, views};
+  QuotaWatch quotas{context, watcher, start_stop};
+  Execs execs{context, leases, taker, start_stop, views, quotas, watcher};
+  Archives archives{context, leases, start_stop, views, put_away, bring_back};
   Gc gc;
-  ExportSpools spools;
+  ExportSpools spools{context};
   Budgets budgets;
-  Create create;
-  Snapshots snapshots;
-  Moves moves;
-  Comparison comparison;
-  BestOfDriver best_of_driver;
-  ExecListeners::Handle best_of_listens;
-  BestOf best_of;
-  SnapshotKeeper snapshot_keeper;
-  Reconciler reconciler;
-  Doctor doctor;
-  StoreUsage usage;
-  Top top;
-  Exports exports;
-  Imports imports;
-  DiskGuard guard;
-  IdleKeeper idle_keeper;
+  Create create{context, mirrors, budgets, views};
+  Snapshots snapshots{context, leases, pre_stop, chains, taker, start_stop, views, budgets};
+  Moves moves{context,   leases,    pre_stop,   starts, chains,
+              sandboxes, integrity, start_stop, views,  execs};
+  Comparison comparison{context};
+  BestOfDriver best_of_driver{context, waiters, start_stop, execs, snapshots, comparison};
+  ExecListeners::Handle best_of_listens{watcher.listen(best_of_driver)};
+  BestOf best_of{context, leases, snapshots, best_of_driver};
+  SnapshotKeeper snapshot_keeper{context, taker};
+  Reconciler reconciler{context,    mirrors,  leases,      chains, sealing, sandboxes,
+                        start_stop, deletion, lease_verbs, files,  watcher};
+  Doctor doctor{context, mirrors, sealing, watcher, reconciler};
+  StoreUsage usage{context};
+  Top top{context, watcher};
+  Exports exports{context, mirrors, taker, start_stop, integrity, spools};
+  Imports imports{context, mirrors, views, integrity, budgets};
+  DiskGuard guard{context, watcher, start_stop, gc};
+  IdleKeeper idle_keeper{context, leases, waiters, pre_stop, start_stop, watcher};
 };
 
 }  // namespace moorage::workspace
