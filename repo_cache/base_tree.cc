@@ -315,8 +315,7 @@ std::string BaseTrees::index(const std::string& repo, const std::string& commit)
 
 std::vector<std::string> BaseTrees::list(const std::string& repo) const {
   const std::string trees = cache_.directory(repo) + "/trees";
-  if (!base::path_exists(trees)) return {};
-  std::vector<std::string> commits = base::list_directory(trees);
+  std::vector<std::string> commits = base::list_directory_if_exists(trees);
   std::erase_if(commits, [](const std::string& name) { return name.size() != GIT_OID_HEXSZ; });
   return commits;
 }
@@ -453,8 +452,7 @@ bool BaseTrees::is_kept(const std::string& leftover) {
 
 std::vector<std::string> BaseTrees::leftovers(const std::string& repo) const {
   const std::string trees = cache_.directory(repo) + "/trees";
-  if (!base::path_exists(trees)) return {};
-  std::vector<std::string> names = base::list_directory(trees);
+  std::vector<std::string> names = base::list_directory_if_exists(trees);
   std::erase_if(names, [](const std::string& name) {
     const size_t dot = name.find('.');
     return dot != GIT_OID_HEXSZ;

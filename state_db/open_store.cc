@@ -21,8 +21,7 @@ constexpr size_t kProblemsOfATable = 2;
 
 template <typename Id>
 bool has_any(const std::string& directory) {
-  if (!base::path_exists(directory)) return false;
-  for (const auto& name : base::list_directory(directory)) {
+  for (const auto& name : base::list_directory_if_exists(directory)) {
     if (Id::parse(name)) return true;
   }
   return false;

@@ -146,6 +146,10 @@ std::vector<std::string> list_directory(const std::string& path) {
   return list_directory(open_directory(path).get());
 }
 
+std::vector<std::string> list_directory_if_exists(const std::string& path) {
+  return path_exists(path) ? list_directory(path) : std::vector<std::string>{};
+}
+
 std::vector<std::string> list_directory(int dir_fd) {
   // Opened again: it gets its own offset, and dir_fd may be O_PATH.
   Fd own = open_file_at(dir_fd, ".", O_RDONLY | O_DIRECTORY);

@@ -70,6 +70,7 @@ Usage tree_usage(const std::string& path, const UsageLimits& limits = {});
 std::vector<std::string> list_directory(
     const std::string& path);  // names, sorted, without . and ..
 std::vector<std::string> list_directory(int dir_fd);
+std::vector<std::string> list_directory_if_exists(const std::string& path);
 
 // Opens below root_fd and never leaves it: openat2 with RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
 // O_NONBLOCK | O_NOCTTY added. "" and "/" mean the root itself. Throws not_found,

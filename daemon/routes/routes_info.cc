@@ -17,7 +17,7 @@ namespace {
 
 // Reported until somebody has taken these files away.
 void tell_of_lost_work(const std::string& directory, InfoView& view) {
-  const size_t count = base::path_exists(directory) ? base::list_directory(directory).size() : 0;
+  const size_t count = base::list_directory_if_exists(directory).size();
   if (count == 0) return;
   view.checks.push_back(
       {"state.db", false,

@@ -191,9 +191,9 @@ void ArchiveStore::check(const state_db::ArchiveRow& row) const {
 
 std::vector<std::string> ArchiveStore::unknown() const {
   std::vector<std::string> found;
-  if (!base::path_exists(directory())) return found;
   state_db::ArchiveTable table(context_.store);
-  const auto names = base::list_directory(directory());  // before the rows: those come first
+  // Before the rows: those come first.
+  const auto names = base::list_directory_if_exists(directory());
   std::set<std::string> known;
   for (const auto& row : table.list()) known.insert(table.file_name(row));
   for (const auto& name : names) {
@@ -224,9 +224,8 @@ void ArchiveStore::remove(const state_db::ArchiveRow& row) const {
 }
 
 void ArchiveStore::remove_temporary() const {
-  if (!base::path_exists(directory())) return;
   const std::string prefix = state_db::ArchiveTable(context_.store).name_prefix();
-  for (const std::string& name : base::list_directory(directory())) {
+  for (const std::string& name : base::list_directory_if_exists(directory())) {
     if (!name.starts_with(prefix) || !name.ends_with(kTemporary)) continue;
     base::log(base::LogLevel::warning, "archive.unfinished", {{"file", name}});
     remove_file(directory() + "/" + name);

@@ -25,11 +25,6 @@ constexpr uint64_t kLeastFree_bytes = 32 << 20;
 constexpr uint64_t kLeastFree_inodes = 1'000;
 constexpr std::chrono::seconds kJournalsTime{120};
 
-std::vector<std::string> names_in(const std::string& directory) {
-  return base::path_exists(directory) ? base::list_directory(directory)
-                                      : std::vector<std::string>{};
-}
-
 uint64_t size_of(const std::string& path) {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
@@ -62,7 +57,7 @@ std::string unescaped(std::string_view field) {
 
 void Doctor::layers(Findings& found) {
   const std::string place = context_.options.store + "/layers";
-  const auto on_disk = names_in(place);
+  const auto on_disk = base::list_directory_if_exists(place);
   state_db::LayerTable table(context_.store);
   for (const auto& name : on_disk) {
     const auto id = base::LayerId::parse(name);
@@ -144,7 +139,7 @@ void Doctor::archives(Findings& found, bool deep) {
 
 void Doctor::journals(Findings& found) {
   const std::string place = context_.options.store + "/workspaces";
-  const auto on_disk = names_in(place);
+  const auto on_disk = base::list_directory_if_exists(place);
   state_db::WorkspaceTable table(context_.store);
   for (const auto& name : on_disk) {
     const auto id = base::WorkspaceId::parse(name);
@@ -173,7 +168,7 @@ void Doctor::execs(Findings& found, bool deep) {
   for (const auto& workspace : state_db::WorkspaceTable(context_.store).list()) {
     const std::string place =
         context_.options.store + "/workspaces/" + workspace.id.str() + "/journal";
-    for (const auto& name : names_in(place)) {
+    for (const auto& name : base::list_directory_if_exists(place)) {
       const auto id = base::ExecId::parse(name);
       const auto row = id ? table.find(*id) : std::nullopt;
       const std::string path = place + "/" + name + "/output";
@@ -274,7 +269,7 @@ void Doctor::store(Findings& found) {
                          inodes + " are free",
                      "", "moorage du shows what uses it; moorage rm --purge NAME frees space"});
   }
-  const auto lost = names_in(context_.options.lost());
+  const auto lost = base::list_directory_if_exists(context_.options.lost());
   if (!lost.empty()) {
     found.push_back(
         {"lost", Severity::warning, context_.options.lost(),

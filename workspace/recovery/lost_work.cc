@@ -15,16 +15,11 @@ namespace {
 
 using base::LogLevel;
 
-std::vector<std::string> names_in(const std::string& directory) {
-  return base::path_exists(directory) ? base::list_directory(directory)
-                                      : std::vector<std::string>{};
-}
-
 // Names of directories moved aside have a time after the id.
 template <typename Id>
 Id highest_in(const std::string& directory) {
   Id highest;
-  for (const auto& name : names_in(directory)) {
+  for (const auto& name : base::list_directory_if_exists(directory)) {
     if (const auto id = Id::parse(name.substr(0, name.find('-')))) highest = std::max(highest, *id);
   }
   return highest;
@@ -32,7 +27,7 @@ Id highest_in(const std::string& directory) {
 
 base::ExecId highest_exec(const std::string& directory) {
   base::ExecId highest;
-  for (const auto& name : names_in(directory)) {
+  for (const auto& name : base::list_directory_if_exists(directory)) {
     if (!name.starts_with(base::WorkspaceId::kPrefix)) continue;
     highest = std::max(highest, highest_in<base::ExecId>(directory + "/" + name + "/journal"));
   }
@@ -66,7 +61,7 @@ std::string set_aside(Context& context, const std::string& directory, const std:
 template <typename Id, typename Table>
 void set_aside_unknown(Context& context, const std::string& directory, Table table) {
   std::vector<Id> ids;
-  for (const auto& name : names_in(directory)) {
+  for (const auto& name : base::list_directory_if_exists(directory)) {
     if (const auto id = Id::parse(name)) ids.push_back(*id);
   }
   std::vector<std::string> events;

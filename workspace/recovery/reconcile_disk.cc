@@ -18,11 +18,6 @@ namespace {
 using base::LogLevel;
 using state_db::RepositoryState;
 
-std::vector<std::string> names_in(const std::string& directory) {
-  return base::path_exists(directory) ? base::list_directory(directory)
-                                      : std::vector<std::string>{};
-}
-
 }  // namespace
 
 void Reconciler::settle_repositories() {
@@ -124,7 +119,7 @@ void Reconciler::remove_strangers() {
     for (const auto& name : backend->list()) found.emplace_back(backend, name);
   }
   const std::string directory = context_.options.store + "/sandboxes";
-  const auto directories = names_in(directory);
+  const auto directories = base::list_directory_if_exists(directory);
   std::set<std::string> names;
   std::set<std::string> sandboxes;
   for (const auto& row : state_db::SandboxTable(context_.store).not_destroyed()) {

@@ -31,8 +31,7 @@ constexpr std::array kParts{"tree", "home", "system"};
 template <typename Id>
 std::vector<Id> ids_in(const std::string& directory) {
   std::vector<Id> ids;
-  if (!base::path_exists(directory)) return ids;
-  for (const auto& name : base::list_directory(directory)) {
+  for (const auto& name : base::list_directory_if_exists(directory)) {
     if (const auto id = Id::parse(name)) ids.push_back(*id);
   }
   std::sort(ids.begin(), ids.end());
@@ -169,9 +168,8 @@ std::vector<RescuedWorkspace> Rescue::look() {
 
 // The newest archive named after it; empty: there is none now.
 std::string Rescue::archive_of(const About& about) const {
-  if (!base::path_exists(options_.archive_directory)) return {};
   int64_t newest = -1;
-  for (const auto& name : base::list_directory(options_.archive_directory)) {
+  for (const auto& name : base::list_directory_if_exists(options_.archive_directory)) {
     const auto number = state_db::archive_number(name, about.store, about.id);
     newest = std::max(newest, number.value_or(-1));
   }

@@ -38,8 +38,7 @@ std::optional<uint32_t> first_id_of_process(const base::ProcessIdentity& init) {
 // The owner of the existing layers (layers/overlay.cc); all have the same ids.
 std::optional<uint32_t> first_id_on_disk(const std::string& store) {
   const std::string layers = store + "/layers";
-  if (!base::path_exists(layers)) return std::nullopt;
-  for (const std::string& layer : base::list_directory(layers)) {
+  for (const std::string& layer : base::list_directory_if_exists(layers)) {
     struct stat status {};
     if (!layer.starts_with("ly_")) continue;
     if (stat((layers + "/" + layer + "/system/upper").c_str(), &status) == 0) return status.st_uid;

@@ -47,8 +47,7 @@ state_db::UploadSeen look_at(Context& context, const std::string& note) {
 std::vector<std::string> upload_leftovers(Context& context) {
   const std::string directory = context.options.uploads();
   std::vector<std::string> notes;
-  if (!base::path_exists(directory)) return notes;
-  for (const auto& name : base::list_directory(directory)) {
+  for (const auto& name : base::list_directory_if_exists(directory)) {
     const std::string note = directory + "/" + name;
     if (decide(look_at(context, note)) == state_db::Repair::undo) notes.push_back(note);
   }

@@ -77,8 +77,7 @@ std::vector<OutputRetention::Journal> OutputRetention::journals_of(
     base::WorkspaceId workspace) const {
   const std::string place = context_.options.store + "/workspaces/" + workspace.str() + "/journal";
   std::vector<Journal> journals;
-  if (!base::path_exists(place)) return journals;
-  for (const auto& name : base::list_directory(place)) {
+  for (const auto& name : base::list_directory_if_exists(place)) {
     if (const auto id = base::ExecId::parse(name))
       journals.push_back({*id, place + "/" + name, bytes_of(place + "/" + name)});
   }

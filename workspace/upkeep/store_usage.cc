@@ -31,11 +31,6 @@ std::string below(const std::string& directory, const std::string& name) {
   return directory + "/" + name;
 }
 
-std::vector<std::string> names_in(const std::string& directory) {
-  return base::path_exists(directory) ? base::list_directory(directory)
-                                      : std::vector<std::string>();
-}
-
 }  // namespace
 
 uint64_t StoreUse::total_bytes() const {
@@ -122,7 +117,7 @@ class StoreUsage::Walk {
 
   void layers(const std::string& directory) {
     use_.part(StorePart::other) += own_bytes(directory);
-    for (const std::string& name : names_in(directory)) {
+    for (const std::string& name : base::list_directory_if_exists(directory)) {
       const auto found = of_layer_.find(name);
       if (found == of_layer_.end()) {
         add(StorePart::other, below(directory, name));
@@ -142,7 +137,7 @@ class StoreUsage::Walk {
 
   void journals(const std::string& directory) {
     use_.part(StorePart::other) += own_bytes(directory);
-    for (const std::string& name : names_in(directory)) {
+    for (const std::string& name : base::list_directory_if_exists(directory)) {
       const auto found = of_name_.find(name);
       if (found == of_name_.end()) {
         add(StorePart::other, below(directory, name));
@@ -160,7 +155,7 @@ class StoreUsage::Walk {
     std::map<std::string, state_db::RepositoryRow> rows;
     for (auto& row : state_db::RepositoryTable(context_.store).list())
       rows[row.id.str()] = std::move(row);
-    for (const std::string& name : names_in(directory)) {
+    for (const std::string& name : base::list_directory_if_exists(directory)) {
       const auto found = rows.find(name);
       if (found == rows.end()) {
         add(StorePart::other, below(directory, name));
@@ -174,10 +169,10 @@ class StoreUsage::Walk {
     RepositoryUse use;
     use.row = std::move(row);
     use.mirror_bytes = own_bytes(directory);
-    for (const std::string& name : names_in(directory)) {
+    for (const std::string& name : base::list_directory_if_exists(directory)) {
       if (name == "trees") {
         use.mirror_bytes += own_bytes(directory + "/trees");
-        for (const std::string& commit : names_in(directory + "/trees"))
+        for (const std::string& commit : base::list_directory_if_exists(directory + "/trees"))
           tree(directory, commit, use);
       } else {
         use.mirror_bytes += measure(below(directory, name)).value_or(0);
