@@ -98,7 +98,7 @@ std::string comparison_json(const workspace::ComparisonView& view) {
   for (const auto& file : view.files) {
     JsonObject object;
     put_bytes(object, "path", file.path);
-    object["change"] = workspace::change_name(file.kind);
+    object["change"] = file.change;
     object["added"] = file.added;
     object["removed"] = file.removed;
     object["binary"] = file.binary;

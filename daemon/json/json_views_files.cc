@@ -26,7 +26,7 @@ std::string status_json(const workspace::ChangeList& list) {
   for (const auto& change : list.changes) {
     JsonObject object;
     put_bytes(object, "path", change.path);
-    object["change"] = workspace::change_name(change.kind);
+    object["change"] = workspace::kChangeNames.at(static_cast<size_t>(change.kind));
     files.push_back(std::move(object));
   }
   return boost::json::serialize(
@@ -41,7 +41,7 @@ std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats) {
     object["added"] = stat.added;
     object["removed"] = stat.removed;
     object["binary"] = stat.binary;
-    object["change"] = workspace::change_name(stat.kind);
+    object["change"] = stat.change;
     list.push_back(std::move(object));
   }
   return boost::json::serialize(list);

@@ -2,15 +2,11 @@
 
 #include <chrono>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include "base/background.h"
 #include "base/error.h"
-#include "layers/walk.h"
 #include "repo_cache/repo_cache.h"
-#include "repo_cache/tree_diff.h"
-#include "workspace/changes/change_set.h"
 
 namespace moorage::workspace {
 namespace {
@@ -167,23 +163,6 @@ auto steady_look(const ChangeSource& source, CommitTree& commit, const ChangeSet
   }
 }
 
-ChangeKind kind_named(const std::string& name) {
-  for (ChangeKind kind : {ChangeKind::added, ChangeKind::modified, ChangeKind::deleted,
-                          ChangeKind::mode, ChangeKind::type, ChangeKind::untracked}) {
-    if (name == change_name(kind)) return kind;
-  }
-  throw Error(Code::internal, "unknown kind of change: " + name);
-}
-
-std::vector<DiffStat> stats_of(std::vector<repo_cache::DiffStat> stats) {
-  std::vector<DiffStat> result;
-  for (repo_cache::DiffStat& one : stats) {
-    result.push_back({std::move(one.path), one.added, one.removed, one.binary,
-                      kind_named(one.change), one.bytes_before, one.bytes_after});
-  }
-  return result;
-}
-
 // Reading the contents may take as long as the walk.
 repo_cache::DiffLimits diff_limits(uint64_t max_bytes, const ChangeSetLimits& limits) {
   repo_cache::DiffLimits result;
@@ -214,24 +193,6 @@ repo_cache::TwoTrees two_trees(const ChangeSource& before, const ChangeSource& a
 }
 
 }  // namespace
-
-const char* change_name(ChangeKind kind) {
-  switch (kind) {
-    case ChangeKind::added:
-      return "added";
-    case ChangeKind::modified:
-      return "modified";
-    case ChangeKind::deleted:
-      return "deleted";
-    case ChangeKind::mode:
-      return "mode";
-    case ChangeKind::type:
-      return "type";
-    case ChangeKind::untracked:
-      return "untracked";
-  }
-  return "";
-}
 
 ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
   const base::Background background;
@@ -275,7 +236,7 @@ std::vector<DiffStat> Changes::stat(const ChangeSource& source, uint64_t max_byt
   const base::Background background;
   CommitTree commit(repos_, source.repo_dir, source.base_commit);
   return steady_look(source, commit, limits_, [&](Look& look) {
-    return stats_of(commit.stat(look.contents(), diff_limits(max_bytes, limits_)));
+    return commit.stat(look.contents(), diff_limits(max_bytes, limits_));
   });
 }
 
@@ -294,8 +255,8 @@ std::vector<DiffStat> Changes::stat(const ChangeSource& before, const ChangeSour
   const base::Background background;
   return two_looks(repos_, before, after, limits_,
                    [&](const CommitTree& commit, Look& from, Look& to) {
-                     return stats_of(commit.stat_between(two_trees(before, after, from, to),
-                                                         diff_limits(max_bytes, limits_)));
+                     return commit.stat_between(two_trees(before, after, from, to),
+                                                diff_limits(max_bytes, limits_));
                    });
 }
 

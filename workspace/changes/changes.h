@@ -8,21 +8,19 @@
 // controls how long it takes, so it runs at background priority (base/background.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "workspace/changes/change_set.h"
 
-namespace moorage::repo_cache {
-class RepoCache;
-}
-
 namespace moorage::workspace {
 
-enum class ChangeKind { added, modified, deleted, mode, type, untracked };
-const char* change_name(ChangeKind kind);
+enum class ChangeKind { modified, deleted, mode, type, untracked };
+inline constexpr std::array<std::string_view, 5> kChangeNames{"modified", "deleted", "mode", "type",
+                                                              "untracked"};
 
 struct Change {
   std::string path;  // raw bytes, relative to /workspace
@@ -40,15 +38,7 @@ struct ChangeCount {
   bool truncated = false;
 };
 
-struct DiffStat {
-  std::string path;
-  uint64_t added = 0;
-  uint64_t removed = 0;
-  bool binary = false;
-  ChangeKind kind = ChangeKind::modified;
-  uint64_t bytes_before = 0;  // size in git; 0: it did not exist
-  uint64_t bytes_after = 0;
-};
+using DiffStat = repo_cache::DiffStat;
 
 // The layers to read. Uppers are newest first and are opened read-only by path: they are in the
 // store, and no link in them is followed.

@@ -87,11 +87,11 @@ TEST_CASE("every kind of change is reported as in git, and the patch reproduces 
                                         "M windows.txt", "D src/b.c", "T bin/run", "? blob",
                                         "? src/new.c"});
     check_against_git(fixture);
-    std::map<std::string, ChangeKind> kinds;
-    for (const DiffStat& one : fixture.changes->stat(fixture.source)) kinds[one.path] = one.kind;
-    CHECK(kinds["src/a.c"] == ChangeKind::mode);
-    CHECK(kinds["src/new.c"] == ChangeKind::added);
-    CHECK(kinds["bin/run"] == ChangeKind::type);
+    std::map<std::string, std::string> kinds;
+    for (const DiffStat& one : fixture.changes->stat(fixture.source)) kinds[one.path] = one.change;
+    CHECK(kinds["src/a.c"] == "mode");
+    CHECK(kinds["src/new.c"] == "added");
+    CHECK(kinds["bin/run"] == "type");
   });
 }
 

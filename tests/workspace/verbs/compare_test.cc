@@ -43,7 +43,7 @@ struct TwoStates : ChangesFixture {
   std::set<std::string> names() {
     std::set<std::string> found;
     for (const auto& one : changes->stat(before, source))
-      found.insert(std::string(change_name(one.kind)) + " " + one.path);
+      found.insert(one.change + " " + one.path);
     return found;
   }
   // The tree of a clean checkout patched to the first state and from there to the second.
@@ -133,8 +133,8 @@ TEST_CASE("swapping the two states reverses the differences") {
     const auto back = two.changes->stat(two.source, two.before);
     REQUIRE(back.size() == 2);
     CHECK(back[0].path == "one");
-    CHECK(back[0].kind == ChangeKind::added);
-    CHECK(back[1].kind == ChangeKind::deleted);
+    CHECK(back[0].change == "added");
+    CHECK(back[1].change == "deleted");
   });
 }
 
