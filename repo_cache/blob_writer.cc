@@ -22,10 +22,6 @@ constexpr uint64_t kMaxAttributeBytes = 128 << 20;  // the rules of one commit, 
 constexpr size_t kMaxBlobBytes = 2ull << 30;        // blobs are read whole
 constexpr uint32_t kYear1980 = 315'532'800;
 
-std::string_view content_of(git_odb_object* object) {
-  return {static_cast<const char*>(git_odb_object_data(object)), git_odb_object_size(object)};
-}
-
 [[noreturn]] void throw_create_error(const ListedFile& file, int error_number) {
   const std::string path = "\"" + base::escape_for_message(file.path) + "\"";
   // In a directory that we made, names collide only if the tree has one twice, as file and as
@@ -56,12 +52,10 @@ Attributes read_attributes(git_repository* repository, const TreeListing& listin
     git_object_t type = GIT_OBJECT_INVALID;
     check_git_object(git_odb_read_header(&size, &type, odb.get(), &file.oid), file.path);
     if (size > kMaxAttributeBytes - std::min(total, kMaxAttributeBytes)) throw_large_attributes();
-    git_odb_object* raw = nullptr;
-    check_git_object(git_odb_read(&raw, odb.get(), &file.oid), file.path);
-    const GitOdbObject object(raw);
-    total += Attributes::memory_bytes(content_of(raw));
+    const GitOdbObject object = read_object(odb.get(), file.oid, file.path);
+    total += Attributes::memory_bytes(content_of(object));
     if (total > kMaxAttributeBytes) throw_large_attributes();
-    attributes.add(file.name_at ? file.path.substr(0, file.name_at - 1) : "", content_of(raw));
+    attributes.add(file.directory(), content_of(object));
   }
   return attributes;
 }
@@ -105,7 +99,7 @@ FileStat BlobWriter::write(int directory_fd, const char* name, const ListedFile&
 
 uint64_t BlobWriter::write_link(int directory_fd, const char* name, const ListedFile& file) {
   const GitOdbObject object = read(file);
-  const std::string target(content_of(object.get()));
+  const std::string target(content_of(object));
   if (target.empty() || target.size() > 4095 || target.find('\0') != std::string::npos) {
     throw Error(Code::invalid_argument,
                 "the repository has a symlink that is invalid on every file system: \"" +
@@ -120,7 +114,7 @@ uint64_t BlobWriter::write_link(int directory_fd, const char* name, const Listed
 
 uint64_t BlobWriter::write_file(int directory_fd, const char* name, const ListedFile& file) {
   const GitOdbObject object = read(file);
-  std::string_view bytes = content_of(object.get());
+  std::string_view bytes = content_of(object);
   std::optional<std::string> converted;
   if (attributes_.relevant()) {
     const Conversion conversion = attributes_.conversion(file.path);

@@ -93,18 +93,13 @@ GitRepository open_mirror(const std::string& git_directory) {
         "mirror " + git_directory + " belongs to another user, " + std::to_string(info.st_uid),
         "find out who changed it; then: chown -R root: " + git_directory);
   }
-  git_repository* repository = nullptr;
-  check_git(
-      git_repository_open_ext(&repository, git_directory.c_str(),
-                              GIT_REPOSITORY_OPEN_NO_SEARCH | GIT_REPOSITORY_OPEN_BARE, nullptr),
-      "open mirror " + git_directory);
-  return GitRepository(repository);
+  return make_git<GitRepository>("open mirror " + git_directory, git_repository_open_ext,
+                                 git_directory.c_str(),
+                                 GIT_REPOSITORY_OPEN_NO_SEARCH | GIT_REPOSITORY_OPEN_BARE, nullptr);
 }
 
 GitOdb open_odb(git_repository* repository) {
-  git_odb* odb = nullptr;
-  check_git(git_repository_odb(&odb, repository), "open object database");
-  return GitOdb(odb);
+  return make_git<GitOdb>("open object database", git_repository_odb, repository);
 }
 
 git_oid parse_oid(std::string_view hex) {
@@ -123,9 +118,7 @@ std::string format_oid(const git_oid& oid) {
 
 GitCommit find_commit(git_repository* repository, const std::string& hex) {
   const git_oid oid = parse_oid(hex);
-  git_commit* commit = nullptr;
-  check_git(git_commit_lookup(&commit, repository, &oid), "commit " + hex);
-  return GitCommit(commit);
+  return make_git<GitCommit>("commit " + hex, git_commit_lookup, repository, &oid);
 }
 
 GitTree find_commit_tree(git_repository* repository, const std::string& hex) {
@@ -135,11 +128,27 @@ GitTree find_commit_tree(git_repository* repository, const std::string& hex) {
   return GitTree(tree);
 }
 
+GitTree read_tree(git_repository* repository, const git_oid& oid) {
+  git_tree* tree = nullptr;
+  check_git_object(git_tree_lookup(&tree, repository, &oid), "read a tree");
+  return GitTree(tree);
+}
+
+GitOdbObject read_object(git_odb* odb, const git_oid& oid, std::string_view what) {
+  git_odb_object* object = nullptr;
+  check_git_object(git_odb_read(&object, odb, &oid), what);
+  return GitOdbObject(object);
+}
+
+std::string_view content_of(const GitOdbObject& object) {
+  return {static_cast<const char*>(git_odb_object_data(object.get())),
+          git_odb_object_size(object.get())};
+}
+
 void for_each_reference(git_repository* repository,
                         const std::function<void(const git_reference*, const git_oid&)>& work) {
-  git_reference_iterator* raw = nullptr;
-  check_git(git_reference_iterator_new(&raw, repository), "list references");
-  const GitReferenceIterator iterator(raw);
+  const auto iterator =
+      make_git<GitReferenceIterator>("list references", git_reference_iterator_new, repository);
   for (;;) {
     git_reference* next = nullptr;
     const int answer = git_reference_next(&next, iterator.get());

@@ -46,12 +46,25 @@ void check_git(int result, std::string_view what);
 // The same for an object that a commit reaches: if it is missing, the mirror is broken.
 void check_git_object(int result, std::string_view what);
 
+// Calls a function of libgit2 that returns a handle through its first parameter.
+template <typename Handle, typename Function, typename... Arguments>
+Handle make_git(std::string_view what, Function function, Arguments... arguments) {
+  typename Handle::pointer made = nullptr;
+  check_git(function(&made, arguments...), what);
+  return Handle(made);
+}
+
 GitRepository open_mirror(const std::string& git_directory);  // bare, no search upwards
 GitOdb open_odb(git_repository* repository);
 git_oid parse_oid(std::string_view hex);  // exactly 40 digits, else invalid_argument
 std::string format_oid(const git_oid& oid);
 GitCommit find_commit(git_repository* repository, const std::string& hex);
 GitTree find_commit_tree(git_repository* repository, const std::string& hex);
+// Objects that a commit reaches.
+GitTree read_tree(git_repository* repository, const git_oid& oid);
+GitOdbObject read_object(git_odb* odb, const git_oid& oid,
+                         std::string_view what = "read an object");
+std::string_view content_of(const GitOdbObject& object);
 
 // All direct references with their objects.
 void for_each_reference(git_repository* repository,

@@ -52,12 +52,8 @@ std::optional<std::string> blob_at(git_repository* repository, git_tree* root,
   const GitOdb odb = open_odb(repository);
   const git_oid* oid = git_tree_entry_id(entry.get());
   if (blob_size(odb.get(), *oid) > max_bytes) return std::nullopt;
-  git_odb_object* object = nullptr;
-  check_git_object(git_odb_read(&object, odb.get(), oid),
-                   "read \"" + base::escape_for_message(path) + "\"");
-  const GitOdbObject owner(object);
-  return std::string(static_cast<const char*>(git_odb_object_data(object)),
-                     git_odb_object_size(object));
+  return std::string(
+      content_of(read_object(odb.get(), *oid, "read \"" + base::escape_for_message(path) + "\"")));
 }
 
 class Builder {
@@ -99,16 +95,15 @@ class Builder {
     }
     git_oid oid;
     if (!apply(root_, top, oid)) oid = empty_tree();
-    git_tree* tree = nullptr;
-    check_git(git_tree_lookup(&tree, repository_.get(), &oid), "look up the changed tree");
-    return {GitTree(tree), std::move(stand_ins_), limits_.max_changed_bytes - bytes_left_};
+    return {make_git<GitTree>("look up the changed tree", git_tree_lookup, repository_.get(), &oid),
+            std::move(stand_ins_), limits_.max_changed_bytes - bytes_left_};
   }
 
  private:
   void take_attributes(const Change& change) {
     const size_t slash = change.path.rfind('/');
     const std::string directory = slash == std::string::npos ? "" : change.path.substr(0, slash);
-    attributes_.replace(directory, change.removed ? "" : attributes_of(change.content()));
+    attributes_.add(directory, change.removed ? "" : attributes_of(change.content()));
   }
 
   std::string attributes_of(const Content& content) const {
@@ -221,10 +216,7 @@ class Builder {
   GitTree subtree(git_tree* parent, const std::string& name) {
     const git_tree_entry* entry = parent ? git_tree_entry_byname(parent, name.c_str()) : nullptr;
     if (!entry || git_tree_entry_type(entry) != GIT_OBJECT_TREE) return nullptr;
-    git_tree* tree = nullptr;
-    check_git_object(git_tree_lookup(&tree, repository_.get(), git_tree_entry_id(entry)),
-                     "read a tree");
-    return GitTree(tree);
+    return read_tree(repository_.get(), *git_tree_entry_id(entry));
   }
 
   void apply_child(git_treebuilder* builder, git_tree* before, const std::string& name,
@@ -247,12 +239,11 @@ class Builder {
 
   // False: it is empty, and git has no empty directories.
   bool apply(git_tree* before, const Node& node, git_oid& oid) {
-    git_treebuilder* raw = nullptr;
-    check_git(git_treebuilder_new(&raw, repository_.get(), before), "build a tree");
-    const GitTreeBuilder builder(raw);
-    for (const auto& [name, child] : node.children) apply_child(raw, before, name, child);
-    if (git_treebuilder_entrycount(raw) == 0) return false;
-    check_git(git_treebuilder_write(&oid, raw), "build a tree");
+    const auto builder =
+        make_git<GitTreeBuilder>("build a tree", git_treebuilder_new, repository_.get(), before);
+    for (const auto& [name, child] : node.children) apply_child(builder.get(), before, name, child);
+    if (git_treebuilder_entrycount(builder.get()) == 0) return false;
+    check_git(git_treebuilder_write(&oid, builder.get()), "build a tree");
     return true;
   }
 
@@ -297,22 +288,6 @@ GitTreeEntry entry_at(git_tree* root, const std::string& path) {
   return GitTreeEntry(entry);
 }
 
-void list_files_below(git_repository* repository, git_tree* tree, const std::string& path,
-                      std::vector<std::string>& files) {
-  for (size_t i = 0; i < git_tree_entrycount(tree); ++i) {
-    const git_tree_entry* entry = git_tree_entry_byindex(tree, i);
-    const std::string child = (path.empty() ? "" : path + "/") + git_tree_entry_name(entry);
-    if (git_tree_entry_type(entry) != GIT_OBJECT_TREE) {
-      files.push_back(child);
-      continue;
-    }
-    git_tree* raw = nullptr;
-    check_git_object(git_tree_lookup(&raw, repository, git_tree_entry_id(entry)), "read a tree");
-    const GitTree below(raw);
-    list_files_below(repository, raw, child, files);
-  }
-}
-
 void throw_no_memory() {
   throw Error(Code::resource_exhausted, "too many comparisons are running",
               "try again in a minute; or copy large files out with cp, and remove them");
@@ -320,10 +295,6 @@ void throw_no_memory() {
 
 void DiffMemory::take(uint64_t bytes) {
   if (!memory_.take(bytes)) throw_no_memory();
-}
-
-void PathAttributes::replace(const std::string& directory, std::string_view bytes) {
-  add(directory, bytes);
 }
 
 void PathAttributes::add(const std::string& directory, std::string_view bytes) {
@@ -387,11 +358,8 @@ std::optional<std::string> to_git(const MemoryRepository& repository, const Conv
   const base::MemoryShare share(memory, bytes.size() * times + before);
   if (!share) throw_no_memory();
   if (!committed || !automatic) return to_blob(conversion, bytes, std::nullopt);
-  git_odb_object* raw = nullptr;
-  check_git_object(git_odb_read(&raw, repository.odb(), committed), "read an object");
-  const GitOdbObject object(raw);
-  return to_blob(conversion, bytes,
-                 std::string_view(static_cast<const char*>(git_odb_object_data(raw)), before));
+  const GitOdbObject object = read_object(repository.odb(), *committed);
+  return to_blob(conversion, bytes, content_of(object).substr(0, before));
 }
 
 std::vector<Change> attributes_among(const std::vector<Change>& changes) {

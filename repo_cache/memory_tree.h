@@ -36,7 +36,7 @@ class PathAttributes {
  public:
   PathAttributes(git_repository* repository, git_tree* root)
       : repository_(repository), root_(root) {}
-  void replace(const std::string& directory, std::string_view bytes);  // instead of the commit's
+  void add(const std::string& directory, std::string_view bytes);  // instead of the commit's
   void set_deadline(TimeLimit deadline);
   Conversion conversion(const std::string& path);
   // Rules were skipped for lack of memory, or not tried for lack of time.
@@ -47,7 +47,6 @@ class PathAttributes {
 
  private:
   void load(const std::string& directory);
-  void add(const std::string& directory, std::string_view bytes);
   bool is_directory(const std::string& path) const;
 
   git_repository* repository_;
@@ -69,9 +68,6 @@ std::optional<std::string> to_git(const MemoryRepository& repository, const Conv
 bool changes_bytes(const Conversion& conversion, uint64_t size);
 
 uint64_t blob_size(git_odb* odb, const git_oid& oid);  // from its header, without reading the blob
-// Paths in index order, each after `path` and a slash.
-void list_files_below(git_repository* repository, git_tree* tree, const std::string& path,
-                      std::vector<std::string>& files);
 GitTreeEntry entry_at(git_tree* root, const std::string& path);  // null: not found
 
 [[noreturn]] void throw_no_memory();  // resource_exhausted

@@ -142,11 +142,10 @@ std::vector<std::string> Mirror::tip_commits() const {
   std::set<std::string> tips;
   for (const auto& [ref, hex] : list_refs(repository.get())) {
     const git_oid oid = parse_oid(hex);
-    git_object* object = nullptr;
-    check_git(git_object_lookup(&object, repository.get(), &oid, GIT_OBJECT_ANY), ref);
-    const GitObject owner(object);
+    const auto object =
+        make_git<GitObject>(ref, git_object_lookup, repository.get(), &oid, GIT_OBJECT_ANY);
     git_object* commit = nullptr;
-    if (git_object_peel(&commit, object, GIT_OBJECT_COMMIT) < 0)
+    if (git_object_peel(&commit, object.get(), GIT_OBJECT_COMMIT) < 0)
       continue;  // a tag of a tree or blob
     tips.insert(format_oid(*git_object_id(commit)));
     git_object_free(commit);

@@ -49,9 +49,7 @@ std::optional<git_oid> commit_of_ref(git_repository* repository, const std::stri
 }
 
 bool is_hex(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-  });
+  return text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
 }
 
 std::optional<git_oid> commit_of_id(git_repository* repository, std::string_view text) {
@@ -133,14 +131,11 @@ std::string packed_line(git_repository* repository, const git_reference* referen
   if (const git_oid* known = git_reference_target_peel(reference)) {
     peeled = *known;
   } else {
-    git_object* object = nullptr;
-    check_git(git_object_lookup(&object, repository, &oid, GIT_OBJECT_ANY), name);
-    const GitObject owner(object);
-    if (git_object_type(object) != GIT_OBJECT_TAG) return line;
-    git_object* target = nullptr;
-    check_git(git_object_peel(&target, object, GIT_OBJECT_ANY), name);
-    peeled = *git_object_id(target);
-    git_object_free(target);
+    const auto object =
+        make_git<GitObject>(name, git_object_lookup, repository, &oid, GIT_OBJECT_ANY);
+    if (git_object_type(object.get()) != GIT_OBJECT_TAG) return line;
+    const auto target = make_git<GitObject>(name, git_object_peel, object.get(), GIT_OBJECT_ANY);
+    peeled = *git_object_id(target.get());
   }
   return line + "^" + format_oid(peeled) + "\n";
 }
@@ -217,9 +212,7 @@ int count_behind(const GitRepository& repository, const std::string& commit, con
   if (!tip) return -1;
   const git_oid base = parse_oid(commit);
   if (git_oid_equal(&base, &*tip)) return 0;
-  git_revwalk* raw = nullptr;
-  check_git(git_revwalk_new(&raw, repository.get()), "walk history");
-  const GitRevwalk walk(raw);
+  const auto walk = make_git<GitRevwalk>("walk history", git_revwalk_new, repository.get());
   check_git(git_revwalk_push(walk.get(), &*tip), "walk history");
   check_git(git_revwalk_hide(walk.get(), &base), "walk history");
   int count = 0;

@@ -21,11 +21,8 @@ uint64_t size_of(git_odb* odb, const git_diff_file& file) {
 // nullopt: binary.
 std::optional<uint64_t> lines_of(git_odb* odb, const git_diff_file& file) {
   if (!has_content(file)) return 0;
-  git_odb_object* raw = nullptr;
-  check_git_object(git_odb_read(&raw, odb, &file.id), "read an object");
-  const GitOdbObject object(raw);
-  const std::string_view bytes(static_cast<const char*>(git_odb_object_data(raw)),
-                               git_odb_object_size(raw));
+  const GitOdbObject object = read_object(odb, file.id);
+  const std::string_view bytes = content_of(object);
   if (bytes.substr(0, kLookedAtForNul).find('\0') != std::string_view::npos) return std::nullopt;
   return static_cast<uint64_t>(std::count(bytes.begin(), bytes.end(), '\n')) + 1;
 }

@@ -24,7 +24,7 @@ class TextCost {
   TextCost(git_odb* odb, const git_diff_delta& delta, uint64_t max_file_bytes,
            base::LookMemory& memory);
   Fits fits() const;
-  bool lacks_room() const;  // it would be text if others used less memory
+  bool lacks_room() const;                           // it would be text if others used less memory
   uint64_t bytes_before() const { return before_; }  // 0 without a file, and for submodules
   uint64_t bytes_after() const { return after_; }
   // Reserves memory for a binary patch of the two; it must not outlive this.

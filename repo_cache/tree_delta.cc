@@ -40,10 +40,6 @@ bool is_tree(const Entry& entry) { return entry.mode == GIT_FILEMODE_TREE; }
 // A submodule is an empty directory in a tree.
 bool is_directory(const Entry& entry) { return is_tree(entry) || entry.mode == kModeSubmodule; }
 
-std::string child_path(const std::string& directory, const std::string& name) {
-  return directory.empty() ? name : directory + "/" + name;
-}
-
 [[noreturn]] void throw_too_many() {
   throw Error(Code::resource_exhausted, "too many files differ between the two commits",
               "the commit is broken or hostile; choose another one");
@@ -79,8 +75,7 @@ class DeltaWriter {
   // Writes a file with equal contents in both commits but different conversions.
   void rewrite(const ListedFile& file) {
     if (written_.count(file.path)) return;
-    const std::string directory = file.name_at ? file.path.substr(0, file.name_at - 1) : "";
-    write_file(directory, file.name(), Entry{file.mode, file.oid});
+    write_file(file.directory(), file.name(), Entry{file.mode, file.oid});
   }
 
   const std::map<std::string, FileStat>& written() const { return written_; }
@@ -91,12 +86,10 @@ class DeltaWriter {
 
  private:
   Entries read(const git_oid& oid) {
-    git_tree* raw = nullptr;
-    check_git_object(git_tree_lookup(&raw, repository_, &oid), "read a tree");
-    const GitTree tree(raw);
+    const GitTree tree = read_tree(repository_, oid);
     Entries entries;
-    for (size_t i = 0; i < git_tree_entrycount(raw); ++i) {
-      const git_tree_entry* entry = git_tree_entry_byindex(raw, i);
+    for (size_t i = 0; i < git_tree_entrycount(tree.get()); ++i) {
+      const git_tree_entry* entry = git_tree_entry_byindex(tree.get(), i);
       entries.emplace(
           git_tree_entry_name(entry),
           Entry{static_cast<uint32_t>(git_tree_entry_filemode(entry)), *git_tree_entry_id(entry)});
@@ -106,24 +99,16 @@ class DeltaWriter {
 
   // Refuses everything that list_tree() refuses. The map drops duplicate names.
   void check_new(const Entries& entries, const git_oid& oid, const std::string& path) {
-    git_tree* raw = nullptr;
-    check_git_object(git_tree_lookup(&raw, repository_, &oid), "read a tree");
-    const GitTree tree(raw);
-    if (git_tree_entrycount(raw) != entries.size()) refuse_path(path, "duplicate name");
+    const GitTree tree = read_tree(repository_, oid);
+    if (git_tree_entrycount(tree.get()) != entries.size()) refuse_path(path, "duplicate name");
     if (static_cast<size_t>(std::count(path.begin(), path.end(), '/')) >= kMaxTreeDepth)
       refuse_path(path, "more than 1000 directories deep");
     std::string last;
-    for (size_t i = 0; i < git_tree_entrycount(raw); ++i) {
-      const git_tree_entry* entry = git_tree_entry_byindex(raw, i);
+    for (size_t i = 0; i < git_tree_entrycount(tree.get()); ++i) {
+      const git_tree_entry* entry = git_tree_entry_byindex(tree.get(), i);
       const std::string name = git_tree_entry_name(entry);
       const auto mode = static_cast<uint32_t>(git_tree_entry_filemode(entry));
-      check_entry_name(path, name, mode);
-      const std::string whole = child_path(path, name);
-      if (whole.size() > kMaxPathBytes) refuse_path(whole, "longer than 4095 bytes");
-      if (mode != GIT_FILEMODE_TREE && mode != kModeFile && mode != kModeExecutable &&
-          mode != kModeSymlink && mode != kModeSubmodule) {
-        refuse_path(whole, "unknown kind of entry");
-      }
+      const std::string whole = checked_path(path, name, mode);
       std::string key = mode == GIT_FILEMODE_TREE ? name + "/" : name;
       if (i > 0 && last >= key) refuse_path(whole, "entries out of order");
       last = std::move(key);
@@ -333,12 +318,10 @@ class IndexedDelta {
   }
 
   std::vector<IndexTreeEntry> read_tree(const git_oid& oid) const {
-    git_tree* raw = nullptr;
-    check_git_object(git_tree_lookup(&raw, repository_.get(), &oid), "read a tree");
-    const GitTree tree(raw);
+    const GitTree tree = repo_cache::read_tree(repository_.get(), oid);
     std::vector<IndexTreeEntry> entries;
-    for (size_t i = 0; i < git_tree_entrycount(raw); ++i) {
-      const git_tree_entry* entry = git_tree_entry_byindex(raw, i);
+    for (size_t i = 0; i < git_tree_entrycount(tree.get()); ++i) {
+      const git_tree_entry* entry = git_tree_entry_byindex(tree.get(), i);
       entries.push_back({git_tree_entry_name(entry),
                          git_tree_entry_filemode(entry) == GIT_FILEMODE_TREE,
                          *git_tree_entry_id(entry)});

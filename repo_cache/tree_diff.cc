@@ -15,6 +15,7 @@
 #include "repo_cache/memory_tree.h"
 #include "repo_cache/patch_text.h"
 #include "repo_cache/text_cost.h"
+#include "repo_cache/tree_listing.h"
 
 namespace moorage::repo_cache {
 
@@ -29,10 +30,6 @@ std::string change_name(const git_diff_delta& delta) {
 const char* path_of(const git_diff_delta& delta) {
   return delta.status == GIT_DELTA_DELETED ? delta.old_file.path : delta.new_file.path;
 }
-
-}  // namespace
-
-namespace {
 
 struct AttributeChanges {
   std::vector<Change> before;
@@ -63,12 +60,6 @@ struct CommitTree::State {
 
   GitTreeEntry find(std::string_view path) const { return entry_at(root.get(), std::string(path)); }
 
-  GitOdbObject read(const git_oid& oid) const {
-    git_odb_object* object = nullptr;
-    check_git_object(git_odb_read(&object, repository.odb(), &oid), "read an object");
-    return GitOdbObject(object);
-  }
-
   // nullopt: not enough memory.
   std::optional<bool> equals_converted(const Conversion& conversion, const git_oid& oid, int fd,
                                        uint64_t size) const {
@@ -84,6 +75,21 @@ struct CommitTree::State {
     } catch (const Error& error) {
       if (error.code() != Code::resource_exhausted) throw;
       return std::nullopt;
+    }
+  }
+
+  // Paths in index order, each after `path` and a slash.
+  void list_files(const git_oid& oid, const std::string& path,
+                  std::vector<std::string>& files) const {
+    const GitTree tree = read_tree(repository.get(), oid);
+    for (size_t i = 0; i < git_tree_entrycount(tree.get()); ++i) {
+      const git_tree_entry* entry = git_tree_entry_byindex(tree.get(), i);
+      std::string child = child_path(path, git_tree_entry_name(entry));
+      if (git_tree_entry_type(entry) == GIT_OBJECT_TREE) {
+        list_files(*git_tree_entry_id(entry), child, files);
+      } else {
+        files.push_back(std::move(child));
+      }
     }
   }
 
@@ -136,10 +142,8 @@ struct CommitTree::State {
     options.flags = flags | GIT_DIFF_DISABLE_PATHSPEC_MATCH;
     options.pathspec = {pathspec.data(), pathspec.size()};
     options.id_abbrev = GIT_OID_HEXSZ;  // git apply --binary needs whole ids
-    git_diff* diff = nullptr;
-    check_git(git_diff_tree_to_tree(&diff, repository.get(), before, after, &options),
-              "compare trees");
-    return GitDiff(diff);
+    return make_git<GitDiff>("compare trees", git_diff_tree_to_tree, repository.get(), before,
+                             after, &options);
   }
 
   // False: memory does not suffice for all its files at once; nothing was added.
@@ -194,9 +198,7 @@ std::string CommitTree::read_blob(std::string_view path, uint64_t max_bytes) con
     throw Error(Code::resource_exhausted,
                 "\"" + base::escape_for_message(path) + "\" is too large");
   }
-  const GitOdbObject object = state_->read(parse_oid(entry->oid));
-  return {static_cast<const char*>(git_odb_object_data(object.get())),
-          git_odb_object_size(object.get())};
+  return std::string(content_of(read_object(state_->repository.odb(), parse_oid(entry->oid))));
 }
 
 bool CommitTree::content_equals(std::string_view path, uint32_t mode, int fd) const {
@@ -234,17 +236,9 @@ bool CommitTree::link_equals(std::string_view path, std::string_view target) con
 
 std::vector<std::string> CommitTree::files_below(std::string_view directory) const {
   std::vector<std::string> files;
-  if (directory.empty()) {
-    list_files_below(state_->repository.get(), state_->root.get(), "", files);
-    return files;
-  }
-  const GitTreeEntry entry = state_->find(directory);
-  if (!entry || git_tree_entry_type(entry.get()) != GIT_OBJECT_TREE) return files;
-  git_tree* raw = nullptr;
-  check_git_object(git_tree_lookup(&raw, state_->repository.get(), git_tree_entry_id(entry.get())),
-                   "read a tree");
-  const GitTree tree(raw);
-  list_files_below(state_->repository.get(), raw, std::string(directory), files);
+  const std::optional<TreeEntry> entry = lookup(directory);
+  if (entry && entry->mode == GIT_FILEMODE_TREE)
+    state_->list_files(parse_oid(entry->oid), std::string(directory), files);
   return files;
 }
 

@@ -19,8 +19,8 @@ class Measure {
   void compare(const git_oid* from, const git_oid* to) {
     if (++directories_ > limit_) distance_.complete = false;
     if (!distance_.complete) return;
-    const GitTree old_tree = from ? read(*from) : GitTree();
-    const GitTree new_tree = to ? read(*to) : GitTree();
+    const GitTree old_tree = from ? read_tree(repository_, *from) : GitTree();
+    const GitTree new_tree = to ? read_tree(repository_, *to) : GitTree();
     const size_t old_count = old_tree ? git_tree_entrycount(old_tree.get()) : 0;
     const size_t new_count = new_tree ? git_tree_entrycount(new_tree.get()) : 0;
     // Both are in git's order of names; a tree out of order only makes the count wrong.
@@ -39,12 +39,6 @@ class Measure {
   const TreeDistance& distance() const { return distance_; }
 
  private:
-  GitTree read(const git_oid& oid) {
-    git_tree* raw = nullptr;
-    check_git_object(git_tree_lookup(&raw, repository_, &oid), "read a tree");
-    return GitTree(raw);
-  }
-
   static const git_oid* tree_of(const git_tree_entry* entry) {
     if (!entry || git_tree_entry_filemode(entry) != GIT_FILEMODE_TREE) return nullptr;
     return git_tree_entry_id(entry);

@@ -83,18 +83,12 @@ class Lister {
                 size_t depth) {
     const std::string_view name = git_tree_entry_name(entry);
     const auto mode = static_cast<uint32_t>(git_tree_entry_filemode(entry));
-    check_entry_name(directory, name, mode);
-    std::string path = directory.empty() ? std::string(name) : directory + "/" + std::string(name);
-    if (path.size() > kMaxPathBytes) refuse_path(path, "longer than 4095 bytes");
+    std::string path = checked_path(directory, name, mode);
     const git_oid& oid = *git_tree_entry_id(entry);
     if (mode == GIT_FILEMODE_TREE) {
       const uint32_t child = list(oid, path, depth + 1);
       listing_.directories[here].subdirectories.push_back(child);
       return listing_.directories[child].files_below;
-    }
-    if (mode != kModeFile && mode != kModeExecutable && mode != kModeSymlink &&
-        mode != kModeSubmodule) {
-      refuse_path(path, "unknown kind of entry");
     }
     auto& files = listing_.files;
     if (!files.empty() && files.back().path >= path) refuse_path(path, "entries out of order");
@@ -129,9 +123,7 @@ void refuse_path(std::string_view path, const std::string& why) {
 }
 
 void check_entry_name(std::string_view directory, std::string_view name, uint32_t mode) {
-  const auto whole = [&] {
-    return (directory.empty() ? std::string() : std::string(directory) + "/") + std::string(name);
-  };
+  const auto whole = [&] { return child_path(std::string(directory), name); };
   if (name.empty()) refuse_path(whole(), "empty name");
   if (name == "." || name == "..") refuse_path(whole(), "points at a directory");
   if (name.find('/') != std::string_view::npos) refuse_path(whole(), "slash in a name");
@@ -144,6 +136,21 @@ void check_entry_name(std::string_view directory, std::string_view name, uint32_
   if (mode == kModeSymlink && is_ntfs_spelling(folded, ".gitmodules", "gitmod~1")) {
     refuse_path(whole(), ".gitmodules as a symlink");
   }
+}
+
+std::string child_path(const std::string& directory, std::string_view name) {
+  return directory.empty() ? std::string(name) : (directory + "/").append(name);
+}
+
+std::string checked_path(const std::string& directory, std::string_view name, uint32_t mode) {
+  check_entry_name(directory, name, mode);
+  std::string path = child_path(directory, name);
+  if (path.size() > kMaxPathBytes) refuse_path(path, "longer than 4095 bytes");
+  if (mode != GIT_FILEMODE_TREE && mode != kModeFile && mode != kModeExecutable &&
+      mode != kModeSymlink && mode != kModeSubmodule) {
+    refuse_path(path, "unknown kind of entry");
+  }
+  return path;
 }
 
 TreeListing list_tree(git_repository* repository, const std::string& commit) {

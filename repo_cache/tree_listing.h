@@ -27,6 +27,7 @@ struct ListedFile {
   uint32_t mode = 0;     // one of kModeFile ... kModeSubmodule
   git_oid oid;
   const char* name() const { return path.c_str() + name_at; }
+  std::string directory() const { return path.substr(0, name_at ? name_at - 1 : 0); }
 };
 
 struct TreeListing {
@@ -44,5 +45,8 @@ inline constexpr size_t kMaxPathBytes = 4095;
 
 // Throws for a name that must never be created; `mode` as in git.
 void check_entry_name(std::string_view directory, std::string_view name, uint32_t mode);
+// The path of an entry that may be created.
+std::string checked_path(const std::string& directory, std::string_view name, uint32_t mode);
+std::string child_path(const std::string& directory, std::string_view name);
 
 }  // namespace moorage::repo_cache
