@@ -12,6 +12,8 @@ namespace moorage::repo_cache {
 
 namespace {
 
+constexpr size_t kMaxOutputBytes = 128 << 20;
+
 // Repeats important defaults of git, in case a build has others.
 std::vector<std::string> fixed_settings() {
   return {
@@ -214,13 +216,23 @@ base::ProcessResult GitCommand::try_run(const std::vector<std::string>& argument
   options.output_fd = run.output_fd;
   options.inherit_fds = run.inherit_fds;
   options.deadline = deadline.left();
-  options.max_output_bytes = run.max_output_bytes;
+  options.max_output_bytes = kMaxOutputBytes;
   options.max_memory_bytes = options_.max_git_memory_bytes;
   options.max_file_bytes = run.max_file_bytes;
   ProgressReader reader(run.progress);
   if (run.progress)
     options.on_error_output = [&reader](std::string_view bytes) { reader.feed(bytes); };
   return base::run_process(argv, options);
+}
+
+base::ProcessResult GitCommand::try_fetch_file(const std::string& from,
+                                               const std::vector<std::string>& refs,
+                                               const Deadline& deadline, GitRun run) const {
+  std::vector<std::string> arguments = {
+      "fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--", from};
+  arguments.insert(arguments.end(), refs.begin(), refs.end());
+  run.protocol = "file";
+  return try_run(arguments, deadline, run);
 }
 
 std::string GitCommand::run(const std::vector<std::string>& arguments, const Deadline& deadline,

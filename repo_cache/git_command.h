@@ -24,15 +24,14 @@ class Deadline {
 };
 
 struct GitRun {
-  std::string directory;  // --git-dir; empty: none
-  std::string protocol;   // the only allowed transport: "https", "ssh", "git", "file"; empty: none
-  std::string input;
+  std::string directory = {};  // --git-dir; empty: none
+  std::string protocol = {};   // the only allowed transport: "https", "ssh", "git", "file"
+  std::string input = {};
   int input_fd = -1;   // instead of `input`
   int output_fd = -1;  // target of standard output, instead of the result
-  std::vector<int> inherit_fds;
+  std::vector<int> inherit_fds = {};
   uint64_t max_file_bytes = 0;
-  size_t max_output_bytes = 128 << 20;
-  ProgressFunction progress;
+  ProgressFunction progress = {};
 };
 
 class GitCommand {
@@ -42,6 +41,9 @@ class GitCommand {
   // The exit status is data.
   base::ProcessResult try_run(const std::vector<std::string>& arguments, const Deadline& deadline,
                               const GitRun& run) const;
+  // Fetches from a repository or bundle on this host.
+  base::ProcessResult try_fetch_file(const std::string& from, const std::vector<std::string>& refs,
+                                     const Deadline& deadline, GitRun run) const;
   // Throws the Error of git_failure(); returns standard output.
   std::string run(const std::vector<std::string>& arguments, const Deadline& deadline,
                   const GitRun& run, const std::string& what) const;

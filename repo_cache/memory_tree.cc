@@ -2,10 +2,12 @@
 
 #include <git2/sys/mempack.h>
 #include <git2/sys/odb_backend.h>
+#include <openssl/evp.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cassert>
+#include <memory>
 #include <optional>
 
 #include "base/error.h"
@@ -22,6 +24,7 @@ constexpr int kBeforeAllOthers = 999;
 // difference and the answer.
 constexpr uint64_t kChangeBytes = 768;
 constexpr uint64_t kNodeBytes = 192;
+constexpr uint64_t kHashedPieceBytes = 256 << 10;
 
 // The changes as a tree of names.
 struct Node {
@@ -54,6 +57,11 @@ std::optional<std::string> blob_at(git_repository* repository, git_tree* root,
   if (blob_size(odb.get(), *oid) > max_bytes) return std::nullopt;
   return std::string(
       content_of(read_object(odb.get(), *oid, "read \"" + base::escape_for_message(path) + "\"")));
+}
+
+void require_hash(int result) {
+  if (result == 1) return;
+  throw Error(Code::unsupported, "this host's OpenSSL has no SHA-1, which git needs");
 }
 
 class Builder {
@@ -277,6 +285,25 @@ uint64_t blob_size(git_odb* odb, const git_oid& oid) {
   git_object_t type = GIT_OBJECT_INVALID;
   check_git_object(git_odb_read_header(&size, &type, odb, &oid), "look up a file");
   return size;
+}
+
+std::optional<git_oid> blob_id(int fd, uint64_t size, TimeLimit deadline) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
+                                                                     EVP_MD_CTX_free);
+  require_hash(EVP_DigestInit_ex(hash.get(), EVP_sha1(), nullptr));
+  const std::string header = "blob " + std::to_string(size);
+  require_hash(EVP_DigestUpdate(hash.get(), header.c_str(), header.size() + 1));
+  for (uint64_t at = 0; at < size;) {
+    if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
+    const std::string piece = base::read_at(fd, std::min(kHashedPieceBytes, size - at), at);
+    if (piece.empty()) return std::nullopt;
+    require_hash(EVP_DigestUpdate(hash.get(), piece.data(), piece.size()));
+    at += piece.size();
+  }
+  git_oid oid;
+  static_assert(sizeof oid.id == 20);
+  require_hash(EVP_DigestFinal_ex(hash.get(), oid.id, nullptr));
+  return oid;
 }
 
 GitTreeEntry entry_at(git_tree* root, const std::string& path) {

@@ -68,6 +68,9 @@ std::optional<std::string> to_git(const MemoryRepository& repository, const Conv
 bool changes_bytes(const Conversion& conversion, uint64_t size);
 
 uint64_t blob_size(git_odb* odb, const git_oid& oid);  // from its header, without reading the blob
+// Git's id of an open file, read with pread piece by piece, so that no blob of up to 2 GiB is in
+// memory. Of its first `size` bytes. nullopt: the file is shorter now, or the deadline passed.
+std::optional<git_oid> blob_id(int fd, uint64_t size, TimeLimit deadline);
 GitTreeEntry entry_at(git_tree* root, const std::string& path);  // null: not found
 
 [[noreturn]] void throw_no_memory();  // resource_exhausted

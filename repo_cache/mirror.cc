@@ -114,10 +114,9 @@ Mirror::Mirror(const RepoCacheOptions& options, std::string repo_directory)
 bool Mirror::exists() const { return base::path_exists(git_directory_); }
 
 UpstreamRefs Mirror::ask_upstream(const RepoUrl& url, const Deadline& deadline) const {
-  GitRun run;
-  run.protocol = scheme_name(url.scheme);
   const std::string text =
-      git_.run({"ls-remote", "--symref", "--", url.fetch}, deadline, run, "ask " + url.display);
+      git_.run({"ls-remote", "--symref", "--", url.fetch}, deadline,
+               {.protocol = std::string(scheme_name(url.scheme))}, "ask " + url.display);
   return parse_ls_remote(text, options_.max_refs);
 }
 
@@ -172,12 +171,11 @@ void Mirror::initialize(const MirrorLock&, const Deadline& deadline) const {
 void Mirror::fetch_into(const std::string& git_directory, const RepoUrl& url,
                         const MirrorLock& lock, const Deadline& deadline,
                         const ProgressFunction& progress) const {
-  GitRun run;
-  run.directory = git_directory;
-  run.protocol = scheme_name(url.scheme);
-  run.inherit_fds = {lock.fd()};
-  run.max_file_bytes = options_.max_fetch_bytes;
-  run.progress = progress;
+  const GitRun run{.directory = git_directory,
+                   .protocol = std::string(scheme_name(url.scheme)),
+                   .inherit_fds = {lock.fd()},
+                   .max_file_bytes = options_.max_fetch_bytes,
+                   .progress = progress};
   git_.run({"fetch", "--prune", "--no-tags", "--no-auto-gc", "--no-write-fetch-head",
             "--no-recurse-submodules", "--progress", "--", url.fetch,
             "+refs/heads/*:refs/upstream/heads/*", "+refs/tags/*:refs/upstream/tags/*"},
@@ -186,8 +184,7 @@ void Mirror::fetch_into(const std::string& git_directory, const RepoUrl& url,
 
 void Mirror::set_head(const std::string& git_directory, const std::string& head_ref,
                       const Deadline& deadline) const {
-  GitRun run;
-  run.directory = git_directory;
+  const GitRun run{.directory = git_directory};
   if (!head_ref.empty()) {
     git_.run({"symbolic-ref", "refs/upstream/HEAD", to_mirror_ref(head_ref)}, deadline, run,
              "note upstream's HEAD");
@@ -198,17 +195,13 @@ void Mirror::set_head(const std::string& git_directory, const std::string& head_
 }
 
 void Mirror::pack_refs(const std::string& git_directory, const Deadline& deadline) const {
-  GitRun run;
-  run.directory = git_directory;
-  git_.run({"pack-refs", "--all"}, deadline, run, "pack references");
+  git_.run({"pack-refs", "--all"}, deadline, {.directory = git_directory}, "pack references");
 }
 
 void Mirror::update_refs(const std::string& commands, const Deadline& deadline) const {
   if (commands.empty()) return;
-  GitRun run;
-  run.directory = git_directory_;
-  run.input = commands;
-  git_.run({"update-ref", "--stdin"}, deadline, run, "keep old references");
+  git_.run({"update-ref", "--stdin"}, deadline, {.directory = git_directory_, .input = commands},
+           "keep old references");
 }
 
 void Mirror::make_new_clone(const RepoUrl& url, const UpstreamRefs& upstream,

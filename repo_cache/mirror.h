@@ -13,9 +13,12 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/os/fd.h"
+#include "base/os/files.h"
 #include "repo_cache/git_command.h"
 #include "repo_cache/repo_cache.h"
 
@@ -61,8 +64,7 @@ class Mirror {
 
   // Cheap: every ref's object exists, every pack has the length in its index. Throws corrupted.
   void quick_check() const;
-  void full_check(const Deadline& deadline) const;          // every object; throws corrupted
-  void connectivity_check(const Deadline& deadline) const;  // every object exists; throws corrupted
+  void full_check(const Deadline& deadline) const;  // every object; throws corrupted
   // Removes leftovers of a killed git and runs the checks that the marks require. Throws corrupted.
   void recover(const Deadline& deadline) const;
   bool suspect() const;
@@ -94,6 +96,25 @@ class Mirror {
   std::string git_directory_;
   std::string new_directory_;
   std::string broken_directory_;
+};
+
+// A directory for data from an untrusted sender until it is checked; removed by the destructor. The
+// caller holds the mirror's lock, so only one exists; it first removes leftovers of a crash.
+class Quarantine {
+ public:
+  explicit Quarantine(std::string path) : path_(std::move(path)) { base::remove_tree(path_); }
+  ~Quarantine() {
+    try {
+      base::remove_tree(path_);
+    } catch (const Error&) {
+      // The next import removes it.
+    }
+  }
+  Quarantine(Quarantine&&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
 };
 
 }  // namespace moorage::repo_cache

@@ -90,20 +90,15 @@ void Mirror::quick_check() const {
 }
 
 void Mirror::fsck(const std::vector<std::string>& options, const Deadline& deadline) const {
-  GitRun run;
-  run.directory = git_directory_;
   std::vector<std::string> arguments = {"fsck", "--no-dangling", "--no-reflogs", "--no-progress"};
   arguments.insert(arguments.end(), options.begin(), options.end());
-  const base::ProcessResult result = git_.try_run(arguments, deadline, run);
+  const base::ProcessResult result =
+      git_.try_run(arguments, deadline, {.directory = git_directory_});
   if (result.ok()) return;
   throw Error(Code::corrupted, "mirror is broken: " + git_failure(result, "check").message());
 }
 
 void Mirror::full_check(const Deadline& deadline) const { fsck({}, deadline); }
-
-void Mirror::connectivity_check(const Deadline& deadline) const {
-  fsck({"--connectivity-only"}, deadline);
-}
 
 void Mirror::remove_leftovers() const {
   std::vector<fs::path> found;
@@ -127,7 +122,7 @@ void Mirror::recover(const Deadline& deadline) const {
     } catch (const fs::filesystem_error& error) {
       throw Error(Code::corrupted, std::string("mirror is broken: ") + error.what());
     }
-    connectivity_check(deadline);
+    fsck({"--connectivity-only"}, deadline);  // every object exists
     remove(fetching.c_str());
   }
   if (suspect()) {
@@ -168,25 +163,18 @@ void Mirror::rebuild(const RepoUrl& url, const UpstreamRefs& upstream, const Mir
 void Mirror::carry_over_kept_refs(const MirrorLock& lock, const Deadline& deadline) const {
   constexpr size_t kMaxTries = 200;
   std::vector<std::string> refs;
-  GitRun listing;
-  listing.directory = git_directory_;
-  const base::ProcessResult listed = git_.try_run(
-      {"for-each-ref", "--format=%(refname)", "refs/keep/", "refs/moorage/"}, deadline, listing);
+  const base::ProcessResult listed =
+      git_.try_run({"for-each-ref", "--format=%(refname)", "refs/keep/", "refs/moorage/"}, deadline,
+                   {.directory = git_directory_});
   for (size_t at = 0; listed.ok() && at < listed.output.size();) {
     const size_t end = std::min(listed.output.find('\n', at), listed.output.size());
     refs.push_back(listed.output.substr(at, end - at));
     at = end + 1;
   }
-  GitRun run;
-  run.directory = new_directory_;
-  run.protocol = "file";
-  run.inherit_fds = {lock.fd()};
-  const auto take = [&](const std::vector<std::string>& wanted) {
-    std::vector<std::string> arguments = {
-        "fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--", git_directory_};
-    for (const auto& ref : wanted)
-      arguments.push_back(std::string("+").append(ref).append(":").append(ref));
-    return git_.try_run(arguments, deadline, run).ok();
+  const GitRun run{.directory = new_directory_, .inherit_fds = {lock.fd()}};
+  const auto take = [&](std::vector<std::string> wanted) {
+    for (std::string& ref : wanted) ref = std::string("+").append(ref).append(":").append(ref);
+    return git_.try_fetch_file(git_directory_, wanted, deadline, run).ok();
   };
   if (refs.empty() || (refs.size() <= kMaxTries && take(refs))) return;
   for (size_t i = 0; i < refs.size(); ++i) {

@@ -9,7 +9,6 @@
 #include "base/os/files.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/mirror.h"
-#include "repo_cache/quarantine.h"
 #include "repo_cache/repo_cache.h"
 #include "repo_cache/repo_cache_state.h"
 
@@ -71,16 +70,13 @@ void unpack(const Mirror& mirror, const std::string& quarantine, int bundle_fd,
             const MirrorLock& lock, const ImportLimits& limits, const Deadline& deadline) {
   mirror.initialize_at(quarantine, deadline);
   borrow_objects(mirror, quarantine);
-  GitRun run;
-  run.directory = quarantine;
-  run.protocol = "file";
-  run.inherit_fds = {lock.fd(), bundle_fd};
-  run.max_file_bytes = limits.max_bytes;
-  const std::string bundle = "/proc/self/fd/" + std::to_string(bundle_fd);
-  const base::ProcessResult result = mirror.git().try_run(
-      {"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--", bundle,
-       std::string("+") + kHeadRef + ":" + kHeadRef, std::string("+") + kWorkRef + ":" + kWorkRef},
-      deadline, run);
+  const base::ProcessResult result = mirror.git().try_fetch_file(
+      "/proc/self/fd/" + std::to_string(bundle_fd),
+      {std::string("+") + kHeadRef + ":" + kHeadRef, std::string("+") + kWorkRef + ":" + kWorkRef},
+      deadline,
+      {.directory = quarantine,
+       .inherit_fds = {lock.fd(), bundle_fd},
+       .max_file_bytes = limits.max_bytes});
   if (result.ok()) return;
   if (result.error.find("prerequisite") != std::string::npos) {
     throw Error(Code::conflict, "the bundle needs commits that are not cached here",
@@ -115,17 +111,17 @@ ImportResult RepoCache::import_bundle(const std::string& repo, int bundle_fd,
   ImportResult result = read_commits(quarantine.path());
   import_unpacked.pass();
 
-  GitRun run;
-  run.directory = mirror.git_directory();
-  run.protocol = "file";
-  run.inherit_fds = {lock.fd()};
-  run.max_file_bytes = limits.max_bytes;
   const std::string head = std::string("+") + kHeadRef + ":";
   const std::string work = std::string("+") + kWorkRef + ":";
-  mirror.git().run({"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--",
-                    quarantine.path(), head + "refs/keep/" + result.head_commit,
-                    work + "refs/keep/" + result.work_commit, head + kHeadRef, work + kWorkRef},
-                   deadline, run, "import the bundle");
+  const base::ProcessResult fetched = mirror.git().try_fetch_file(
+      quarantine.path(),
+      {head + "refs/keep/" + result.head_commit, work + "refs/keep/" + result.work_commit,
+       head + kHeadRef, work + kWorkRef},
+      deadline,
+      {.directory = mirror.git_directory(),
+       .inherit_fds = {lock.fd()},
+       .max_file_bytes = limits.max_bytes});
+  if (!fetched.ok()) throw git_failure(fetched, "import the bundle");
   import_fetched.pass();
   state_->forget(repo);
   return result;

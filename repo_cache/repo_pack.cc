@@ -12,7 +12,6 @@
 #include "base/os/files.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/mirror.h"
-#include "repo_cache/quarantine.h"
 #include "repo_cache/repo_cache.h"
 #include "repo_cache/repo_cache_state.h"
 
@@ -37,11 +36,10 @@ void index_pack(const Mirror& mirror, const std::string& quarantine, int pack_fd
                 const MirrorLock& lock, const ImportLimits& limits, const Deadline& deadline) {
   base::check(lseek(pack_fd, 0, SEEK_SET), "rewind the pack");
   mirror.initialize_at(quarantine, deadline);
-  GitRun run;
-  run.directory = quarantine;
-  run.inherit_fds = {lock.fd()};
-  run.input_fd = pack_fd;
-  run.max_file_bytes = limits.max_bytes;
+  const GitRun run{.directory = quarantine,
+                   .input_fd = pack_fd,
+                   .inherit_fds = {lock.fd()},
+                   .max_file_bytes = limits.max_bytes};
   const base::ProcessResult result = mirror.git().try_run({"index-pack", "--stdin"}, deadline, run);
   if (!result.ok()) throw_bad_pack(result);
 }
@@ -53,10 +51,9 @@ void RepoCache::export_pack(const std::string& repo, const std::string& commit, 
   const Deadline deadline(patience);
   const Mirror mirror(options_, directory(repo));
   if (!mirror.exists()) throw Error(Code::not_found, "there is no mirror of " + repo);
-  GitRun run;
-  run.directory = mirror.git_directory();
-  run.input = format_oid(parse_oid(commit)) + "\n";
-  run.output_fd = pack_fd;
+  const GitRun run{.directory = mirror.git_directory(),
+                   .input = format_oid(parse_oid(commit)) + "\n",
+                   .output_fd = pack_fd};
   // Reuses deltas from the mirror's packs; computes none.
   mirror.git().run({"pack-objects", "--revs", "--all", "--stdout", "--quiet", "--delta-base-offset",
                     "--threads=1", "--window=0"},
@@ -118,15 +115,11 @@ void RepoCache::import_pack(const std::string& repo, int pack_fd,
   base::write_file(quarantine.path() + "/packed-refs", packed);
   pack_indexed.pass();
 
-  GitRun run;
-  run.directory = mirror.git_directory();
-  run.protocol = "file";
-  run.inherit_fds = {lock.fd()};
-  run.max_file_bytes = limits.max_bytes;
   const base::ProcessResult result =
-      mirror.git().try_run({"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--",
-                            quarantine.path(), "+refs/keep/*:refs/keep/*"},
-                           deadline, run);
+      mirror.git().try_fetch_file(quarantine.path(), {"+refs/keep/*:refs/keep/*"}, deadline,
+                                  {.directory = mirror.git_directory(),
+                                   .inherit_fds = {lock.fd()},
+                                   .max_file_bytes = limits.max_bytes});
   if (!result.ok()) throw_bad_pack(result);
   made.keep();
   pack_fetched.pass();

@@ -72,4 +72,30 @@ bool TextCost::take_binary(std::optional<base::MemoryShare>& share) const {
   return static_cast<bool>(*share);
 }
 
+GitPatch patch_at(git_diff* diff, size_t index) {
+  return make_git<GitPatch>("compare a file", git_patch_from_diff, diff, index);
+}
+
+int append_line(const git_diff_delta* delta, const git_diff_hunk*, const git_diff_line* line,
+                void* payload) {
+  auto& text = *static_cast<PatchText*>(payload);
+  // For a binary file with only a changed mode, libgit2 prints "Binary files differ", which git
+  // apply refuses.
+  if (line->origin == GIT_DIFF_LINE_BINARY &&
+      git_oid_equal(&delta->old_file.id, &delta->new_file.id)) {
+    return 0;
+  }
+  if (!text.make_room(line->content_len + 1)) {
+    text.full = true;
+    return GIT_EUSER;
+  }
+  const char origin = line->origin;
+  if (origin == GIT_DIFF_LINE_CONTEXT || origin == GIT_DIFF_LINE_ADDITION ||
+      origin == GIT_DIFF_LINE_DELETION) {
+    text.bytes += origin;
+  }
+  text.bytes.append(line->content, line->content_len);
+  return 0;
+}
+
 }  // namespace moorage::repo_cache

@@ -4,7 +4,9 @@
 // empty lines" is a file of 32 MiB, and would take 3.5 GB.
 #pragma once
 
+#include <algorithm>
 #include <optional>
+#include <string>
 
 #include "base/look_memory.h"
 #include "repo_cache/git_handles.h"
@@ -42,5 +44,37 @@ class TextCost {
   std::optional<base::MemoryShare> lines_;
   uint64_t lines_bytes_ = 0;
 };
+
+// The patch of one file of a diff.
+GitPatch patch_at(git_diff* diff, size_t index);
+
+// The text of a patch in progress, charged as it grows.
+struct PatchText {
+  PatchText(base::LookMemory& charged, uint64_t max) : memory(charged), max_bytes(max) {}
+
+  // A growing string has both its old and its new buffer for a while.
+  bool make_room(size_t more) {
+    const size_t needed = bytes.size() + more;
+    if (needed > max_bytes) return false;
+    if (needed <= bytes.capacity()) return true;
+    const size_t before = bytes.capacity();
+    const size_t room = std::min<size_t>(std::max(before + before / 4, needed + 4096), max_bytes);
+    if (!memory.take(room)) return false;
+    bytes.reserve(room);
+    if (taken) memory.give(taken);
+    taken = room;
+    return true;
+  }
+
+  std::string bytes;
+  base::LookMemory& memory;
+  const uint64_t max_bytes;
+  size_t taken = 0;
+  bool full = false;
+};
+
+// Callback of git_patch_print, with a PatchText; not 0 when that is full.
+int append_line(const git_diff_delta* delta, const git_diff_hunk* hunk, const git_diff_line* line,
+                void* payload);
 
 }  // namespace moorage::repo_cache

@@ -21,7 +21,6 @@
 #include "repo_cache/fsuid_threads.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/tree_diff.h"
-#include "repo_cache/tree_distance.h"
 #include "repo_cache/workspace_git.h"
 
 namespace moorage::repo_cache {
@@ -209,17 +208,6 @@ class DeltaWriter {
 
 bool same_conversion(const Conversion& a, const Conversion& b) {
   return a.line_ends == b.line_ends && a.ident == b.ident && a.encoding == b.encoding;
-}
-
-void write_head_and_index(int upper, const std::string& commit, const std::string& index) {
-  if (mkdirat(upper, ".git", 0755) < 0 && errno != EEXIST) base::throw_errno("create .git");
-  const Fd git = base::open_file_at(upper, ".git", O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-  const auto put = [&git](const char* name, std::string_view bytes) {
-    const Fd fd = base::open_file_at(git.get(), name, O_WRONLY | O_CREAT | O_EXCL, 0644);
-    base::write_all(fd.get(), bytes);
-  };
-  put("HEAD", commit + "\n");
-  put("index", index);
 }
 
 struct DeltaTask {

@@ -10,10 +10,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "repo_cache/blob_id.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/memory_tree.h"
-#include "repo_cache/patch_text.h"
 #include "repo_cache/text_cost.h"
 #include "repo_cache/tree_listing.h"
 

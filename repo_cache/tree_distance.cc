@@ -1,11 +1,11 @@
-#include "repo_cache/tree_distance.h"
-
+// The distance of two trees, and the nearest of several (tree_listing.h, base_tree.h).
 #include <algorithm>
 #include <limits>
 #include <string_view>
 
 #include "repo_cache/base_tree.h"
 #include "repo_cache/git_handles.h"
+#include "repo_cache/tree_listing.h"
 
 namespace moorage::repo_cache {
 

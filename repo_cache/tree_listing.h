@@ -38,6 +38,17 @@ struct TreeListing {
 // Throws invalid_argument with the path for a hostile entry.
 TreeListing list_tree(git_repository* repository, const std::string& commit);
 
+// Counts the files that differ between two trees, from ids alone. Bounded: it stops after more than
+// `limit` differing files or directories.
+struct TreeDistance {
+  uint64_t files = 0;       // added, removed or changed
+  bool complete = true;     // false: there are more
+  bool attributes = false;  // a .gitattributes is among those seen
+};
+
+TreeDistance measure_distance(git_repository* repository, const git_oid& from, const git_oid& to,
+                              uint64_t limit);
+
 // Refuses a hostile tree: throws invalid_argument with the path.
 [[noreturn]] void refuse_path(std::string_view path, const std::string& why);
 inline constexpr size_t kMaxTreeDepth = 1000;

@@ -11,6 +11,8 @@ namespace moorage::repo_cache {
 
 namespace {
 
+constexpr const char* kObjectsInside = "/.moorage/objects";
+
 // A quoted value may have any byte; these four need escapes.
 std::string quote(const std::string& value) {
   std::string result = "\"";
@@ -50,6 +52,13 @@ void put(int directory_fd, const char* name, std::string_view bytes) {
 }
 
 }  // namespace
+
+void write_head_and_index(int upper, const std::string& commit, const std::string& index) {
+  if (mkdirat(upper, ".git", 0755) < 0 && errno != EEXIST) base::throw_errno("create .git");
+  const Fd git = base::open_file_at(upper, ".git", O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  put(git.get(), "HEAD", commit + "\n");
+  put(git.get(), "index", index);
+}
 
 void write_git_directory(const std::string& tree, const WorkspaceGit& git) {
   const std::string path = tree + "/.git";

@@ -6,8 +6,6 @@
 
 namespace moorage::repo_cache {
 
-inline constexpr const char* kObjectsInside = "/.moorage/objects";
-
 struct WorkspaceGit {
   std::string commit;      // HEAD, detached
   std::string origin_url;  // empty: no remote
@@ -15,5 +13,7 @@ struct WorkspaceGit {
 };
 
 void write_git_directory(const std::string& tree, const WorkspaceGit& git);
+// Those of a delta, in the upper directory of an overlay.
+void write_head_and_index(int upper, const std::string& commit, const std::string& index);
 
 }  // namespace moorage::repo_cache
