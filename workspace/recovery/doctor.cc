@@ -4,18 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
 #include <thread>
 
-#include "backends/registry.h"
 #include "base/clock.h"
-#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
-#include "state_db/tables/layers.h"
 #include "workspace/context/try_step.h"
+#include "workspace/recovery/seen.h"
 
 namespace moorage::workspace {
 namespace {
@@ -102,8 +99,8 @@ Doctor::Findings Doctor::look_once(bool deep) {
 // The text contains no changing numbers: a finding must be identical a moment later.
 void Doctor::replica(Findings& found) const {
   constexpr int64_t kLate_ms = 5 * 60'000;
-  if (!replica_ || !replica_->is_on()) return;
-  const ReplicaStatus status = replica_->status();
+  if (!replica_.is_on()) return;
+  const ReplicaStatus status = replica_.status();
   const std::string subject = status.directory;
   if (!status.problem.empty()) {
     found.push_back({"replica", Severity::error, subject,
@@ -116,6 +113,13 @@ void Doctor::replica(Findings& found) const {
   for (const auto& note : status.notes)
     found.push_back({"replica", Severity::warning, subject, "in the replica: " + note, "",
                      "moorage doctor shows problems of the store"});
+}
+
+std::string Doctor::mend_of(state_db::Orphan what) {
+  const auto decided = decide(what);
+  if (decided == state_db::Repair::keep_aside) return "it is moved to lost/; nothing is deleted";
+  if (decided != state_db::Repair::undo) return {};
+  return what == state_db::Orphan::sandbox ? "it is ended" : "it is removed";
 }
 
 bool Doctor::at_work(const std::string& key) { return !lock_if_free(context_, key); }
@@ -147,10 +151,8 @@ void Doctor::database(Findings& found) {
 
 // Rows in a transitional state although no verb is running on them.
 void Doctor::steps(Findings& found) {
-  for (const auto& row : state_db::WorkspaceTable(context_.store).list()) {
-    const bool rests = row.state == WorkspaceState::ready || row.state == WorkspaceState::failed ||
-                       row.state == WorkspaceState::archived;
-    if (rests || at_work(row.id.str())) continue;
+  for (const auto& row : unsettled_workspaces(context_)) {
+    if (row.state == WorkspaceState::failed || at_work(row.id.str())) continue;
     found.push_back({"steps", Severity::warning, row.id.str(),
                      row.name + " is " + text_of_state(row) + ", but no operation is running on it",
                      kReconcile, ""});
@@ -158,7 +160,7 @@ void Doctor::steps(Findings& found) {
   for (const auto& row : state_db::RepositoryTable(context_.store).list()) {
     using state_db::RepositoryState;
     if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) continue;
-    if (repositories_.at_work(row.id)) continue;
+    if (decide(row.state, see(context_, repositories_, row)) == state_db::Repair::wait) continue;
     found.push_back({"steps", Severity::warning, row.id.str(),
                      row.name + " is " + text_of_state(row) + ", but nobody fetches it", kReconcile,
                      ""});
@@ -166,51 +168,38 @@ void Doctor::steps(Findings& found) {
 }
 
 void Doctor::sandboxes(Findings& found) {
-  std::set<std::string> listed;
-  for (auto* backend : context_.backends.all()) {
-    if (!backend->capabilities().usable) continue;
-    for (const auto& name : backend->list()) listed.insert(name);
-  }
-  const std::string place = context_.options.store + "/sandboxes";
-  const auto directories =
-      base::path_exists(place) ? base::list_directory(place) : std::vector<std::string>{};
-  std::set<std::string> names;
-  std::set<std::string> ids;
-  for (const auto& row : state_db::SandboxTable(context_.store).not_destroyed()) {
-    names.insert(row.name);
-    ids.insert(row.id.str());
+  const auto seen = see_sandboxes(context_);
+  for (const auto& row : seen.rows) {
     if (at_work(row.workspace.str())) continue;
     const std::string name = row.id.str() + " of " + row.workspace.str();
-    if (row.state != SandboxState::running) {
+    const bool lives = decide(row.state, see(row)) == state_db::Repair::adopt;
+    const bool listed = seen.listed.contains(row.name);
+    if (!lives && row.state != SandboxState::running) {
       found.push_back({"steps", Severity::warning, row.id.str(),
                        name + " is " + text_of_state(row) + ", but no operation is running on it",
                        kReconcile, ""});
-    } else if (row.boot_id != base::boot_id() || !base::process_alive(row.init)) {
+    } else if (!lives) {
       found.push_back({"sandboxes", Severity::error, row.id.str(),
                        name + " should be running, but its first process is gone",
                        "it is removed; the next exec starts a new one", ""});
-    } else if (!listed.contains(row.name)) {
+    } else if (!listed || !base::path_exists(context_.options.sandbox_directory(row.id.str()))) {
       found.push_back({"sandboxes", Severity::error, row.id.str(),
-                       name + " is running, but " + row.backend + " does not list " + row.name, "",
-                       "moorage stop " + row.workspace.str()});
-    } else if (!base::path_exists(place + "/" + row.id.str())) {
-      found.push_back({"sandboxes", Severity::error, row.id.str(),
-                       name + " is running, but its directory is gone: it is unreachable", "",
-                       "moorage stop " + row.workspace.str()});
+                       name + " is running, but " +
+                           (listed ? "its directory is gone: it is unreachable"
+                                   : row.backend + " does not list " + row.name),
+                       "", "moorage stop " + row.workspace.str()});
     }
   }
-  for (const auto& name : listed) {
-    if (names.contains(name)) continue;
+  for (const auto& [name, backend] : seen.unlisted) {
     found.push_back({"sandboxes", Severity::error, name,
                      "the sandbox " + name + " has a moorage name, but state.db does not list it",
-                     "it is ended", ""});
+                     mend_of(state_db::Orphan::sandbox), ""});
   }
-  for (const auto& name : directories) {
-    if (ids.contains(name)) continue;
-    const bool ours = base::SandboxId::parse(name).has_value();
-    found.push_back({"sandboxes", Severity::warning, place + "/" + name,
+  for (const auto& [name, has_id] : seen.directories) {
+    found.push_back({"sandboxes", Severity::warning, context_.options.sandbox_directory(name),
                      "the directory sandboxes/" + name + " belongs to no known sandbox",
-                     ours ? "it is removed" : "", ours ? "" : "examine it, then remove it"});
+                     has_id ? mend_of(state_db::Orphan::sandbox_directory) : "",
+                     has_id ? "" : "examine it, then remove it"});
   }
 }
 
@@ -224,15 +213,13 @@ void Doctor::integrity(Findings& found) {
                        row.name + " was changed outside: " + answer->second.reason,
                        "its current files are accepted", "", Repair::accept_files});
     }
-    if (answer->second.state == IntegrityState::lost) {
+    const bool lost = answer->second.state == IntegrityState::lost;
+    if (lost || answer->second.state == IntegrityState::needs_repair) {
       found.push_back({"integrity", Severity::error, row.id.str(),
-                       row.name + " is lost: " + answer->second.reason, "",
-                       "restore the missing files, then: moorage start " + row.name});
-    }
-    if (answer->second.state == IntegrityState::needs_repair) {
-      found.push_back({"integrity", Severity::error, row.id.str(),
-                       row.name + " needs repair: " + answer->second.reason, "",
-                       "fix the cause, then: moorage start " + row.name});
+                       row.name + (lost ? " is lost: " : " needs repair: ") + answer->second.reason,
+                       "",
+                       (lost ? "restore the missing files" : "fix the cause") +
+                           (", then: moorage start " + row.name)});
     }
   }
 }
@@ -240,8 +227,8 @@ void Doctor::integrity(Findings& found) {
 void Doctor::repositories(Findings& found, bool deep) {
   for (const auto& row : state_db::RepositoryTable(context_.store).list()) {
     using state_db::RepositoryState;
-    const std::string name = repo_directory(row.id);
-    if (row.state == RepositoryState::evicted || repositories_.at_work(row.id)) continue;
+    const auto decided = decide(row.state, see(context_, repositories_, row));
+    if (row.state == RepositoryState::evicted || decided == state_db::Repair::wait) continue;
     const bool has_upstream = row.scope.empty();
     const std::string mend = has_upstream ? "it is cloned again" : "";
     const Repair repair = has_upstream ? Repair::clone_again : Repair::none;
@@ -255,13 +242,13 @@ void Doctor::repositories(Findings& found, bool deep) {
       const bool needed = !state_db::WorkspaceTable(context_.store).list(standing).empty();
       found.push_back({"repositories", needed ? Severity::warning : Severity::note, row.id.str(),
                        row.name + " has a broken mirror: " + row.reason, "", command});
-    } else if (row.state == RepositoryState::ready && !context_.repos.exists(name)) {
+    } else if (decided == state_db::Repair::redo) {
       found.push_back({"repositories", has_upstream ? Severity::warning : Severity::error,
                        row.id.str(), "the mirror of " + row.name + " is gone", mend, command,
                        repair});
     } else if (deep && row.state == RepositoryState::ready) {
       try {
-        context_.repos.check(name, std::chrono::minutes(10));
+        context_.repos.check(repo_directory(row.id), std::chrono::minutes(10));
       } catch (const Error& error) {
         found.push_back({"repositories", Severity::error, row.id.str(),
                          "the mirror of " + row.name + " is damaged: " + error.message(), mend,
@@ -275,12 +262,8 @@ void Doctor::repositories(Findings& found, bool deep) {
 void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, bool deep) {
   const auto& trees = context_.base_trees;
   const std::string repo = repo_directory(row.id);
-  const auto on_disk = trees.list(repo);
-  const auto leftovers = trees.leftovers(repo);
-  const auto rows = state_db::BaseTreeTable(context_.store).list(row.id);
-  std::set<std::string> known;
-  for (const auto& tree : rows) {
-    known.insert(tree.commit);
+  const auto seen = see_base_trees(context_, row.id);
+  for (const auto& tree : seen.rows) {
     const std::string subject = row.id.str() + "/" + tree.commit;
     if (at_work(row.id.str() + "." + tree.commit)) continue;
     if (is_torn(tree)) continue;  // its next use makes it again in any case
@@ -303,13 +286,13 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
                        "", ""});
     }
   }
-  for (const auto& commit : on_disk) {
-    if (known.contains(commit) || at_work(row.id.str() + "." + commit)) continue;
+  for (const auto& commit : seen.unlisted) {
+    if (at_work(row.id.str() + "." + commit)) continue;
     found.push_back({"base trees", Severity::warning, row.id.str() + "/" + commit,
                      "the base tree " + commit + " of " + row.name + " is not in state.db",
-                     "it is removed", ""});
+                     mend_of(state_db::Orphan::base_tree), ""});
   }
-  for (const auto& name : leftovers) {
+  for (const auto& name : seen.leftovers) {
     const bool damaged = repo_cache::BaseTrees::is_kept(name);
     if (at_work(row.id.str() + "." + name.substr(0, 40))) continue;
     found.push_back({"base trees", damaged ? Severity::note : Severity::warning,
@@ -317,7 +300,7 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
                      damaged ? "a damaged base tree is kept because sandboxes started earlier may "
                                "still use it; it is removed after they end"
                              : "an interrupted checkout was left",
-                     damaged ? "" : "it is removed", ""});
+                     damaged ? "" : mend_of(state_db::Orphan::base_tree_leftover), ""});
   }
 }
 

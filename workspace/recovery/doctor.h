@@ -1,12 +1,15 @@
 // Compares the database with the disk, the host's mounts, the backends and the git objects, and
 // trusts none of them. Each finding is one plain sentence with its repair. A finding counts only if
-// it is still there a moment later, so that a running verb does not count. `fix` makes the safe
-// repairs, with the same steps as the reconciler; the others are left to a person, with a command.
+// it is still there a moment later, so that a running verb does not count. Where the reconciler looks
+// at the same thing, doctor sees it through seen.h, too, and reports what the recovery table decides.
+// `fix` makes the safe repairs, with the same steps as the reconciler; the others are left to a
+// person, with a command.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "state_db/recovery_table.h"
 #include "workspace/chain/sealing.h"
 #include "workspace/recovery/reconcile.h"
 #include "workspace/replica/replica.h"
@@ -49,14 +52,13 @@ struct Diagnosis {
 class Doctor {
  public:
   Doctor(Context& context, Repositories& repositories, Sealing& sealing, ExecWatcher& watcher,
-         Reconciler& reconciler)
+         Reconciler& reconciler, const Replica& replica)
       : context_(context),
         repositories_(repositories),
         sealing_(sealing),
         watcher_(watcher),
-        reconciler_(reconciler) {}
-
-  void watch(const Replica& replica) { replica_ = &replica; }  // the replica; call at start
+        reconciler_(reconciler),
+        replica_(replica) {}
 
   // `deep` also checks all git objects, files of base trees and frames of journals: minutes.
   Diagnosis look(bool deep);
@@ -82,6 +84,8 @@ class Doctor {
   void store(Findings& found);
   void replica(Findings& found) const;
   void mend(const Finding& finding);
+  // What a pass of the reconciler does with something that has no row.
+  static std::string mend_of(state_db::Orphan what);
   bool at_work(const std::string& key);
 
   Context& context_;
@@ -89,7 +93,7 @@ class Doctor {
   Sealing& sealing_;
   ExecWatcher& watcher_;
   Reconciler& reconciler_;
-  const Replica* replica_ = nullptr;
+  const Replica& replica_;
 };
 
 }  // namespace moorage::workspace

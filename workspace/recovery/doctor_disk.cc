@@ -1,9 +1,7 @@
 // The part of doctor (doctor.h) that checks layers, journals, the host's mounts and the store's own
-// files. Reads the disk before the rows, as in reconcile_disk.cc.
+// files.
 #include <fcntl.h>
 #include <sys/stat.h>
-
-#include <set>
 
 #include "base/clock.h"
 #include "base/os/boot_id.h"
@@ -13,6 +11,7 @@
 #include "state_db/tables/layers.h"
 #include "workspace/archive/store.h"
 #include "workspace/recovery/doctor.h"
+#include "workspace/recovery/seen.h"
 #include "workspace/recovery/upload_leftovers.h"
 
 namespace moorage::workspace {
@@ -56,18 +55,13 @@ std::string unescaped(std::string_view field) {
 }  // namespace
 
 void Doctor::layers(Findings& found) {
-  const std::string place = context_.options.store + "/layers";
-  const auto on_disk = base::list_directory_if_exists(place);
-  state_db::LayerTable table(context_.store);
-  for (const auto& name : on_disk) {
-    const auto id = base::LayerId::parse(name);
-    if (id && table.find(*id)) continue;
-    found.push_back({"layers", Severity::error, place + "/" + name,
+  for (const auto& [name, has_id] : unlisted_layers(context_)) {
+    found.push_back({"layers", Severity::error, context_.options.store + "/layers/" + name,
                      "layers/" + name + " contains work that state.db does not list",
-                     id ? "it is moved to lost/; nothing is deleted" : "",
-                     id ? "" : "examine it, then move it away"});
+                     has_id ? mend_of(state_db::Orphan::layer) : "",
+                     has_id ? "" : "examine it, then move it away"});
   }
-  for (const auto& row : table.unused()) {
+  for (const auto& row : state_db::LayerTable(context_.store).unused()) {
     found.push_back({"layers", Severity::note, row.id.str(),
                      row.id.str() + " is in state.db, but no workspace uses it", "", ""});
   }
@@ -138,16 +132,11 @@ void Doctor::archives(Findings& found, bool deep) {
 }
 
 void Doctor::journals(Findings& found) {
-  const std::string place = context_.options.store + "/workspaces";
-  const auto on_disk = base::list_directory_if_exists(place);
-  state_db::WorkspaceTable table(context_.store);
-  for (const auto& name : on_disk) {
-    const auto id = base::WorkspaceId::parse(name);
-    if (id && table.find(*id)) continue;
-    found.push_back({"journals", Severity::error, place + "/" + name,
+  for (const auto& [name, has_id] : unlisted_workspaces(context_)) {
+    found.push_back({"journals", Severity::error, context_.options.store + "/workspaces/" + name,
                      "workspaces/" + name + " contains records that state.db does not list",
-                     id ? "it is moved to lost/; nothing is deleted" : "",
-                     id ? "" : "examine it, then move it away"});
+                     has_id ? mend_of(state_db::Orphan::workspace_directory) : "",
+                     has_id ? "" : "examine it, then move it away"});
   }
 }
 

@@ -7,8 +7,7 @@
 #include "base/os/files.h"
 #include "state_db/store.h"
 #include "state_db/tables/id_counters.h"
-#include "state_db/tables/layers.h"
-#include "state_db/tables/workspaces.h"
+#include "workspace/recovery/seen.h"
 
 namespace moorage::workspace {
 namespace {
@@ -58,19 +57,16 @@ std::string set_aside(Context& context, const std::string& directory, const std:
 
 // Moves each one separately: a directory that cannot be moved stays and harms nothing. One commit
 // holds all events: there may be thousands, and the daemon is not ready yet.
-template <typename Id, typename Table>
-void set_aside_unknown(Context& context, const std::string& directory, Table table) {
-  std::vector<Id> ids;
-  for (const auto& name : base::list_directory_if_exists(directory)) {
-    if (const auto id = Id::parse(name)) ids.push_back(*id);
-  }
+void set_aside_unlisted(Context& context, const std::string& directory,
+                        const std::vector<Unlisted>& unlisted) {
   std::vector<std::string> events;
-  for (const auto id : table.unknown(ids)) {
+  for (const auto& [name, has_id] : unlisted) {
+    if (!has_id) continue;
     try {
-      events.push_back(set_aside(context, directory, id.str()));
+      events.push_back(set_aside(context, directory, name));
     } catch (const base::Error& error) {
       base::log(LogLevel::error, "reconcile.set_aside",
-                {{"path", directory + "/" + id.str()}, {"error", error.message()}});
+                {{"path", directory + "/" + name}, {"error", error.message()}});
     }
   }
   if (events.empty()) return;
@@ -98,9 +94,8 @@ void raise_ids(Context& context) {
 
 void keep_lost_work(Context& context) {
   const std::string& store = context.options.store;
-  set_aside_unknown<base::LayerId>(context, store + "/layers", state_db::LayerTable(context.store));
-  set_aside_unknown<base::WorkspaceId>(context, store + "/workspaces",
-                                       state_db::WorkspaceTable(context.store));
+  set_aside_unlisted(context, store + "/layers", unlisted_layers(context));
+  set_aside_unlisted(context, store + "/workspaces", unlisted_workspaces(context));
 }
 
 }  // namespace moorage::workspace

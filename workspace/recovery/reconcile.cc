@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/os/boot_id.h"
 #include "base/os/files.h"
-#include "state_db/recovery_table.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "state_db/tables/integrity.h"
@@ -19,6 +18,7 @@
 #include "workspace/chain/workspace_note.h"
 #include "workspace/context/try_step.h"
 #include "workspace/recovery/lost_work.h"
+#include "workspace/recovery/seen.h"
 #include "workspace/recovery/upload_leftovers.h"
 
 namespace moorage::workspace {
@@ -38,15 +38,6 @@ MOORAGE_CRASH_POINT(after_sandboxes, "recovery.after_sandboxes");
 MOORAGE_CRASH_POINT(after_snapshots, "recovery.after_snapshots");
 MOORAGE_CRASH_POINT(after_strangers, "recovery.after_strangers");
 MOORAGE_CRASH_POINT(after_workspaces, "recovery.after_workspaces");
-
-state_db::LayerSeen look_at_layer(Context& context, const state_db::WorkspaceRow& row) {
-  if (!row.layer || !base::path_exists(context.storage.layer_path(row.layer)))
-    return state_db::LayerSeen::missing;
-  // A fork that is not ready is one of a set that was never reported; none of them is created.
-  if (row.state == WorkspaceState::creating && row.forked_from) return state_db::LayerSeen::partial;
-  return initial_files_complete(context, row) ? state_db::LayerSeen::complete
-                                              : state_db::LayerSeen::partial;
-}
 
 }  // namespace
 
@@ -137,7 +128,7 @@ void Reconciler::settle_workspaces() {
   state_db::WorkspaceTable table(context_.store);
   for (const auto& row : table.list()) {
     try_step("reconcile.workspace", row.id.str(), [&] {
-      const state_db::Repair mend = decide(row.state, look_at_layer(context_, row));
+      const state_db::Repair mend = decide(row.state, see(context_, row));
       if (row.state == WorkspaceState::creating && mend == state_db::Repair::undo) {
         table.fail(row.id, reason);
       } else if (row.state == WorkspaceState::creating && mend == state_db::Repair::finish) {
@@ -185,18 +176,10 @@ void Reconciler::settle_archives() {
 // A verb that failed even to record its failure leaves its row in a transient state, and a failed
 // create may leave its layer. A working verb holds the lock from the write of its row on.
 void Reconciler::settle_cut() {
-  state_db::WorkspaceTable table(context_.store);
-  for (const auto state :
-       {WorkspaceState::creating, WorkspaceState::deleting, WorkspaceState::archiving,
-        WorkspaceState::unarchiving, WorkspaceState::failed}) {
-    state_db::WorkspaceQuery query;
-    query.state = state;
-    for (const auto& row : table.list(query)) {
-      if (decide(row.state, look_at_layer(context_, row)) == state_db::Repair::nothing) continue;
-      begin("reconcile.workspace", row.id, [this, id = row.id] {
-        settle(state_db::WorkspaceTable(context_.store).get(id), "creating it failed midway");
-      });
-    }
+  for (const auto& row : unsettled_workspaces(context_)) {
+    begin("reconcile.workspace", row.id, [this, id = row.id] {
+      settle(state_db::WorkspaceTable(context_.store).get(id), "creating it failed midway");
+    });
   }
 }
 
@@ -211,26 +194,18 @@ void Reconciler::begin(const char* event, base::WorkspaceId workspace,
 }
 
 void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& reason) {
-  switch (decide(row.state, look_at_layer(context_, row))) {
-    case state_db::Repair::undo:
-      if (row.state == WorkspaceState::creating) return abandon(context_, row, reason);
-      if (row.state == WorkspaceState::failed) return remove_remains(context_, row);
-      return settle_archive(context_, row);
-    case state_db::Repair::finish:
-      if (row.state == WorkspaceState::creating) return finish_initial_files(row);
-      if (row.state == WorkspaceState::archived) return settle_archive(context_, row);
-      start_stop_.stop_sandbox(row, "being deleted");
-      leases_.end(row.id, "deleted");
-      return state_db::WorkspaceTable(context_.store).finish_delete(row.id);
-    case state_db::Repair::unset:
-    case state_db::Repair::nothing:
-    case state_db::Repair::wait:
-    case state_db::Repair::adopt:
-    case state_db::Repair::redo:
-    case state_db::Repair::keep_aside:
-    case state_db::Repair::report:  // reported at its next start or when shown
-      return;
+  const state_db::Repair mend = decide(row.state, see(context_, row));
+  if (mend == state_db::Repair::undo) {
+    if (row.state == WorkspaceState::creating) return abandon(context_, row, reason);
+    if (row.state == WorkspaceState::failed) return remove_remains(context_, row);
+    return settle_archive(context_, row);
   }
+  if (mend != state_db::Repair::finish) return;  // a loss is reported at its next start, or shown
+  if (row.state == WorkspaceState::creating) return finish_initial_files(row);
+  if (row.state == WorkspaceState::archived) return settle_archive(context_, row);
+  start_stop_.stop_sandbox(row, "being deleted");
+  leases_.end(row.id, "deleted");
+  state_db::WorkspaceTable(context_.store).finish_delete(row.id);
 }
 
 // Writes notes of new workspaces, and now and then of all; in portions, to keep a round short.

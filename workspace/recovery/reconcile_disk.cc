@@ -1,16 +1,14 @@
 // The part of the reconciler (reconcile.h) that compares the disk and the sandboxes under our name
-// with the rows. It always reads the disk first and the rows second. A row is written before its
-// thing and removed after it, so a thing without a row is an orphan, even while verbs run.
+// with the rows (seen.h).
 #include <set>
 
-#include "backends/registry.h"
 #include "base/os/files.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
-#include "state_db/recovery_table.h"
 #include "state_db/store.h"
 #include "workspace/context/try_step.h"
 #include "workspace/recovery/reconcile.h"
+#include "workspace/recovery/seen.h"
 
 namespace moorage::workspace {
 namespace {
@@ -27,15 +25,9 @@ void Reconciler::settle_repositories() {
 }
 
 void Reconciler::settle_repository(const state_db::RepositoryRow& row) {
-  const std::string name = repo_directory(row.id);
   const bool stepping =
       row.state == RepositoryState::cloning || row.state == RepositoryState::fetching;
-  state_db::RepositorySeen seen = context_.repos.exists(name) ? state_db::RepositorySeen::mirror
-                                                              : state_db::RepositorySeen::no_mirror;
-  if (row.state == RepositoryState::evicted && base::path_exists(context_.repos.directory(name)))
-    seen = state_db::RepositorySeen::mirror;
-  if (repositories_.at_work(row.id)) seen = state_db::RepositorySeen::at_work;
-  const state_db::Repair mend = decide(row.state, seen);
+  const state_db::Repair mend = decide(row.state, see(context_, repositories_, row));
   if (stepping && (mend == state_db::Repair::finish || mend == state_db::Repair::undo)) {
     context_.store.transaction([&] {
       // A verb marks the repository as at work before it writes the state.
@@ -57,14 +49,13 @@ void Reconciler::settle_base_trees() {
   for (const auto& row : state_db::RepositoryTable(context_.store).list()) {
     if (row.state == RepositoryState::evicted) continue;
     const std::string repo = repo_directory(row.id);
-    const auto trees = context_.base_trees.list(repo);
-    const auto leftovers = context_.base_trees.leftovers(repo);
-    for (const auto& commit : trees) {
+    const auto seen = see_base_trees(context_, row.id);
+    for (const auto& commit : seen.unlisted) {
       try_step("reconcile.base_tree", repo + "/" + commit,
                [&] { settle_base_tree(row.id, commit); });
     }
     repositories_.settle_forms(row.id, [&] { return mounted_commits(row.id); });
-    for (const auto& name : leftovers) {
+    for (const auto& name : seen.leftovers) {
       if (decide(state_db::Orphan::base_tree_leftover) != state_db::Repair::undo) continue;
       if (repo_cache::BaseTrees::is_kept(name) && has_dependents(row.id)) continue;
       try {
@@ -113,32 +104,18 @@ bool Reconciler::has_dependents(base::RepoId repository) {
 // Sandboxes that carry our store's name but have no row, or one that says they are gone: an older
 // state of the database forgot them, or someone outside Moorage restored them.
 void Reconciler::remove_strangers() {
-  std::vector<std::pair<backends::Backend*, std::string>> found;
-  for (auto* backend : context_.backends.all()) {
-    if (!backend->capabilities().usable) continue;
-    for (const auto& name : backend->list()) found.emplace_back(backend, name);
-  }
-  const std::string directory = context_.options.store + "/sandboxes";
-  const auto directories = base::list_directory_if_exists(directory);
-  std::set<std::string> names;
-  std::set<std::string> sandboxes;
-  for (const auto& row : state_db::SandboxTable(context_.store).not_destroyed()) {
-    names.insert(row.name);
-    sandboxes.insert(row.id.str());
-  }
-  for (const auto& [backend, name] : found) {
-    if (names.contains(name) || decide(state_db::Orphan::sandbox) != state_db::Repair::undo)
-      continue;
+  const auto seen = see_sandboxes(context_);
+  for (const auto& [name, backend] : seen.unlisted) {
+    if (decide(state_db::Orphan::sandbox) != state_db::Repair::undo) continue;
     base::log(LogLevel::warning, "reconcile.stranger", {base::Field("name", name)});
     round_.begin({.subject = name}, "reconcile.stranger",
                  [on = backend, stranger = name] { on->destroy(stranger); });
   }
-  for (const auto& name : directories) {
-    if (!base::SandboxId::parse(name) || sandboxes.contains(name)) continue;
-    if (decide(state_db::Orphan::sandbox_directory) != state_db::Repair::undo) continue;
-    base::log(LogLevel::warning, "reconcile.unknown_directory", {{"path", directory + "/" + name}});
-    try_step("reconcile.unknown_directory", name,
-             [&] { base::remove_tree(directory + "/" + name); });
+  for (const auto& [name, has_id] : seen.directories) {
+    if (!has_id || decide(state_db::Orphan::sandbox_directory) != state_db::Repair::undo) continue;
+    const std::string path = context_.options.sandbox_directory(name);
+    base::log(LogLevel::warning, "reconcile.unknown_directory", {{"path", path}});
+    try_step("reconcile.unknown_directory", name, [&] { base::remove_tree(path); });
   }
 }
 

@@ -9,16 +9,15 @@
 #include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/error.h"
-#include "base/os/boot_id.h"
 #include "base/os/files.h"
 #include "layers/sandbox_mounts.h"
-#include "state_db/recovery_table.h"
 #include "state_db/store.h"
 #include "state_db/tables/snapshots.h"
 #include "workspace/context/try_step.h"
 #include "workspace/exec/evidence.h"
 #include "workspace/recovery/reconcile.h"
 #include "workspace/recovery/sandbox_ids.h"
+#include "workspace/recovery/seen.h"
 
 namespace moorage::workspace {
 namespace {
@@ -36,10 +35,8 @@ MOORAGE_CRASH_POINT(after_execs, "recovery.after_execs");
 constexpr size_t kAdopters = 8;
 constexpr std::chrono::milliseconds kWardenPatience{5'000};
 
-// The row is not settled yet, and its sandbox runs.
 bool lives(const state_db::SandboxRow& row) {
-  return (row.state == SandboxState::running || row.state == SandboxState::frozen) &&
-         base::process_alive(row.init);
+  return decide(row.state, see(row)) == state_db::Repair::adopt;
 }
 
 bool is_overlay(const base::Fd& mount) {
@@ -79,15 +76,13 @@ void Reconciler::adopt_sandboxes() {
 }
 
 void Reconciler::adopt_or_note(const state_db::SandboxRow& row) {
-  if (decide(row.state, state_db::SandboxSeen::alive) == state_db::Repair::adopt && adopt(row))
-    return;
+  if (lives(row) && adopt(row)) return;
   const bool ran = row.state == SandboxState::running || row.state == SandboxState::frozen;
   sandboxes_.note_lost(row, ran ? "its sandbox died while the daemon was down"
                                 : "the daemon stopped before this was finished");
 }
 
 bool Reconciler::adopt(const state_db::SandboxRow& row) {
-  if (row.boot_id != base::boot_id() || !base::process_alive(row.init)) return false;
   auto& backend = context_.backends.get(row.backend);
   auto status = backend.inspect(row.name);
   if (status.state == backends::SandboxState::frozen) {

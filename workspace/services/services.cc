@@ -38,8 +38,6 @@ Services::Services(state_db::Store& opened, const ServiceOptions& options)
       replica(context, options.replica),
       output_retention(context, options.output),
       gc(context, leases, mirrors, integrity, archives, gc_rules(options.gc, context)),
-      budgets(context, gc, spools, options.budgets) {
-  doctor.watch(replica);
-}
+      budgets(context, gc, spools, options.budgets) {}
 
 }  // namespace moorage::workspace

@@ -130,7 +130,7 @@ struct Services {
   SnapshotKeeper snapshot_keeper{context, taker};
   Reconciler reconciler{context,    mirrors,  leases,      chains, sealing, sandboxes,
                         start_stop, deletion, lease_verbs, files,  watcher};
-  Doctor doctor{context, mirrors, sealing, watcher, reconciler};
+  Doctor doctor{context, mirrors, sealing, watcher, reconciler, replica};
   StoreUsage usage{context};
   Top top{context, watcher};
   Exports exports{context, mirrors, taker, start_stop, integrity, spools};

@@ -115,20 +115,27 @@ class StoreUsage::Walk {
     add(name == "lost" ? StorePart::lost : StorePart::other, path);
   }
 
-  void layers(const std::string& directory) {
+  // Calls `take` for those with an entry in `known`; the rest count as `other`.
+  template <typename Known, typename Take>
+  void each_known(const std::string& directory, Known& known, const Take& take) {
     use_.part(StorePart::other) += own_bytes(directory);
     for (const std::string& name : base::list_directory_if_exists(directory)) {
-      const auto found = of_layer_.find(name);
-      if (found == of_layer_.end()) {
+      const auto found = known.find(name);
+      if (found == known.end()) {
         add(StorePart::other, below(directory, name));
-        continue;
+      } else {
+        take(below(directory, name), found->second);
       }
-      const OwnedLayer& layer = found->second;
+    }
+  }
+
+  void layers(const std::string& directory) {
+    each_known(directory, of_layer_, [this](const std::string& path, const OwnedLayer& layer) {
       WorkspaceUse& use = *layer.owner;
-      const auto bytes = measure(below(directory, name));
+      const auto bytes = measure(path);
       use.complete = use.complete && bytes;
       (layer.frozen ? use.snapshot_bytes : use.edits_bytes) += bytes.value_or(layer.known_bytes);
-    }
+    });
     for (const auto& use : use_.workspaces) {
       use_.part(StorePart::edits) += use.edits_bytes;
       use_.part(StorePart::snapshots) += use.snapshot_bytes;
@@ -136,33 +143,21 @@ class StoreUsage::Walk {
   }
 
   void journals(const std::string& directory) {
-    use_.part(StorePart::other) += own_bytes(directory);
-    for (const std::string& name : base::list_directory_if_exists(directory)) {
-      const auto found = of_name_.find(name);
-      if (found == of_name_.end()) {
-        add(StorePart::other, below(directory, name));
-        continue;
-      }
-      const auto bytes = measure(below(directory, name));
-      found->second->complete = found->second->complete && bytes;
-      found->second->journal_bytes = bytes.value_or(0);
-      use_.part(StorePart::journals) += found->second->journal_bytes;
-    }
+    each_known(directory, of_name_, [this](const std::string& path, WorkspaceUse* use) {
+      const auto bytes = measure(path);
+      use->complete = use->complete && bytes;
+      use->journal_bytes = bytes.value_or(0);
+      use_.part(StorePart::journals) += use->journal_bytes;
+    });
   }
 
   void repositories(const std::string& directory) {
-    use_.part(StorePart::other) += own_bytes(directory);
     std::map<std::string, state_db::RepositoryRow> rows;
     for (auto& row : state_db::RepositoryTable(context_.store).list())
       rows[row.id.str()] = std::move(row);
-    for (const std::string& name : base::list_directory_if_exists(directory)) {
-      const auto found = rows.find(name);
-      if (found == rows.end()) {
-        add(StorePart::other, below(directory, name));
-      } else {
-        repository(below(directory, name), std::move(found->second));
-      }
-    }
+    each_known(directory, rows, [this](const std::string& path, state_db::RepositoryRow& row) {
+      repository(path, std::move(row));
+    });
   }
 
   void repository(const std::string& directory, state_db::RepositoryRow row) {

@@ -22,7 +22,7 @@ struct RecoveryFixture : PlacementFixture {
   Reconciler reconciler{context,     mirrors,   leases,     chains,
                         sealing,     sandboxes, start_stop, deletion,
                         lease_verbs, files,     watcher,    std::chrono::milliseconds(50)};
-  Doctor doctor{context, mirrors, sealing, watcher, reconciler};
+  Doctor doctor{context, mirrors, sealing, watcher, reconciler, replica};
 
   // Needs no repair.
   state_db::WorkspaceRow make_whole(const std::string& name, const std::string& backend) {
