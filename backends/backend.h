@@ -27,7 +27,6 @@ struct Capabilities {
   Isolation isolation = Isolation::none;  // when the spec names no runtime
   // Runtimes a spec may name, with the isolation of each. Empty: no choice.
   std::map<std::string, Isolation> runtimes{};
-  bool any_image = false;  // any image the engine has, besides `host`
   // All of its sandboxes share these ids, regardless of the range the caller reserved for one.
   std::optional<uint32_t> first_host_id{};
   bool freeze = false;
