@@ -11,7 +11,6 @@
 #include <exception>
 #include <thread>
 
-#include "base/allowance.h"
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"

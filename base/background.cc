@@ -6,7 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstdint>
+#include <bit>
+#include <numeric>
 
 namespace moorage::base {
 namespace {
@@ -41,11 +42,29 @@ bool may_raise() {
 
 Background::Background() : nice_before_(nice_of_thread()) {
   lowered_ = nice_before_ < kNice && may_raise() && set(kNice, kLongSliceNs);
-  if (lowered_) half_.emplace();
+  if (lowered_) halve_processors();
 }
 
 Background::~Background() {
   if (lowered_) set(nice_before_, kUsualSlice);
+  if (halved_) syscall(SYS_sched_setaffinity, 0, sizeof processors_, processors_.data());
+}
+
+// Where this fails (too many processors for the mask, or it is forbidden), the thread's priority
+// still tells the kernel which thread goes first. Bare system calls: the C library's header of them
+// conflicts with the kernel's.
+void Background::halve_processors() {
+  if (syscall(SYS_sched_getaffinity, 0, sizeof processors_, processors_.data()) < 0) return;
+  const auto count = std::transform_reduce(processors_.begin(), processors_.end(), 0, std::plus{},
+                                           [](uint64_t word) { return std::popcount(word); });
+  decltype(processors_) half{};
+  int left = (count + 1) / 2;
+  for (size_t i = 0; left > 0; ++i) {
+    const uint64_t bit = processors_[i / 64] & uint64_t{1} << i % 64;
+    half[i / 64] |= bit;
+    if (bit != 0) --left;
+  }
+  halved_ = syscall(SYS_sched_setaffinity, 0, sizeof half, half.data()) == 0;
 }
 
 }  // namespace moorage::base

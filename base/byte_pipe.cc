@@ -37,8 +37,6 @@ size_t BytePipe::write_some(std::string_view bytes, std::chrono::milliseconds pa
   base::throw_errno("write to a pipe");
 }
 
-void BytePipe::finish() { write_end_.reset(); }
-
 void BytePipe::fail(const Error& reason) {
   {
     const std::lock_guard lock(mutex_);
@@ -64,7 +62,5 @@ std::optional<std::string> BytePipe::try_read(size_t max_bytes) {
   if (!base::wait_readable(read_end_.get(), 0)) return std::nullopt;
   return read(max_bytes);
 }
-
-void BytePipe::leave() { read_end_.reset(); }
 
 }  // namespace moorage::base

@@ -23,13 +23,13 @@ class BytePipe {
   void write(std::string_view bytes);
   // Waits at most `patience`; returns the number of bytes written.
   size_t write_some(std::string_view bytes, std::chrono::milliseconds patience);
-  void finish();                   // everything was written
-  void fail(const Error& reason);  // the reader gets this instead of the end
+  void finish() { write_end_.reset(); }  // everything was written
+  void fail(const Error& reason);        // the reader gets this instead of the end
 
   // The reader's side. `read` waits; empty is the end. Throws the writer's error.
   std::string read(size_t max_bytes);
   std::optional<std::string> try_read(size_t max_bytes);  // nullopt: no bytes yet
-  void leave();
+  void leave() { read_end_.reset(); }
 
  private:
   std::mutex mutex_;

@@ -27,8 +27,6 @@ std::vector<std::string_view> crash_point_names();
 
 }  // namespace moorage::base
 
-#define MOORAGE_CRASH_POINT_CAT2(a, b) a##b
-#define MOORAGE_CRASH_POINT_CAT(a, b) MOORAGE_CRASH_POINT_CAT2(a, b)
 // At namespace scope of a .cc file: MOORAGE_CRASH_POINT(after_intent, "create.after_intent");
 // then after_intent.pass() in the verb.
 #define MOORAGE_CRASH_POINT(variable, name) \

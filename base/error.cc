@@ -2,30 +2,19 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <utility>
-
-#include "base/allowance.h"
 
 namespace moorage::base {
 namespace {
 
-constexpr std::array<std::pair<Code, std::string_view>, 13> kNames = {{
-    {Code::invalid_argument, "invalid_argument"},
-    {Code::not_found, "not_found"},
-    {Code::already_exists, "already_exists"},
-    {Code::conflict, "conflict"},
-    {Code::permission_denied, "permission_denied"},
-    {Code::unavailable, "unavailable"},
-    {Code::unsupported, "unsupported"},
-    {Code::resource_exhausted, "resource_exhausted"},
-    {Code::deadline_exceeded, "deadline_exceeded"},
-    {Code::unknown_outcome, "unknown_outcome"},
-    {Code::corrupted, "corrupted"},
-    {Code::io, "io"},
-    {Code::internal, "internal"},
-}};
+// In the order of Code.
+constexpr std::array<std::string_view, 13> kNames{
+    "invalid_argument",  "not_found",       "already_exists", "conflict",
+    "permission_denied", "unavailable",     "unsupported",    "resource_exhausted",
+    "deadline_exceeded", "unknown_outcome", "corrupted",      "io",
+    "internal"};
 
 Code code_of_errno(int error_number) {
   switch (error_number) {
@@ -64,18 +53,11 @@ std::string with_description(std::string_view what, int error_number) {
 
 }  // namespace
 
-std::string_view code_name(Code code) {
-  for (const auto& [known, name] : kNames) {
-    if (known == code) return name;
-  }
-  return "internal";
-}
+std::string_view code_name(Code code) { return kNames.at(static_cast<size_t>(code)); }
 
 Code code_from_name(std::string_view name) {
-  for (const auto& [code, known] : kNames) {
-    if (known == name) return code;
-  }
-  return Code::internal;
+  const auto found = std::find(kNames.begin(), kNames.end() - 1, name);  // else the last: internal
+  return static_cast<Code>(found - kNames.begin());
 }
 
 Error::Error(Code code, std::string message, std::string hint)
@@ -90,8 +72,6 @@ void throw_errno(std::string_view what, int error_number) {
   throw Error(code_of_errno(error_number), with_description(what, error_number),
               hint_of_errno(error_number));
 }
-
-void throw_errno(std::string_view what) { throw_errno(what, errno); }
 
 void throw_allowance(std::string_view what, std::string_view setting, int error_number) {
   if (error_number != ENOSPC && error_number != EMFILE) throw_errno(what, error_number);

@@ -4,6 +4,7 @@
 // exit status is data: neither is an Error.
 #pragma once
 
+#include <cerrno>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -50,15 +51,23 @@ class Error : public std::exception {
 // Throws Error from errno: "WHAT: strerror". ENOSPC, EDQUOT, ENOMEM, EMFILE -> resource_exhausted,
 // ENOENT -> not_found, EACCES, EPERM -> permission_denied, ENOSYS, EOPNOTSUPP -> unsupported, else
 // io. A full disk gets a hint.
-[[noreturn]] void throw_errno(std::string_view what, int error_number);
-[[noreturn]] void throw_errno(std::string_view what);
+[[noreturn]] void throw_errno(std::string_view what, int error_number = errno);
+// For calls that use up a kernel allowance and write no disk: there, ENOSPC and EMFILE mean that
+// the allowance is used up. `setting` names the one an administrator can raise.
+[[noreturn]] void throw_allowance(std::string_view what, std::string_view setting,
+                                  int error_number = errno);
 // For a process or thread that cannot be created: resource_exhausted, with a hint.
 [[noreturn]] void throw_no_task(std::string_view what, int error_number);
 
-// For system calls that return -1 on error: returns the value, or throws.
+// For system calls that return -1 on error: return the value, or throw.
 template <typename T>
 T check(T result, std::string_view what) {
   if (result < 0) throw_errno(what);
+  return result;
+}
+template <typename T>
+T check_allowance(T result, std::string_view what, std::string_view setting) {
+  if (result < 0) throw_allowance(what, setting);
   return result;
 }
 

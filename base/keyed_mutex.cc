@@ -24,16 +24,6 @@ void KeyedMutex::Guard::unlock() {
   if (owner_) std::exchange(owner_, nullptr)->unlock(key_);
 }
 
-KeyedMutex::Guard KeyedMutex::lock(const std::string& key, const std::string& operation,
-                                   std::chrono::milliseconds patience) {
-  return acquire(key, operation, false, patience);
-}
-
-KeyedMutex::Guard KeyedMutex::share(const std::string& key, const std::string& operation,
-                                    std::chrono::milliseconds patience) {
-  return acquire(key, operation, true, patience);
-}
-
 bool KeyedMutex::is_free(const std::string& key, bool to_share) const {
   const auto found = held_.find(key);
   return found == held_.end() || (to_share && found->second.sharing > 0);

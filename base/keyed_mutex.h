@@ -29,10 +29,14 @@ class KeyedMutex {
 
   // Waits up to `patience`, then throws Error(conflict) naming the operation in progress.
   Guard lock(const std::string& key, const std::string& operation,
-             std::chrono::milliseconds patience = std::chrono::seconds(30));
+             std::chrono::milliseconds patience = std::chrono::seconds(30)) {
+    return acquire(key, operation, false, patience);
+  }
   // The same, shared with other readers.
   Guard share(const std::string& key, const std::string& operation,
-              std::chrono::milliseconds patience = std::chrono::seconds(30));
+              std::chrono::milliseconds patience = std::chrono::seconds(30)) {
+    return acquire(key, operation, true, patience);
+  }
 
  private:
   struct Holder {

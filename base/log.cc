@@ -14,11 +14,25 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace moorage::base {
 namespace {
 
 constexpr size_t kMaxValueBytes = 4096;
+
+struct LevelNames {
+  std::string_view name;
+  spdlog::level::level_enum level;
+};
+
+const LevelNames& names_of(LogLevel level) {
+  static constexpr LevelNames kNames[] = {{"debug", spdlog::level::debug},
+                                          {"info", spdlog::level::info},
+                                          {"warning", spdlog::level::warn},
+                                          {"error", spdlog::level::err}};
+  return kNames[static_cast<size_t>(level)];
+}
 
 struct Log {
   std::shared_ptr<spdlog::logger> logger;
@@ -36,11 +50,9 @@ std::shared_ptr<const Log> make_log(const LogOptions& options) {
   } catch (const spdlog::spdlog_ex& error) {
     throw Error(Code::io, "open the log " + options.file + ": " + error.what());
   }
-  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                   spdlog::level::warn, spdlog::level::err};
   auto logger = std::make_shared<spdlog::logger>("moorage", sink);
   logger->set_formatter(std::make_unique<spdlog::pattern_formatter>("%v"));
-  logger->set_level(kLevels[static_cast<size_t>(options.level)]);
+  logger->set_level(names_of(options.level).level);
   logger->flush_on(spdlog::level::trace);  // kill -9 would lose a buffered line
   return std::make_shared<const Log>(Log{std::move(logger), options.json});
 }
@@ -57,23 +69,6 @@ std::shared_ptr<const Log> current_log() {
   auto& slot = current_slot();
   if (!slot) slot = make_log({});
   return slot;
-}
-
-// Length of the well-formed UTF-8 character at the front (RFC 3629), or 0.
-size_t utf8_length(std::string_view text) {
-  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
-      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) {
-    return 0;  // overlong, a surrogate, or beyond U+10FFFF
-  }
-  return length;
 }
 
 // Characters that break or reverse a line in some viewer: C1, U+2028-202E, U+2066-2069.
@@ -107,10 +102,6 @@ void append_hex(std::string& line, std::string_view bytes) {
     line += hex;
   }
 }
-
-}  // namespace
-
-namespace {
 
 enum class Quotes { escaped, kept };
 
@@ -192,15 +183,7 @@ void set_up_log(const LogOptions& options) {
 }
 
 void log(LogLevel level, std::string_view event, std::initializer_list<Field> fields) {
-  struct Names {
-    std::string_view name;
-    spdlog::level::level_enum level;
-  };
-  static constexpr Names kNames[] = {{"debug", spdlog::level::debug},
-                                     {"info", spdlog::level::info},
-                                     {"warning", spdlog::level::warn},
-                                     {"error", spdlog::level::err}};
-  const Names& names = kNames[static_cast<size_t>(level)];
+  const LevelNames& names = names_of(level);
   auto current = current_log();
   if (!current->logger->should_log(names.level)) return;
   current->logger->log(names.level, current->json ? json_line(names.name, event, fields)

@@ -1,33 +1,32 @@
 #include "base/utf8.h"
 
+#include <algorithm>
+
 namespace moorage::base {
 
-// Keeps a byte if it belongs to a shortest-form sequence of a scalar value (RFC 3629).
+size_t utf8_length(std::string_view text) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
+      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) {
+    return 0;  // overlong, a surrogate, or beyond U+10FFFF
+  }
+  return length;
+}
+
 std::string lossy_utf8(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size());
-  for (size_t i = 0; i < bytes.size();) {
-    const auto first = static_cast<unsigned char>(bytes[i]);
-    const size_t length = first < 0x80 ? 1 : first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-    bool valid = first < 0x80 || (first >= 0xC2 && first <= 0xF4);
-    valid = valid && i + length <= bytes.size();
-    for (size_t k = 1; valid && k < length; ++k) {
-      const auto next = static_cast<unsigned char>(bytes[i + k]);
-      unsigned char low = 0x80;
-      unsigned char high = 0xBF;
-      if (k == 1 && first == 0xE0) low = 0xA0;
-      if (k == 1 && first == 0xED) high = 0x9F;
-      if (k == 1 && first == 0xF0) low = 0x90;
-      if (k == 1 && first == 0xF4) high = 0x8F;
-      valid = next >= low && next <= high;
-    }
-    if (valid) {
-      out.append(bytes.substr(i, length));
-      i += length;
-    } else {
-      out.append("\xEF\xBF\xBD");
-      ++i;
-    }
+  while (!bytes.empty()) {
+    const size_t length = utf8_length(bytes);
+    out.append(length ? bytes.substr(0, length) : "\xEF\xBF\xBD");
+    bytes.remove_prefix(std::max<size_t>(length, 1));
   }
   return out;
 }

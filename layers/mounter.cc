@@ -19,7 +19,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/allowance.h"
 #include "base/error.h"
 #include "base/os/mount.h"
 

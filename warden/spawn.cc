@@ -13,7 +13,6 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "base/allowance.h"
 #include "base/error.h"
 #include "warden/subreaper.h"
 

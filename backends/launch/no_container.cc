@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "base/allowance.h"
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"

@@ -8,7 +8,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/allowance.h"
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"

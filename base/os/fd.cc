@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <chrono>
 
 #include "base/error.h"
 
@@ -22,6 +22,24 @@ void wait_writable(int fd) {
   while (poll(&entry, 1, -1) < 0) {
     if (errno != EINTR) throw_errno("poll");
   }
+}
+
+// Calls read_some(place, most bytes, bytes so far) until `size` bytes are read or the file ends.
+template <typename Read>
+std::string read_pieces(int fd, size_t size, const Read& read_some) {
+  std::string bytes;
+  while (bytes.size() < size) {
+    const size_t old_size = bytes.size();
+    bytes.resize(old_size + std::min(size - old_size, kReadChunkBytes));
+    const ssize_t count = read_some(bytes.data() + old_size, bytes.size() - old_size, old_size);
+    const int error_number = errno;
+    bytes.resize(old_size + static_cast<size_t>(std::max<ssize_t>(count, 0)));
+    if (count == 0) break;
+    if (count > 0 || error_number == EINTR) continue;
+    if (error_number != EAGAIN) throw_errno("read", error_number);
+    wait_readable(fd, -1);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -90,34 +108,14 @@ void write_at(int fd, std::string_view bytes, uint64_t offset) {
 }
 
 std::string read_up_to(int fd, size_t size) {
-  std::string bytes;
-  while (bytes.size() < size) {
-    size_t old_size = bytes.size();
-    bytes.resize(old_size + std::min(size - old_size, kReadChunkBytes));
-    ssize_t count = read(fd, bytes.data() + old_size, bytes.size() - old_size);
-    int error_number = errno;
-    bytes.resize(old_size + static_cast<size_t>(std::max<ssize_t>(count, 0)));
-    if (count == 0) break;
-    if (count > 0 || error_number == EINTR) continue;
-    if (error_number != EAGAIN) throw_errno("read", error_number);
-    wait_readable(fd, -1);
-  }
-  return bytes;
+  return read_pieces(fd, size,
+                     [fd](char* into, size_t most, size_t) { return read(fd, into, most); });
 }
 
 std::string read_at(int fd, size_t size, uint64_t offset) {
-  std::string bytes;
-  while (bytes.size() < size) {
-    size_t old_size = bytes.size();
-    bytes.resize(old_size + std::min(size - old_size, kReadChunkBytes));
-    ssize_t count = pread(fd, bytes.data() + old_size, bytes.size() - old_size,
-                          static_cast<off_t>(offset + old_size));
-    int error_number = errno;
-    bytes.resize(old_size + static_cast<size_t>(std::max<ssize_t>(count, 0)));
-    if (count == 0) break;
-    if (count < 0 && error_number != EINTR) throw_errno("read", error_number);
-  }
-  return bytes;
+  return read_pieces(fd, size, [fd, offset](char* into, size_t most, size_t done) {
+    return pread(fd, into, most, static_cast<off_t>(offset + done));
+  });
 }
 
 PeerCredentials peer_credentials(int socket) {
@@ -139,8 +137,8 @@ std::vector<gid_t> peer_groups(int socket) {
 }
 
 bool wait_readable(int fd, int timeout_ms) {
-  timespec start{};
-  clock_gettime(CLOCK_MONOTONIC, &start);
+  using std::chrono::steady_clock;
+  const auto start = steady_clock::now();
   int left_ms = timeout_ms;
   for (;;) {
     pollfd entry{fd, POLLIN, 0};
@@ -149,11 +147,9 @@ bool wait_readable(int fd, int timeout_ms) {
     if (ready >= 0) return ready > 0;
     if (errno != EINTR) throw_errno("poll");
     if (timeout_ms < 0) continue;
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t passed_ms =
-        (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1'000'000;
-    left_ms = static_cast<int>(std::max<int64_t>(0, timeout_ms - passed_ms));
+    const auto passed =
+        std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start);
+    left_ms = static_cast<int>(std::max<int64_t>(0, timeout_ms - passed.count()));
   }
 }
 

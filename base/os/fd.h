@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+struct msghdr;
+
 namespace moorage::base {
 
 class Fd {
@@ -64,6 +66,8 @@ struct Received {
   std::vector<Fd> fds;
 };
 Received receive_with_fds(int socket, size_t max_bytes, size_t max_fds = 16);
+// All that recvmsg(2) received with the message: the kernel has already installed them.
+std::vector<Fd> take_fds(msghdr& message);
 
 struct PeerCredentials {
   pid_t pid;

@@ -90,6 +90,20 @@ void send_with_fds(int socket, std::string_view bytes, std::span<const int> fds)
   }
 }
 
+std::vector<Fd> take_fds(msghdr& message) {
+  std::vector<Fd> fds;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    size_t fd_count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < fd_count; ++i) {
+      int fd = -1;
+      memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
+      fds.emplace_back(fd);
+    }
+  }
+  return fds;
+}
+
 Received receive_with_fds(int socket, size_t max_bytes, size_t max_fds) {
   Received received;
   received.bytes.resize(max_bytes);
@@ -105,15 +119,7 @@ Received receive_with_fds(int socket, size_t max_bytes, size_t max_fds) {
     count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   } while (count < 0 && errno == EINTR);
   received.bytes.resize(static_cast<size_t>(check(count, "receive message")));
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    size_t fd_count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < fd_count; ++i) {
-      int fd = -1;
-      memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-      received.fds.emplace_back(fd);
-    }
-  }
+  received.fds = take_fds(message);
   // CMSG_SPACE rounds up, so the kernel may have had room for one descriptor more than requested.
   if ((message.msg_flags & MSG_CTRUNC) || received.fds.size() > max_fds) {
     throw Error(Code::invalid_argument, "message with too many descriptors");

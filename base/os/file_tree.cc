@@ -16,7 +16,6 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
-#include "base/shared_usage.h"
 
 namespace moorage::base {
 namespace {

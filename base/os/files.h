@@ -66,6 +66,9 @@ struct UsageLimits {
   std::chrono::milliseconds time{60'000};
 };
 Usage tree_usage(const std::string& path, const UsageLimits& limits = {});
+// For files that also have names in other trees: each name counts as a share of the file's bytes
+// and inode, so the sum over all trees is their total usage.
+Usage shared_tree_usage(const std::string& path, const UsageLimits& limits = {});
 
 std::vector<std::string> list_directory(
     const std::string& path);  // names, sorted, without . and ..

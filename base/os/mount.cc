@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <sstream>
 
-#include "base/allowance.h"
 #include "base/error.h"
 #include "base/os/files.h"
 

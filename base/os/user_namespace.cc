@@ -15,7 +15,6 @@
 #include <cerrno>
 #include <memory>
 
-#include "base/allowance.h"
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"

@@ -88,9 +88,16 @@ std::optional<JournalReader::Header> JournalReader::peek_header() {
   return result;
 }
 
-void JournalReader::step_over(const FrameHeader& header) {
-  position_ += kFrameHeaderBytes + header.payload_bytes;
+uint64_t JournalReader::file_size() const {
+  struct stat status;
+  check(fstat(fd_, &status), "inspect the journal");
+  return static_cast<uint64_t>(status.st_size);
+}
+
+void JournalReader::step_over(const FrameHeader& header, const Gap& gap) {
+  position_ += kFrameHeaderBytes + header.payload_bytes + gap.skip_bytes;
   if (is_output(header.kind)) output_offset_ += header.payload_bytes;
+  output_offset_ += gap.dropped_bytes;
   damaged_ = false;
 }
 
@@ -108,9 +115,7 @@ std::optional<Frame> JournalReader::read_frame(const Header& header) const {
 // The journal is within a sandbox's reach: a gap must not leave the file or overflow a number.
 std::optional<Gap> JournalReader::gap_in(const Frame& frame) const {
   const auto gap = decode_gap(frame.payload);
-  struct stat status;
-  check(fstat(fd_, &status), "inspect the journal");
-  const auto size = static_cast<uint64_t>(status.st_size);
+  const uint64_t size = file_size();
   const uint64_t behind = position_ + kFrameHeaderBytes + frame.payload.size();
   if (!gap || behind > size || gap->skip_bytes > size - behind) return std::nullopt;
   if (gap->dropped_bytes > UINT64_MAX / 2 - output_offset_) return std::nullopt;
@@ -121,17 +126,13 @@ bool JournalReader::step_over_gap(const Header& header) {
   const auto frame = read_frame(header);
   const auto gap = frame ? gap_in(*frame) : std::nullopt;
   if (!gap || output_offset_ + gap->dropped_bytes > wanted_offset_) return false;
-  step_over(frame->header);
-  position_ += gap->skip_bytes;
-  output_offset_ += gap->dropped_bytes;
+  step_over(frame->header, *gap);
   return true;
 }
 
 void JournalReader::skip_to_wanted() {
   if (output_offset_ >= wanted_offset_) return;
-  struct stat status;
-  check(fstat(fd_, &status), "inspect the journal");
-  const auto size = static_cast<uint64_t>(status.st_size);
+  const uint64_t size = file_size();
   while (auto header = peek_header()) {
     const FrameHeader& fields = header->fields;
     if (fields.kind == FrameKind::end || output_offset_ >= wanted_offset_) return;
@@ -149,10 +150,8 @@ void JournalReader::skip_to_wanted() {
 // around it. False: no other position exists; tried once per position. `bytes` of a frame are not
 // valid.
 bool JournalReader::find_again(uint64_t bytes) {
-  struct stat status;
-  check(fstat(fd_, &status), "inspect the journal");
   // An incomplete frame is still being written.
-  if (static_cast<uint64_t>(status.st_size) < position_ + bytes) return false;
+  if (file_size() < position_ + bytes) return false;
   if (std::exchange(lost_at_, position_) == position_) return false;
   const uint64_t position = position_;
   const uint64_t offset = output_offset_;
@@ -183,18 +182,14 @@ std::optional<Frame> JournalReader::next() {
   if (fields.kind == FrameKind::gap) {
     const auto gap = gap_in(*frame);
     if (!gap) return std::nullopt;
-    step_over(fields);
-    position_ += gap->skip_bytes;
-    output_offset_ += gap->dropped_bytes;
+    step_over(fields, *gap);
     return frame;
   }
   if (is_output(fields.kind) && output_offset_ < wanted_offset_) {
     const uint64_t cut = wanted_offset_ - output_offset_;
-    step_over(fields);
     frame->payload.erase(0, cut);
     frame->header.payload_bytes -= static_cast<uint32_t>(cut);
     frame->header.output_offset += cut;
-    return frame;
   }
   step_over(fields);
   return frame;
@@ -202,9 +197,7 @@ std::optional<Frame> JournalReader::next() {
 
 std::vector<JournalReader::GapPlace> JournalReader::skip_to_end() {
   std::vector<GapPlace> gaps;
-  struct stat status;
-  check(fstat(fd_, &status), "inspect the journal");
-  const auto size = static_cast<uint64_t>(status.st_size);
+  const uint64_t size = file_size();
   wanted_offset_ = UINT64_MAX;
   while (auto header = peek_header()) {
     if (position_ + kFrameHeaderBytes + header->fields.payload_bytes > size) break;

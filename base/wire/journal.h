@@ -102,7 +102,8 @@ class JournalReader {
   std::optional<Frame> read_frame(const Header& header) const;
   std::optional<Gap> gap_in(const Frame& frame) const;
   bool step_over_gap(const Header& header);
-  void step_over(const FrameHeader& header);
+  uint64_t file_size() const;
+  void step_over(const FrameHeader& header, const Gap& gap = {});
   void skip_to_wanted();
   bool find_again(uint64_t bytes);
 

@@ -13,26 +13,24 @@
 namespace moorage::base {
 namespace {
 
-using base::FrameKind;
-
 constexpr uint64_t kWardenAhead = 256 << 10;
-constexpr uint64_t kGapFrameBytes = base::kFrameHeaderBytes + base::kGapBytes;
+constexpr uint64_t kGapFrameBytes = kFrameHeaderBytes + kGapBytes;
 constexpr uint64_t kBlockBytes = 512;  // the unit of st_blocks
 
-std::string frame_bytes(const base::FrameHeader& fields, const std::string& payload) {
-  const auto header = base::encode_frame_header(fields, payload);
+std::string frame_bytes(const FrameHeader& fields, const std::string& payload) {
+  const auto header = encode_frame_header(fields, payload);
   return std::string(header.data(), header.size()) + payload;
 }
 
-std::string gap_frame(uint64_t offset, const base::Gap& gap) {
-  const std::string payload = base::encode_gap(gap);
+std::string gap_frame(uint64_t offset, const Gap& gap) {
+  const std::string payload = encode_gap(gap);
   return frame_bytes({FrameKind::gap, static_cast<uint32_t>(payload.size()), gap.last_ns, offset},
                      payload);
 }
 
 uint64_t size_of(int fd) {
   struct stat status;
-  base::check(fstat(fd, &status), "stat the journal");
+  check(fstat(fd, &status), "stat the journal");
   return static_cast<uint64_t>(status.st_size);
 }
 
@@ -40,12 +38,12 @@ uint64_t size_of(int fd) {
 class Writable {
  public:
   explicit Writable(const std::string& path)
-      : reader_(base::open_file(path, O_RDONLY | O_NOFOLLOW)),
-        has_attribute_(base::set_append_only(reader_.get(), false)) {}
+      : reader_(open_file(path, O_RDONLY | O_NOFOLLOW)),
+        has_attribute_(set_append_only(reader_.get(), false)) {}
   ~Writable() {
     if (!has_attribute_) return;
     try {
-      base::set_append_only(reader_.get(), true);
+      set_append_only(reader_.get(), true);
     } catch (const Error&) {
       // The next cut restores it: the attribute is a second line of defense, not the first.
     }
@@ -61,18 +59,18 @@ class Writable {
 
 uint64_t journal_room(uint64_t limit_bytes) { return limit_bytes + kWardenAhead; }
 
-void JournalMiddle::passed(const base::Frame& frame, uint64_t begin, uint64_t end) {
-  const base::FrameHeader& header = frame.header;
+void JournalMiddle::passed(const Frame& frame, uint64_t begin, uint64_t end) {
+  const FrameHeader& header = frame.header;
   position_ = end;
   if (header.kind == FrameKind::gap) {
-    const auto gap = base::decode_gap(frame.payload).value_or(base::Gap{});
+    const auto gap = decode_gap(frame.payload).value_or(Gap{});
     const uint64_t behind = header.output_offset + gap.dropped_bytes;
     if (gap.skip_bytes > 0) {
       cut_ = Cut{begin, end, header.output_offset, behind, gap.first_ns, gap.last_ns};
     } else {
       gaps_.emplace_back(header.output_offset, gap.dropped_bytes);
     }
-  } else if (base::is_output(header.kind) &&
+  } else if (is_output(header.kind) &&
              (places_.empty() || begin - places_.back().position >= step_bytes_)) {
     places_.push_back({begin, header.output_offset, last_ns_, header.wall_ns});
   }
@@ -124,16 +122,15 @@ uint64_t JournalMiddle::dropped_bytes() const {
 
 std::optional<JournalMiddle::Cut> cut_before_end(int fd, uint64_t output_bytes) {
   JournalMiddle::Cut cut;
-  base::JournalReader reader(fd);
-  std::optional<base::Frame> frame;
+  JournalReader reader(fd);
+  std::optional<Frame> frame;
   do {
     cut.begin = reader.file_position();
     frame = reader.next();
     if (!frame || frame->header.kind == FrameKind::end) return std::nullopt;
-  } while (frame->header.kind != FrameKind::gap && !base::is_output(frame->header.kind));
+  } while (frame->header.kind != FrameKind::gap && !is_output(frame->header.kind));
   const uint64_t behind_first = reader.file_position();
-  const auto gap =
-      frame->header.kind == FrameKind::gap ? base::decode_gap(frame->payload) : std::nullopt;
+  const auto gap = frame->header.kind == FrameKind::gap ? decode_gap(frame->payload) : std::nullopt;
   cut.begin_offset = frame->header.output_offset;
   cut.first_ns = gap ? gap->first_ns : frame->header.wall_ns;
   reader.seek_output(output_bytes);  // reads only headers: there may be much output
@@ -141,7 +138,7 @@ std::optional<JournalMiddle::Cut> cut_before_end(int fd, uint64_t output_bytes) 
     frame = reader.next();
     if (!frame) return std::nullopt;
   } while (frame->header.kind != FrameKind::end);
-  cut.end = reader.file_position() - base::kFrameHeaderBytes - frame->payload.size();
+  cut.end = reader.file_position() - kFrameHeaderBytes - frame->payload.size();
   cut.end_offset = frame->header.output_offset;
   cut.last_ns = frame->header.wall_ns;
   if (cut.end <= behind_first && gap) return std::nullopt;  // already cut
@@ -150,7 +147,7 @@ std::optional<JournalMiddle::Cut> cut_before_end(int fd, uint64_t output_bytes) 
 
 void cut_journal(const std::string& path, const JournalMiddle::Cut& cut) {
   const Writable writable(path);
-  const Fd file = base::open_file(path, O_WRONLY | O_NOFOLLOW);
+  const Fd file = open_file(path, O_WRONLY | O_NOFOLLOW);
   const uint64_t from = cut.begin + kGapFrameBytes;
   const std::string frame =
       gap_frame(cut.begin_offset,
@@ -158,11 +155,11 @@ void cut_journal(const std::string& path, const JournalMiddle::Cut& cut) {
   // A single write, so that a kill never leaves half of it. A reader that sees half of it rereads.
   if (::pwrite(file.get(), frame.data(), frame.size(), static_cast<off_t>(cut.begin)) !=
       static_cast<ssize_t>(frame.size())) {
-    base::throw_errno("mark the cut in " + path);
+    throw_errno("mark the cut in " + path);
   }
   if (::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
                   static_cast<off_t>(cut.end - from)) < 0) {
-    base::throw_errno("free the middle of " + path + " on the disk");
+    throw_errno("free the middle of " + path + " on the disk");
   }
 }
 
@@ -170,7 +167,7 @@ JournalCopy copy_journal(int fd, const std::function<void(std::string_view)>& si
   JournalCopy copy;
   const uint64_t size = size_of(fd);  // output continues: ignore frames written after this moment
   int64_t last_ns = 0;
-  base::JournalReader reader(fd);
+  JournalReader reader(fd);
   while (reader.file_position() < size) {
     const auto frame = reader.next();
     if (!frame || frame->header.kind == FrameKind::end) break;
@@ -179,7 +176,7 @@ JournalCopy copy_journal(int fd, const std::function<void(std::string_view)>& si
       last_ns = frame->header.wall_ns;
     } else {
       // A cut may begin within the part already copied: then only its rest is missing here.
-      base::Gap gap = base::decode_gap(frame->payload).value_or(base::Gap{});
+      Gap gap = decode_gap(frame->payload).value_or(Gap{});
       gap.skip_bytes = 0;
       if (frame->header.output_offset < copy.output_bytes) gap.first_ns = last_ns;
       gap.dropped_bytes = reader.output_offset() - copy.output_bytes;
@@ -193,17 +190,17 @@ JournalCopy copy_journal(int fd, const std::function<void(std::string_view)>& si
 
 std::vector<CompactPart> compact_journal(int fd) {
   struct stat status;
-  base::check(fstat(fd, &status), "stat the journal");
+  check(fstat(fd, &status), "stat the journal");
   const auto size = static_cast<uint64_t>(status.st_size);
   const bool holes = static_cast<uint64_t>(status.st_blocks) * kBlockBytes < size;
   std::vector<CompactPart> parts;
   uint64_t from = 0;
-  base::JournalReader reader(fd);
+  JournalReader reader(fd);
   for (uint64_t begin = 0; holes; begin = reader.file_position()) {
     const auto frame = reader.next();
     if (!frame) break;
     if (frame->header.kind != FrameKind::gap) continue;
-    base::Gap gap = base::decode_gap(frame->payload).value_or(base::Gap{});
+    Gap gap = decode_gap(frame->payload).value_or(Gap{});
     if (gap.skip_bytes == 0) continue;
     gap.skip_bytes = 0;
     parts.push_back({from, begin - from, {}});

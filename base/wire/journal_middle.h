@@ -35,7 +35,7 @@ class JournalMiddle {
 
   explicit JournalMiddle(uint64_t limit_bytes) : step_bytes_(limit_bytes / 16) {}
   // Takes each frame in order, with its position and that of the next one.
-  void passed(const base::Frame& frame, uint64_t begin, uint64_t end);
+  void passed(const Frame& frame, uint64_t begin, uint64_t end);
   // The next cut, so that the file takes less than `limit_bytes`: keeps a quarter of that at the
   // beginning and half of it at the end. It includes earlier cuts.
   std::optional<Cut> next_cut(uint64_t limit_bytes) const;

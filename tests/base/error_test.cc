@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 
-#include "base/allowance.h"
 #include "temporary_directory.h"
 
 using namespace moorage;

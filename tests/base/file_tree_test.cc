@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "base/os/files.h"
-#include "base/shared_usage.h"
 #include "temporary_directory.h"
 
 using namespace moorage;

@@ -1,7 +1,7 @@
 """Rules beyond the compiler's checks. Argument: the source directory.
 - Third-party headers stay in one folder, and out of headers.
 - GCC 12 destroys a temporary aggregate or a by-value-capturing lambda inside a co_await expression twice.
-- A call that takes from an allowance of the kernel never says that a disk is full (base/allowance.h).
+- A call that takes from an allowance of the kernel never says that a disk is full (base/error.h).
 - Sizes: a header over 150 lines or a source over 500 is split.
 - Below a layer, which an agent writes, only base/os/open_beneath.h opens.
 - A file that a comment names exists.

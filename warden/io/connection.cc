@@ -7,7 +7,6 @@
 #include <array>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-#include <cstring>
 
 #include "base/error.h"
 #include "warden/io/io_buffer.h"
@@ -30,20 +29,6 @@ std::string lower_case(std::string_view text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return result;
-}
-
-// Closes descriptors beyond the limit at once: the kernel has already installed them.
-void collect_fds(msghdr& message, std::vector<Fd>& into) {
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int number = -1;
-      std::memcpy(&number, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      Fd fd(number);
-      if (into.size() < kMaxFds) into.push_back(std::move(fd));
-    }
-  }
 }
 
 }  // namespace
@@ -121,7 +106,9 @@ void Connection::read_some() {
   ssize_t count = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) return close();
-  collect_fds(message, fds_);
+  for (Fd& fd : base::take_fds(message)) {
+    if (fds_.size() < kMaxFds) fds_.push_back(std::move(fd));  // the rest are closed
+  }
   if (in_.empty() && !parser_->http.got_some()) {
     request_deadline_.start(kRequestDeadline, [this] { close(); });
   }

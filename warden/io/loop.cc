@@ -9,7 +9,6 @@
 #include <array>
 #include <exception>
 
-#include "base/allowance.h"
 #include "base/error.h"
 
 namespace moorage::warden {

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
-#include "base/shared_usage.h"
 #include "state_db/store.h"
 #include "state_db/tables/layer_disk.h"
 
