@@ -41,32 +41,22 @@ struct Container {  // made by an engine; pid 0: moorage-launch makes it
 
 std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan,
                          const Container& container) {
-  json::array files;
-  for (const auto& [source, target] : container.files) {
-    files.push_back(json::array{json::string(source), json::string(target)});
-  }
-  json::array places;
-  for (const Mount& mount : spec.mounts) places.emplace_back(mount.target);
-  json::array join(plan.join_files.begin(), plan.join_files.end());
-  return json::serialize(json::object{{"mode", plan.mode},
-                                      {"name", spec.name},
-                                      {"first_host_id", spec.first_host_id},
-                                      {"sudo", spec.sudo},
-                                      {"nested_namespaces", plan.nested_namespaces},
-                                      {"memory_bytes", spec.limits.memory_bytes},
-                                      {"rootfs", plan.rootfs},
-                                      {"warden", plan.warden},
-                                      {"bootstrap", spec.directory + "/" + kBootstrapSocket},
-                                      {"log", spec.directory + "/launch.log"},
-                                      {"cgroup", plan.cgroup},
-                                      {"join", std::move(join)},
-                                      {"init_pid", container.init.pid},
-                                      {"init_start_ticks", container.init.start_ticks},
-                                      {"maps_ids", plan.maps_ids},
-                                      {"host_usr", plan.host_usr},
-                                      {"owner_id", plan.owner_id},
-                                      {"files", std::move(files)},
-                                      {"places", std::move(places)}});
+  launch::Request request = plan;
+  request.name = spec.name;
+  request.first_host_id = spec.first_host_id;
+  request.sudo = spec.sudo;
+  request.memory_bytes = spec.limits.memory_bytes;
+  request.bootstrap = spec.directory + "/" + kBootstrapSocket;
+  request.log = spec.directory + "/launch.log";
+  for (const Mount& mount : spec.mounts) request.places.push_back(mount.target);
+  request.init_pid = container.init.pid;
+  request.init_start_ticks = container.init.start_ticks;
+  request.files = container.files;
+  json::object object;
+  launch::each_field(request, [&object](const char* key, const auto& field) {
+    object[key] = json::value_from(field);
+  });
+  return json::serialize(object);
 }
 
 // The engine's own words, for the reader of the error.

@@ -17,6 +17,7 @@
 
 #include "backends/backend.h"
 #include "backends/envd_client.h"
+#include "backends/launch/request.h"
 #include "base/os/process.h"
 
 namespace moorage::backends {
@@ -24,14 +25,9 @@ namespace moorage::backends {
 inline constexpr const char* kWardenSocket = "warden.sock";        // in spec.directory
 inline constexpr const char* kBootstrapSocket = "bootstrap.sock";  // exists until startup is done
 
-struct LaunchPlan {
-  std::string mode;     // "lxc", "process" or "furnish"
+// The request to moorage-launch, except what the spec decides: `launch` adds that.
+struct LaunchPlan : launch::Request {
   std::string program;  // moorage-launch
-  std::string warden;   // the copy that is shown inside
-  std::string rootfs;   // the skeleton; empty for "process"
-  std::string cgroup;   // the sandbox's group in the unified hierarchy
-  bool nested_namespaces = false;
-  std::vector<std::string> join_files;  // see SandboxCgroup::join_files
 
   // For a container that an engine makes ("furnish"): starts it and returns the pid the engine
   // reports; moves that process into the sandbox's group once it is verified to be the warden;
@@ -39,9 +35,6 @@ struct LaunchPlan {
   std::function<pid_t(std::chrono::milliseconds)> start_container;
   using Files = std::vector<std::pair<std::string, std::string>>;
   std::function<Files(const base::ProcessIdentity&)> take_over;
-  bool maps_ids = true;   // it has a user namespace
-  bool host_usr = true;   // its image is `host`
-  uint32_t owner_id = 0;  // host id that owns its private directories
 };
 
 struct Launched {

@@ -70,7 +70,8 @@ Capabilities LocalBackend::capabilities() {
         throw Error(Code::unsupported, "the program " + program + " is missing");
       }
     }
-    copy_programs();
+    launch_copy_ = copy_program(options_.launch_program, options_.images_directory, 0100);
+    warden_copy_ = copy_program(options_.warden_program, options_.images_directory, 0111);
     probe(found, can);
     can.usable = true;
   } catch (const Error& error) {
@@ -87,11 +88,6 @@ Capabilities LocalBackend::known_capabilities() {
     if (capabilities_) return *capabilities_;
   }
   return capabilities();
-}
-
-void LocalBackend::copy_programs() {
-  launch_copy_ = copy_program(options_.launch_program, options_.images_directory, 0100);
-  warden_copy_ = copy_program(options_.warden_program, options_.images_directory, 0111);
 }
 
 void LocalBackend::check(const SandboxSpec& spec) {
@@ -227,10 +223,7 @@ SandboxStatus LocalBackend::inspect(const std::string& name) {
   status.state = cgroup.frozen() ? SandboxState::frozen : SandboxState::running;
   status.init = label->init;
   status.release = label->release;
-  const CgroupUsage usage = cgroup.usage();
-  status.memory_bytes = usage.memory_bytes;
-  status.cpu_usec = usage.cpu_usec;
-  status.processes = usage.processes;
+  cgroup.measure(status);
   return status;
 }
 

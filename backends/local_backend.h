@@ -57,7 +57,6 @@ class LocalBackend : public Backend {
  private:
   const CgroupHierarchies& hierarchies();  // throws unsupported
   SandboxCgroup group(const std::string& name);
-  void copy_programs();
   std::optional<SandboxStatus> adopt(const SandboxSpec& spec, SandboxCgroup& group);
 
   base::KeyedMutex starting_;  // by name: a second start finds the first one's result

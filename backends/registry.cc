@@ -10,32 +10,12 @@
 #define MOORAGE_BACKENDS(BACKEND) \
   BACKEND(lxc)                    \
   BACKEND(docker)                 \
-  BACKEND(process)                \
-  BACKEND(fake)
+  BACKEND(process)
 
 namespace moorage::backends {
 
 #define DECLARE(name) std::unique_ptr<Backend> make_##name##_backend(const BackendOptions&);
 MOORAGE_BACKENDS(DECLARE)
-
-namespace {
-
-struct Entry {
-  std::string_view name;
-  std::unique_ptr<Backend> (*make)(const BackendOptions&);
-};
-
-#define ENTER(name) {#name, make_##name##_backend},
-constexpr Entry kBackends[] = {MOORAGE_BACKENDS(ENTER)};
-
-[[noreturn]] void throw_unknown(const std::string& name, const std::vector<std::string>& names) {
-  std::string known;
-  for (const auto& each : names) known += (known.empty() ? "" : ", ") + each;
-  throw Error(Code::not_found, "there is no backend '" + name + "'",
-              "available backends: " + known);
-}
-
-}  // namespace
 
 std::string_view isolation_name(Isolation isolation) {
   constexpr std::array<std::string_view, 5> kNames{"none", "container", "userns", "gvisor", "vm"};
@@ -53,24 +33,10 @@ Isolation isolation_of(const Capabilities& can, const std::string& runtime) {
                             : "available runtimes: " + known);
 }
 
-std::vector<std::string> backend_names() {
-  std::vector<std::string> names;
-  for (const Entry& entry : kBackends) names.emplace_back(entry.name);
-  return names;
-}
-
-std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options) {
-  for (const Entry& entry : kBackends) {
-    if (entry.name == name) return entry.make(options);
-  }
-  throw_unknown(name, backend_names());
-}
-
 Registry::Registry(const BackendOptions& options) : prefix_(options.name_prefix) {
   base::make_directories(options.images_directory);
-  for (const Entry& entry : kBackends) {
-    if (entry.name != "fake") put(std::string(entry.name), entry.make(options));
-  }
+#define ENTER(name) put(#name, make_##name##_backend(options));
+  MOORAGE_BACKENDS(ENTER)
 }
 
 Backend* Registry::find(const std::string& name) {
@@ -80,7 +46,10 @@ Backend* Registry::find(const std::string& name) {
 
 Backend& Registry::get(const std::string& name) {
   if (Backend* backend = find(name)) return *backend;
-  throw_unknown(name, names());
+  std::string known;
+  for (const auto& each : names()) known += (known.empty() ? "" : ", ") + each;
+  throw Error(Code::not_found, "there is no backend '" + name + "'",
+              "available backends: " + known);
 }
 
 std::vector<Backend*> Registry::all() {

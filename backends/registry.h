@@ -27,7 +27,8 @@ struct BackendOptions {
   std::string docker_runtime;                          // empty: the engine's default
 };
 
-// The backends of one daemon, each made once. Without `fake`: tests make it themselves.
+// The backends of one daemon, each made once. Never fails because of the host: an unusable backend
+// says so in capabilities().
 class Registry {
  public:
   explicit Registry(const BackendOptions& options);
@@ -43,10 +44,5 @@ class Registry {
   const std::string prefix_;
   std::map<std::string, std::unique_ptr<Backend>> backends_;
 };
-
-std::vector<std::string> backend_names();
-// Never fails because of the host: an unusable backend says so in capabilities(). not_found:
-// unknown name.
-std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
 
 }  // namespace moorage::backends

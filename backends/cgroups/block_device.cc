@@ -4,10 +4,10 @@
 #include <sys/sysmacros.h>
 
 #include <optional>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/os/files.h"
+#include "base/os/mount.h"
 
 namespace moorage::backends {
 namespace {
@@ -18,20 +18,12 @@ std::string text_of(dev_t device) {
 
 // The block device behind the mount with this device number.
 std::optional<dev_t> source_of(dev_t device) {
-  std::istringstream lines(base::read_file("/proc/self/mountinfo"));
-  for (std::string line; std::getline(lines, line);) {
-    // 36 35 0:27 / /data rw shared:1 - btrfs /dev/vdb rw
-    std::istringstream front(line);
-    std::string skipped;
-    std::string number;
-    front >> skipped >> skipped >> number;
-    const size_t dash = line.find(" - ");
-    if (number != text_of(device) || dash == std::string::npos) continue;
-    std::istringstream back(line.substr(dash + 3));
-    std::string source;
-    back >> skipped >> source;
+  for (const auto& mount : base::parse_mounts(base::read_file("/proc/self/mountinfo"))) {
     struct stat info;
-    if (stat(source.c_str(), &info) == 0 && S_ISBLK(info.st_mode)) return info.st_rdev;
+    if (mount.device == text_of(device) && stat(mount.source.c_str(), &info) == 0 &&
+        S_ISBLK(info.st_mode)) {
+      return info.st_rdev;
+    }
   }
   return std::nullopt;
 }

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"
+#include "base/os/mount.h"
 
 namespace moorage::backends {
 namespace {
@@ -27,28 +28,9 @@ bool has_word(std::string_view list, std::string_view word, char separator) {
   return false;
 }
 
-struct MountLine {
-  std::string target, type, options;
-};
-
-std::optional<MountLine> parse_mount_line(const std::string& line) {
-  // 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate
-  const size_t dash = line.find(" - ");
-  if (dash == std::string::npos) return std::nullopt;
-  MountLine mount;
-  std::string skipped;
-  std::istringstream front(line.substr(0, dash));
-  std::istringstream back(line.substr(dash + 3));
-  front >> skipped >> skipped >> skipped >> skipped >> mount.target;
-  back >> mount.type >> skipped >> mount.options;
-  return mount;
-}
-
 std::string own_options(const std::string& unified) {
-  std::istringstream lines(base::read_file("/proc/self/mountinfo"));
-  for (std::string line; std::getline(lines, line);) {
-    auto mount = parse_mount_line(line);
-    if (mount && mount->target == unified) return mount->options;
+  for (const auto& mount : base::parse_mounts(base::read_file("/proc/self/mountinfo"))) {
+    if (mount.target == unified) return mount.options;
   }
   return {};
 }
@@ -70,22 +52,19 @@ std::string CgroupHierarchies::kind() const {
   return v1 ? "v1-hybrid" : "v2";
 }
 
-CgroupHierarchies parse_cgroup_mounts(std::string_view mountinfo) {
+CgroupHierarchies parse_cgroup_mounts(const std::string& mountinfo) {
   CgroupHierarchies found;
-  std::istringstream lines{std::string(mountinfo)};
-  for (std::string line; std::getline(lines, line);) {
-    auto mount = parse_mount_line(line);
-    if (!mount) continue;
+  for (const auto& mount : base::parse_mounts(mountinfo)) {
     // If a hierarchy is mounted several times, the first mount is the host's own.
     auto take = [&](std::string& place) {
-      if (place.empty()) place = mount->target;
+      if (place.empty()) place = mount.target;
     };
-    if (mount->type == "cgroup2") take(found.unified);
-    if (mount->type != "cgroup") continue;
-    if (has_word(mount->options, "memory", ',')) take(found.memory_v1);
-    if (has_word(mount->options, "pids", ',')) take(found.pids_v1);
-    if (has_word(mount->options, "cpu", ',')) take(found.cpu_v1);
-    if (has_word(mount->options, "blkio", ',')) take(found.disk_v1);
+    if (mount.type == "cgroup2") take(found.unified);
+    if (mount.type != "cgroup") continue;
+    if (has_word(mount.options, "memory", ',')) take(found.memory_v1);
+    if (has_word(mount.options, "pids", ',')) take(found.pids_v1);
+    if (has_word(mount.options, "cpu", ',')) take(found.cpu_v1);
+    if (has_word(mount.options, "blkio", ',')) take(found.disk_v1);
   }
   return found;
 }

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <sstream>
 
-#include "backends/cgroups/exec_cgroup.h"
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"
@@ -242,21 +241,20 @@ void SandboxCgroup::kill_and_remove(milliseconds deadline) {
   for (const std::string& path : paths) remove_cgroup(path, until);
 }
 
-CgroupUsage SandboxCgroup::usage() const {
+void SandboxCgroup::measure(SandboxStatus& status) const {
   const CgroupHierarchies& h = hierarchies_;
   const std::string group = "/" + group_;
   auto number = [](const std::string& path) -> uint64_t {
     auto text = base::read_file_if_exists(path);
     return text ? std::strtoull(text->c_str(), nullptr, 10) : 0;
   };
-  CgroupUsage usage;
-  usage.memory_bytes = h.memory_v1.empty() ? number(h.unified + group + "/memory.current")
-                                           : number(h.memory_v1 + group + "/memory.usage_in_bytes");
+  status.memory_bytes = h.memory_v1.empty()
+                            ? number(h.unified + group + "/memory.current")
+                            : number(h.memory_v1 + group + "/memory.usage_in_bytes");
   // Counted for every group of the unified hierarchy, even without the cpu controller.
-  usage.cpu_usec = cgroup_counter(h.unified + group + "/cpu.stat", "usage_usec").value_or(0);
+  status.cpu_usec = cgroup_counter(h.unified + group + "/cpu.stat", "usage_usec").value_or(0);
   const std::string& pids = h.pids_v1.empty() ? h.unified : h.pids_v1;
-  usage.processes = static_cast<uint32_t>(number(pids + group + "/cmd/pids.current"));
-  return usage;
+  status.processes = static_cast<uint32_t>(number(pids + group + "/cmd/pids.current"));
 }
 
 std::vector<pid_t> SandboxCgroup::members() const {
@@ -284,13 +282,6 @@ std::optional<std::string> SandboxCgroup::label() const {
   if (size >= 0) return std::string(value, static_cast<size_t>(size));
   if (errno == ENODATA || errno == ENOENT) return std::nullopt;
   base::throw_errno("read the label of cgroup " + unified_path());
-}
-
-std::unique_ptr<ExecGroup> SandboxCgroup::exec_group(const std::string& exec_name) const {
-  if (!base::path_exists(unified_path() + "/cmd")) {
-    throw Error(Code::not_found, "there is no sandbox " + name_);
-  }
-  return make_exec_cgroup(hierarchies_, group_ + "/cmd", exec_name);
 }
 
 std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,

@@ -43,9 +43,8 @@ struct CgroupHierarchies {
   std::string kind() const;  // "v2", "v1-hybrid", "v1", "none"
 };
 
-// `mountinfo` in the format of /proc/self/mountinfo; `controllers` is the unified hierarchy's
-// cgroup.controllers.
-CgroupHierarchies parse_cgroup_mounts(std::string_view mountinfo);
+// `mountinfo` in the format of /proc/self/mountinfo.
+CgroupHierarchies parse_cgroup_mounts(const std::string& mountinfo);
 CgroupHierarchies find_cgroups();  // throws unsupported without a unified hierarchy
 
 // Keeps the kernel's lock for moving processes between groups in its fast state (mount option
@@ -53,12 +52,6 @@ CgroupHierarchies find_cgroups();  // throws unsupported without a unified hiera
 // 6.18), and every exec makes one. Affects the whole host until reboot. False: the kernel does not
 // support the option.
 bool favor_quick_moves(const CgroupHierarchies& hierarchies);
-
-struct CgroupUsage {
-  uint64_t memory_bytes = 0;
-  uint64_t cpu_usec = 0;
-  uint32_t processes = 0;
-};
 
 class SandboxCgroup {
  public:
@@ -84,13 +77,13 @@ class SandboxCgroup {
 
   // SIGKILL to all, including the monitor; returns when all are gone and all directories removed.
   void kill_and_remove(std::chrono::milliseconds deadline);
-  CgroupUsage usage() const;
-  std::vector<pid_t> members() const;  // of the commands' part
+  void measure(SandboxStatus& status) const;  // memory, processor time, processes
+  std::vector<pid_t> members() const;         // of the commands' part
 
   void set_label(const std::string& label);
   std::optional<std::string> label() const;
 
-  std::unique_ptr<ExecGroup> exec_group(const std::string& exec_name) const;
+  std::unique_ptr<ExecGroup> exec_group(const std::string& exec_name) const;  // exec_cgroup.cc
 
  private:
   std::vector<std::string> all_paths() const;

@@ -1,5 +1,4 @@
-#include "backends/cgroups/exec_cgroup.h"
-
+// ExecGroup as control groups below a sandbox's commands part (backends/cgroups/cgroups.h).
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "backends/cgroups/cgroups.h"
 #include "base/error.h"
 #include "base/os/files.h"
 
@@ -96,13 +96,14 @@ class ExecCgroup : public ExecGroup {
 
 }  // namespace
 
-std::unique_ptr<ExecGroup> make_exec_cgroup(const CgroupHierarchies& hierarchies,
-                                            const std::string& commands,
-                                            const std::string& exec_name) {
+std::unique_ptr<ExecGroup> SandboxCgroup::exec_group(const std::string& exec_name) const {
+  if (!base::path_exists(unified_path() + "/cmd")) {
+    throw Error(Code::not_found, "there is no sandbox " + name_);
+  }
   if (exec_name.empty() || exec_name.find('/') != std::string::npos || exec_name[0] == '.') {
     throw Error(Code::invalid_argument, "\"" + exec_name + "\" is not a valid exec name");
   }
-  return std::make_unique<ExecCgroup>(hierarchies, commands, exec_name);
+  return std::make_unique<ExecCgroup>(hierarchies_, group_ + "/cmd", exec_name);
 }
 
 }  // namespace moorage::backends

@@ -129,7 +129,6 @@ class DockerBackend : public LocalBackend {
 void DockerBackend::probe(const CgroupHierarchies&, Capabilities& can) {
   is_another_ = false;
   can.network_none = true;
-  can.any_image = true;
   // A mount namespace inside would keep the old mounts without anyone noticing.
   can.restack = !options_.nested_namespaces;
   if (!no_answer_) {

@@ -1,5 +1,4 @@
-#include "container.h"
-
+// The settings of an LXC container, and its start (start.h).
 #include <lxc/lxccontainer.h>
 #include <sys/resource.h>
 
@@ -11,10 +10,10 @@
 
 #include "base/error.h"
 #include "base/os/files.h"
-#include "masked.h"
 #include "root.h"
 #include "root_capabilities.h"
 #include "seccomp_filter.h"
+#include "start.h"
 
 namespace moorage::launch {
 namespace {

@@ -1,5 +1,4 @@
-#include "container_mounts.h"
-
+// Prepares the inside of an engine-made container from outside (start.h).
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -17,8 +16,8 @@
 #include "base/os/files.h"
 #include "base/os/mount.h"
 #include "base/os/mount_namespace.h"
-#include "masked.h"
 #include "root.h"
+#include "start.h"
 
 namespace moorage::launch {
 namespace {
@@ -29,6 +28,9 @@ namespace {
 constexpr const char* kTakenAway[] = {"/sys", "/dev/mqueue", "/etc/resolv.conf", "/etc/hostname",
                                       "/etc/hosts"};
 
+constexpr base::MountAttributes kOnlyToRead{
+    .read_only = true, .nosuid = true, .nodev = true, .noexec = true};
+
 // With mount points for the shown parts of the host's.
 Fd empty_sys() {
   Fd sys = base::make_file_system("tmpfs", {{"size", "64k"}, {"mode", "755"}}, {});
@@ -36,12 +38,7 @@ Fd empty_sys() {
        {"devices", "devices/system", "devices/system/cpu", "devices/system/node"}) {
     base::check(mkdirat(sys.get(), directory, 0755), std::string("create /sys/") + directory);
   }
-  base::MountAttributes attributes;
-  attributes.read_only = true;
-  attributes.nosuid = true;
-  attributes.nodev = true;
-  attributes.noexec = true;
-  base::set_mount_attributes(sys.get(), attributes);
+  base::set_mount_attributes(sys.get(), kOnlyToRead);
   return sys;
 }
 
@@ -56,12 +53,7 @@ void take_away(const char* place) {
 }
 
 Fd nothing() {
-  base::MountAttributes attributes;
-  attributes.read_only = true;
-  attributes.nosuid = true;
-  attributes.nodev = true;
-  attributes.noexec = true;
-  return base::make_file_system("tmpfs", {{"size", "0"}, {"mode", "755"}}, attributes);
+  return base::make_file_system("tmpfs", {{"size", "0"}, {"mode", "755"}}, kOnlyToRead);
 }
 
 // Done here: not every engine accepts a list of paths to mask.
@@ -79,13 +71,10 @@ void mask(std::vector<Place>& places) {
 // The options of the terminals' own file system, which an engine mounts without a limit: the
 // current ones plus ours. In the form "key" or "key=value", as /proc shows them.
 std::vector<std::pair<std::string, std::string>> bounded_terminals(const Request& request) {
-  std::istringstream mounts(
-      base::read_file("/proc/" + std::to_string(request.init_pid) + "/mountinfo"));
   std::string words;
-  for (std::string line; std::getline(mounts, line);) {
-    const size_t type = line.find(" - devpts ");
-    if (type != std::string::npos && line.find(" /dev/pts ") < type)
-      words = line.substr(line.rfind(' ') + 1);
+  const std::string mountinfo = "/proc/" + std::to_string(request.init_pid) + "/mountinfo";
+  for (const auto& mount : base::parse_mounts(base::read_file(mountinfo))) {
+    if (mount.type == "devpts" && mount.target == "/dev/pts") words = mount.options;
   }
   std::vector<std::pair<std::string, std::string>> options;
   std::istringstream stream(words);
@@ -99,14 +88,9 @@ std::vector<std::pair<std::string, std::string>> bounded_terminals(const Request
 }
 
 std::vector<Place> clone_files(const Request& request) {
-  base::MountAttributes attributes;
-  attributes.read_only = true;
-  attributes.nosuid = true;
-  attributes.nodev = true;
-  attributes.noexec = true;
   std::vector<Place> files;
   for (const auto& [source, target] : request.files)
-    files.push_back({cloned(source, attributes), target});
+    files.push_back({cloned(source, kOnlyToRead), target});
   return files;
 }
 

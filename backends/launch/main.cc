@@ -14,11 +14,8 @@
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/user_namespace.h"
-#include "container.h"
-#include "container_mounts.h"
-#include "no_container.h"
-#include "request.h"
 #include "root.h"
+#include "start.h"
 
 namespace {
 

@@ -1,5 +1,4 @@
-#include "no_container.h"
-
+// A root that shows the host's, and the warden as a process in it (start.h).
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -17,6 +16,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
+#include "start.h"
 
 namespace moorage::launch {
 namespace {

@@ -16,22 +16,46 @@ struct Request {
   bool sudo = true;
   bool nested_namespaces = false;
   uint64_t memory_bytes = 0;  // of the commands; private tmpfs may use half
-  std::string rootfs;         // the skeleton
+  std::string rootfs;         // the skeleton; empty for "process"
   std::string warden;         // an execute-only copy
   std::string bootstrap;      // a listening socket
   std::string log;
-  std::string cgroup;               // the sandbox's group in the unified hierarchy
-  std::vector<std::string> join;    // files to write "0" to
-  std::vector<std::string> places;  // absolute, inside: for the caller's later mounts
+  std::string cgroup;                   // the sandbox's group in the unified hierarchy
+  std::vector<std::string> join_files;  // to write "0" to, see SandboxCgroup::join_files
+  std::vector<std::string> places;      // absolute, inside: for the caller's later mounts
 
   // For "furnish".
   int init_pid = 0;
   uint64_t init_start_ticks = 0;
-  bool maps_ids = true;
-  bool host_usr = true;
+  bool maps_ids = true;                                    // it has a user namespace
+  bool host_usr = true;                                    // its image is `host`
   uint32_t owner_id = 0;                                   // of private directories
   std::vector<std::pair<std::string, std::string>> files;  // on the host, and where to show them
 };
+
+// Calls visit(key, field) for each member of the JSON object.
+template <typename R, typename Visit>
+void each_field(R& request, const Visit& visit) {
+  visit("mode", request.mode);
+  visit("name", request.name);
+  visit("first_host_id", request.first_host_id);
+  visit("sudo", request.sudo);
+  visit("nested_namespaces", request.nested_namespaces);
+  visit("memory_bytes", request.memory_bytes);
+  visit("rootfs", request.rootfs);
+  visit("warden", request.warden);
+  visit("bootstrap", request.bootstrap);
+  visit("log", request.log);
+  visit("cgroup", request.cgroup);
+  visit("join", request.join_files);
+  visit("places", request.places);
+  visit("init_pid", request.init_pid);
+  visit("init_start_ticks", request.init_start_ticks);
+  visit("maps_ids", request.maps_ids);
+  visit("host_usr", request.host_usr);
+  visit("owner_id", request.owner_id);
+  visit("files", request.files);
+}
 
 Request parse_request(const std::string& text);
 

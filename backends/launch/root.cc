@@ -16,20 +16,20 @@
 namespace moorage::launch {
 namespace {
 
+constexpr base::MountAttributes kData{.nosuid = true, .nodev = true};
+constexpr base::MountAttributes kReadOnlyData{.read_only = true, .nosuid = true, .nodev = true};
+
 // Charged to the commands' memory page by page; the size only keeps `df` accurate and prevents one
 // directory from using all.
 Fd private_tmpfs(const Request& request, const char* mode) {
   const std::string id = std::to_string(request.owner_id);
-  base::MountAttributes attributes;
-  attributes.nosuid = true;
-  attributes.nodev = true;
   return base::make_file_system("tmpfs",
                                 {{"size", std::to_string(request.memory_bytes / 2)},
                                  {"nr_inodes", "262144"},
                                  {"mode", mode},
                                  {"uid", id},
                                  {"gid", id}},
-                                attributes);
+                                kData);
 }
 
 void make_directory(const std::string& path, mode_t mode) {
@@ -37,23 +37,16 @@ void make_directory(const std::string& path, mode_t mode) {
 }
 
 void cover_run() {
-  base::MountAttributes attributes;
-  attributes.nosuid = true;
-  attributes.nodev = true;
-  Fd run = base::make_file_system("tmpfs", {{"size", "1m"}, {"mode", "755"}}, attributes);
+  Fd run = base::make_file_system("tmpfs", {{"size", "1m"}, {"mode", "755"}}, kData);
   base::attach_mount(run.get(), "/run");
   for (const char* path : {kRoot, kLxcPath, kLxcRoot}) make_directory(path, 0755);
 }
 
 // Everything except the root itself, in attach order.
 std::vector<Place> clone_places(const Request& request, const std::optional<Fd>& id_map) {
-  base::MountAttributes data;
-  data.nosuid = true;
-  data.nodev = true;
   std::vector<Place> places = clone_shared_places(request, id_map);
-  places.push_back({cloned(request.bootstrap, data), "/.moorage/bootstrap"});
-  data.read_only = true;
-  places.push_back({cloned(request.warden, data), "/.moorage/warden"});
+  places.push_back({cloned(request.bootstrap, kData), "/.moorage/bootstrap"});
+  places.push_back({cloned(request.warden, kReadOnlyData), "/.moorage/warden"});
   return places;
 }
 
@@ -68,19 +61,15 @@ Fd cloned(const std::string& path, const base::MountAttributes& attributes,
 }
 
 std::vector<Place> clone_shared_places(const Request& request, const std::optional<Fd>& id_map) {
-  base::MountAttributes read_only;
-  read_only.read_only = true;
-  read_only.nodev = true;
   std::vector<Place> places;
   if (request.host_usr) {
     // sudo is a setuid program in /usr.
-    base::MountAttributes usr = read_only;
+    base::MountAttributes usr = kReadOnlyData;
     usr.nosuid = !request.sudo;
     places.push_back({cloned("/usr", usr, id_map), "/usr"});
   }
   // Of /sys only what programs need to count processors; sysfs itself reveals too much of the host.
-  base::MountAttributes data = read_only;
-  data.nosuid = true;
+  base::MountAttributes data = kReadOnlyData;
   data.noexec = true;
   for (const char* path : kProcessors) {
     if (base::path_exists(path)) places.push_back({cloned(path, data), path});
@@ -93,7 +82,7 @@ std::vector<Place> clone_shared_places(const Request& request, const std::option
 }
 
 void join_cgroup(const Request& request) {
-  for (const std::string& path : request.join) {
+  for (const std::string& path : request.join_files) {
     base::write_all(base::open_file(path, O_WRONLY).get(), "0");
   }
 }
@@ -104,11 +93,7 @@ void build_root(const Request& request, const base::UserNamespace& ids) {
   base::set_propagation_slave("/");
 
   const std::optional<Fd> id_map = ids.descriptor();
-  base::MountAttributes skeleton;
-  skeleton.read_only = true;
-  skeleton.nosuid = true;
-  skeleton.nodev = true;
-  Fd root = cloned(request.rootfs, skeleton, id_map);
+  Fd root = cloned(request.rootfs, kReadOnlyData, id_map);
   Fd group = cloned(request.cgroup, {});
   std::vector<Place> places = clone_places(request, id_map);
 

@@ -32,6 +32,16 @@ inline constexpr int kMaxTerminals = 64;
 inline constexpr const char* kProcessors[] = {"/sys/devices/system/cpu",
                                               "/sys/devices/system/node"};
 
+// Masked in every sandbox's /proc because they reveal the whole host: files with /dev/null,
+// directories with an empty one. Paths missing in this kernel are skipped.
+inline constexpr const char* kMaskedFiles[] = {
+    "kcore",       "keys",        "kallsyms",      "kmsg",      "timer_list",
+    "sched_debug", "key-users",   "latency_stats", "modules",   "sysrq-trigger",
+    "interrupts",  "cmdline",     "partitions",    "diskstats", "swaps",
+    "slabinfo",    "vmallocinfo", "pagetypeinfo",  "iomem",     "ioports"};
+inline constexpr const char* kMaskedDirectories[] = {"acpi", "scsi", "asound", "bus",
+                                                     "fs",   "irq",  "driver"};
+
 inline constexpr const char* kRoot = "/run/root";         // the container's root
 inline constexpr const char* kLxcPath = "/run/lxc-path";  // LXC's directory, empty
 inline constexpr const char* kLxcRoot =

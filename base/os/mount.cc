@@ -107,21 +107,28 @@ void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target)
                   "mount on " + target, kMountMax);
 }
 
-MountOf mount_of(const std::string& path) {
+std::vector<MountLine> parse_mounts(const std::string& mountinfo) {
+  std::vector<MountLine> mounts;
+  std::istringstream lines(mountinfo);
+  for (std::string line; std::getline(lines, line);) {
+    // 36 35 0:27 / /data rw shared:1 - btrfs /dev/vdb rw
+    const size_t dash = line.find(" - ");
+    if (dash == std::string::npos) continue;
+    MountLine& mount = mounts.emplace_back();
+    std::string skipped;
+    std::istringstream front(line.substr(0, dash));
+    std::istringstream back(line.substr(dash + 3));
+    front >> mount.id >> skipped >> mount.device >> skipped >> mount.target;
+    back >> mount.type >> mount.source >> mount.options;
+  }
+  return mounts;
+}
+
+MountLine mount_of(const std::string& path) {
   struct statx status {};
   check(syscall(SYS_statx, AT_FDCWD, path.c_str(), 0, STATX_MNT_ID, &status), "inspect " + path);
-  // "id parent device root place options [tags]... - type source options"
-  std::istringstream mounts(read_file("/proc/self/mountinfo"));
-  for (std::string line; std::getline(mounts, line);) {
-    std::istringstream fields(line);
-    uint64_t id = 0;
-    uint64_t parent = 0;
-    MountOf found;
-    if (!(fields >> id >> parent >> found.device) || id != status.stx_mnt_id) continue;
-    for (std::string word; fields >> word;) {
-      if (word == "-") fields >> found.type;
-    }
-    return found;
+  for (MountLine& mount : parse_mounts(read_file("/proc/self/mountinfo"))) {
+    if (mount.id == status.stx_mnt_id) return std::move(mount);
   }
   return {};
 }

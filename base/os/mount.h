@@ -42,13 +42,17 @@ void set_propagation_slave(const std::string& path);    // recursive
 void attach_mount(int mount_fd, const std::string& target);
 void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target);
 
-// The mount under a path, from /proc/self/mountinfo: the superblock's device "8:1" (stat(2) shows a
-// different one per btrfs subvolume) and type "ext4". Empty if not listed.
-struct MountOf {
-  std::string device;
-  std::string type;
+// A line of /proc/PID/mountinfo (proc(5)), its fields unchanged: a space is \040.
+struct MountLine {
+  uint64_t id = 0;
+  std::string device;  // of the superblock, "8:1": stat(2) shows another per btrfs subvolume
+  std::string target;
+  std::string type;  // "ext4"
+  std::string source;
+  std::string options;  // of the superblock
 };
-MountOf mount_of(const std::string& path);
+std::vector<MountLine> parse_mounts(const std::string& mountinfo);
+MountLine mount_of(const std::string& path);  // the mount under it; empty if not listed
 
 // A new file system as a detached mount. An option with an empty value is a flag; the kernel
 // accepts at most 255 bytes per value. On refusal the message includes the kernel's reason.

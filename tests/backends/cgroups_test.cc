@@ -41,9 +41,13 @@ TEST_CASE("a mount table without cgroups is reported as none") {
 }
 
 TEST_CASE("an unknown backend is refused, listing the known ones") {
+  const tests::SandboxFixture store("fake");
+  backends::BackendOptions options;
+  options.images_directory = store.store() + "/images";
+  backends::Registry registry(options);
   try {
-    backends::make_backend("vmware", {});
-    FAIL("made");
+    registry.get("vmware");
+    FAIL("found");
   } catch (const base::Error& error) {
     CHECK(error.code() == base::Code::not_found);
     CHECK(error.hint().find("lxc") != std::string::npos);
@@ -57,7 +61,7 @@ TEST_CASE("backend process must be allowed, and otherwise says why") {
   options.images_directory = store.store() + "/images";
   options.launch_program = LAUNCH_PROGRAM;
   options.warden_program = WARDEN_PROGRAM;
-  const auto can = backends::make_backend("process", options)->capabilities();
+  const auto can = backends::Registry(options).get("process").capabilities();
   CHECK_FALSE(can.usable);
   CHECK(can.reason.find("not allowed") != std::string::npos);
 }

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "backends/cgroups/cgroups.h"
-#include "backends/fake.h"
 #include "base/os/files.h"
+#include "fake_backend.h"
 #include "sandbox_fixture.h"
 
 #define EACH_BACKEND GENERATE(from_range(moorage::tests::contract_backends()))

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
+#include "fake_backend.h"
 #include "results.h"
 
 namespace moorage::tests {
@@ -56,7 +57,7 @@ SandboxFixture::SandboxFixture(const std::string& entry,
   if (!engine_.socket.empty()) options_.docker_socket = engine_.socket;
   if (change) change(options_);
   base::make_directories(options_.images_directory);
-  backend_ = backends::make_backend(engine_.backend, options_);
+  backend_ = another_backend();
 }
 
 SandboxFixture::~SandboxFixture() {
@@ -70,8 +71,10 @@ SandboxFixture::~SandboxFixture() {
   }
 }
 
-std::unique_ptr<backends::Backend> SandboxFixture::another_backend() const {
-  return backends::make_backend(engine_.backend, options_);
+std::shared_ptr<backends::Backend> SandboxFixture::another_backend() const {
+  if (engine_.backend == "fake") return std::make_shared<backends::FakeBackend>(options_);
+  const auto registry = std::make_shared<backends::Registry>(options_);
+  return {registry, &registry->get(engine_.backend)};
 }
 
 const backends::Capabilities& SandboxFixture::can() {

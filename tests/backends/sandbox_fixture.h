@@ -35,7 +35,7 @@ class SandboxFixture {
   const std::string& prefix() const { return options_.name_prefix; }
   const std::string& store() const { return store_; }
   // A second backend object over the same store, as after a daemon restart.
-  std::unique_ptr<backends::Backend> another_backend() const;
+  std::shared_ptr<backends::Backend> another_backend() const;
 
   // A spec with name "<prefix>sb_N", its own id range, directory and mounts.
   backends::SandboxSpec spec(int number);
@@ -60,7 +60,7 @@ class SandboxFixture {
   Engine engine_;
   std::string store_;
   backends::BackendOptions options_;
-  std::unique_ptr<backends::Backend> backend_;
+  std::shared_ptr<backends::Backend> backend_;
   std::optional<backends::Capabilities> can_;
   std::vector<base::Fd> mounts_;  // lent to specs
   int execs_ = 0;

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "backends/fake.h"
+#include "backends/fake_backend.h"
 #include "backends/registry.h"
 #include "base/clock.h"
 #include "layers/storage_fixture.h"

@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "backends/fake.h"
+#include "backends/fake_backend.h"
 #include "base/os/files.h"
 #include "state_db/tables/sandboxes.h"
 #include "workspace/context/context_fixture.h"

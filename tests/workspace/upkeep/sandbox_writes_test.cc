@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "backends/fake.h"
+#include "backends/fake_backend.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
@@ -14,21 +14,12 @@ using namespace moorage;
 namespace {
 
 // Its thaw fails.
-class StuckGroup : public backends::ExecGroup {
+class StuckGroup : public backends::FakeExecGroup {
  public:
   explicit StuckGroup(base::Code code) : code_(code) {}
-  std::vector<base::Fd> join_fds() override { return {}; }
-  base::Fd kill_fd() override { return {}; }
-  void kill() override {}
   void set_frozen(bool frozen) override {
     if (!frozen) throw base::Error(code_, "no thaw");
   }
-  uint64_t oom_kills() override { return 0; }
-  uint64_t refused_forks() override { return 0; }
-  bool empty() override { return true; }
-  std::vector<pid_t> members(size_t) override { return {}; }
-  uint64_t processes() override { return 0; }
-  void remove() override {}
 
  private:
   const base::Code code_;
