@@ -11,6 +11,7 @@
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "base/os/xattr.h"
+#include "base/parts.h"
 
 namespace moorage::layers {
 namespace {
@@ -40,9 +41,8 @@ std::optional<mode_t> BaseView::find_mode(const std::string& path) const {
   std::optional<mode_t> found = S_IFDIR | 0755;
   std::vector<Fd> here;
   for (const Fd& layer : layers_) here.push_back(layer.duplicate());
-  for (size_t begin = 0; begin < path.size();) {
-    const size_t end = std::min(path.find('/', begin), path.size());
-    const std::string name = path.substr(begin, end - begin);
+  for (std::string_view rest = path; !rest.empty();) {
+    const std::string name(base::take_until(rest, '/'));
     std::vector<Fd> below;
     found.reset();
     for (const Fd& directory : here) {
@@ -56,9 +56,8 @@ std::optional<mode_t> BaseView::find_mode(const std::string& path) const {
       below.push_back(base::open_directory_beneath(directory.get(), name));
       if (is_opaque(below.back())) break;
     }
-    if (!found || (below.empty() && end < path.size())) return std::nullopt;
+    if (!found || (below.empty() && !rest.empty())) return std::nullopt;
     here = std::move(below);
-    begin = end + 1;
   }
   return found;
 }

@@ -12,6 +12,7 @@
 #include "base/os/fd.h"
 #include "base/os/open_beneath.h"
 #include "base/os/xattr.h"
+#include "base/parts.h"
 
 namespace moorage::layers {
 namespace {
@@ -30,25 +31,15 @@ constexpr size_t kMostLevels = 200;
 
 [[noreturn]] void keep(const std::string& why) { throw Error(Code::conflict, why); }
 
-std::vector<std::string> components(const std::string& path) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= path.size();) {
-    const size_t end = std::min(path.find('/', begin), path.size());
-    parts.push_back(path.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 bool is_redirected(int directory) {
   return base::read_attribute(directory, "trusted.overlay.redirect").has_value();
 }
 
 // Opens the parent of the last component, through real directories only. Empty: it does not exist.
-Fd open_parent(const std::string& top, const std::vector<std::string>& parts) {
+Fd open_parent(const std::string& top, const std::vector<std::string_view>& parts) {
   Fd here = base::path_exists(top) ? base::open_directory(top) : Fd();
   for (size_t i = 0; here && i + 1 < parts.size(); ++i) {
-    Fd next = base::try_open_directory_beneath(here.get(), parts[i]);
+    Fd next = base::try_open_directory_beneath(here.get(), std::string(parts[i]));
     if (!next && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
       base::throw_errno("find a cache");
     if (next && is_redirected(next.get())) keep("one of its parent directories was renamed");
@@ -120,30 +111,26 @@ void check_cache_paths(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     if (path.size() > kLongestPath) refuse(path.substr(0, 40) + "...", "has an overlong path");
     const CachePlace place = place_of_cache(path);
-    const auto parts = components(place.path);
-    for (const std::string& part : parts) {
+    const auto parts = base::split(place.path, '/');
+    for (const std::string_view part : parts) {
       if (part.empty() || part == "." || part == "..") refuse(path, "is not a plain path");
-      if (part.find('\0') != std::string::npos) refuse(path, "contains a NUL");
+      if (part.find('\0') != std::string_view::npos) refuse(path, "contains a NUL");
     }
     if (place.part == "tree" && parts.front() == ".git") refuse(path, "belongs to git");
   }
 }
 
-DeclaredCache::DeclaredCache(const std::vector<std::string>& uppers, const std::string& path) {
-  const auto parts = components(path);
-  name_ = parts.back();
-  parent_ = uppers.front();
-  for (size_t i = 0; i + 1 < parts.size(); ++i) parent_ += "/" + parts[i];
+DeclaredCache::DeclaredCache(const std::vector<std::string>& uppers, const std::string& path)
+    : place_(uppers.front() + "/" + path) {
+  const auto parts = base::split(path, '/');
+  const std::string name(parts.back());
   const Fd parent = open_parent(uppers.front(), parts);
-  if (!has(parent, name_)) return;
+  if (!has(parent, name)) return;
   for (size_t i = 1; i < uppers.size(); ++i) {
-    if (has(open_parent(uppers[i], parts), name_)) keep("the base has files there, too");
+    if (has(open_parent(uppers[i], parts), name)) keep("the base has files there, too");
   }
-  refuse_redirects(parent, name_);
+  refuse_redirects(parent, name);
   exists_ = true;
 }
-
-base::Usage DeclaredCache::usage() const { return base::tree_usage(parent_ + "/" + name_); }
-void DeclaredCache::remove() const { base::remove_tree(parent_ + "/" + name_); }
 
 }  // namespace moorage::layers

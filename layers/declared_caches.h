@@ -28,12 +28,11 @@ class DeclaredCache {
   // with the reason if removal is unsafe.
   DeclaredCache(const std::vector<std::string>& uppers, const std::string& path);
   bool exists() const { return exists_; }
-  base::Usage usage() const;
-  void remove() const;
+  base::Usage usage() const { return base::tree_usage(place_); }
+  void remove() const { base::remove_tree(place_); }
 
  private:
-  std::string parent_;  // without symlinks, as nobody else can write there now
-  std::string name_;
+  std::string place_;  // without symlinks, as nobody else can write there now
   bool exists_ = false;
 };
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/os/fd.h"
+#include "base/parts.h"
 
 namespace moorage::layers {
 namespace {
@@ -55,9 +56,7 @@ bool file_marks_any(int fdinfo, const std::vector<dev_t>& devices) {
 
 bool marks_any(std::string_view fdinfo, const std::vector<dev_t>& devices) {
   while (!fdinfo.empty()) {
-    const std::string_view line = fdinfo.substr(0, fdinfo.find('\n'));
-    fdinfo.remove_prefix(std::min(fdinfo.size(), line.size() + 1));
-    if (line_marks_any(line, devices)) return true;
+    if (line_marks_any(base::take_until(fdinfo, '\n'), devices)) return true;
   }
   return false;
 }

@@ -10,6 +10,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/parts.h"
 
 namespace moorage::layers {
 namespace {
@@ -44,8 +45,7 @@ std::vector<Mapping> shared_mappings(std::string_view maps, const std::string& t
   constexpr size_t kColumnsBefore = 5;
   std::vector<Mapping> mappings;
   while (!maps.empty()) {
-    const std::string_view line = maps.substr(0, maps.find('\n'));
-    maps.remove_prefix(std::min(maps.size(), line.size() + 1));
+    const std::string_view line = base::take_until(maps, '\n');
     size_t at = 0;
     std::string_view permissions;
     std::string inode;

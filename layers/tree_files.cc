@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/parts.h"
 
 namespace moorage::layers {
 namespace {
@@ -348,10 +349,8 @@ void TreeFiles::make_directory(const std::string& path) const {
   const InsidePlace target = find_inside(roots_, path, true);
   InsidePlace made{target.root, {}};
   Fd parent = open_place(made, O_RDONLY | O_DIRECTORY);
-  for (size_t start = 0; start < target.path.size();) {
-    const size_t end = std::min(target.path.find('/', start), target.path.size());
-    const std::string name = target.path.substr(start, end - start);
-    start = end + 1;
+  for (std::string_view rest = target.path; !rest.empty();) {
+    const std::string name(base::take_until(rest, '/'));
     made.path += "/" + name;
     if (!directory_exists(made)) make_one_directory(parent.get(), name, path);
     parent = open_place(made, O_RDONLY | O_DIRECTORY);

@@ -15,6 +15,7 @@
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "base/os/xattr.h"
+#include "base/parts.h"
 #include "layers/ids.h"
 #include "layers/sorted_names.h"
 #include "layers/walk.h"
@@ -318,14 +319,12 @@ class PartArchiver {
 
   layers::MergedDirectory find_merged(const std::string& path) {
     layers::MergedDirectory here = walk().root();
-    for (size_t begin = 0; begin < path.size();) {
-      const size_t end = std::min(path.find('/', begin), path.size());
-      auto entry = walk().open(here).entry(path.substr(begin, end - begin));
+    for (std::string_view rest = path; !rest.empty();) {
+      auto entry = walk().open(here).entry(std::string(base::take_until(rest, '/')));
       if (!entry || entry->kind != layers::EntryKind::directory) {
         fail(part_, Code::conflict, path, "changed while it was being archived");
       }
       here = std::move(entry->directory);
-      begin = end + 1;
     }
     return here;
   }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parts.h"
 #include "packs/tar_marks.h"
 
 namespace moorage::packs {
@@ -29,15 +30,9 @@ std::string shown(const std::string& path) { return base::escape_for_message(pat
 
 void check_path(const std::string& path) {
   if (path.size() > kMaxPathBytes) refuse(path.substr(0, 100) + "...", "has an overlong path");
-  size_t begin = 0;
-  for (;;) {
-    const size_t end = std::min(path.find('/', begin), path.size());
-    const std::string_view name = std::string_view(path).substr(begin, end - begin);
-    if (name.empty() || name == "." || name == ".." || name.size() > kMaxNameBytes) {
+  for (const std::string_view name : base::split(path, '/')) {
+    if (name.empty() || name == "." || name == ".." || name.size() > kMaxNameBytes)
       refuse(path, "has a path that is not allowed");
-    }
-    if (end == path.size()) return;
-    begin = end + 1;
   }
 }
 

@@ -12,6 +12,7 @@
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "base/os/xattr.h"
+#include "base/parts.h"
 
 namespace moorage::packs {
 namespace {
@@ -58,20 +59,16 @@ void TreeRestorer::check(const Node& entry) const {
 // Opens level by level, so that neither the length of a path nor a link in it matters. Keeps the
 // open levels for the next path, which is mostly nearby.
 TreeRestorer::Place TreeRestorer::find(const std::string& path) {
-  std::vector<std::string> parts;
-  for (size_t at = 0; at <= path.size();) {
-    const size_t end = std::min(path.find('/', at), path.size());
-    parts.push_back(path.substr(at, end - at));
-    if (!is_part(parts.back()) || parts.size() > kMaxDepth) refuse(path, "not a path of a tree");
-    at = end + 1;
-  }
+  std::vector<std::string_view> parts = base::split(path, '/');
+  if (parts.size() > kMaxDepth || !std::all_of(parts.begin(), parts.end(), is_part))
+    refuse(path, "not a path of a tree");
   const bool prefixed = !roots_.contains("");
-  const std::string root = prefixed ? parts.front() : "";
+  const std::string root(prefixed ? parts.front() : "");
   const auto top = roots_.find(root);
   if (top == roots_.end()) refuse(path, "not a path of this tree");
   if (prefixed) parts.erase(parts.begin());
   if (parts.empty()) return {top->second.get(), {}};
-  const std::string name = parts.back();
+  const std::string name(parts.back());
   parts.pop_back();
   if (root != root_) levels_.clear();
   root_ = root;
@@ -80,9 +77,10 @@ TreeRestorer::Place TreeRestorer::find(const std::string& path) {
   levels_.resize(same);
   for (size_t n = same; n < parts.size(); ++n) {
     const int above = n == 0 ? top->second.get() : levels_[n - 1].fd.get();
-    Fd fd = base::try_open_directory_beneath(above, parts[n]);
+    std::string below(parts[n]);
+    Fd fd = base::try_open_directory_beneath(above, below);
     if (!fd) refuse(path, "its directory is missing");
-    levels_.push_back({parts[n], std::move(fd)});
+    levels_.push_back({std::move(below), std::move(fd)});
   }
   return {levels_.empty() ? top->second.get() : levels_.back().fd.get(), name};
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parts.h"
 
 namespace moorage::repo_cache {
 
@@ -157,9 +158,7 @@ constexpr Explanation kExplanations[] = {
 
 bool contains_any(std::string_view text, std::string_view needles) {
   while (!needles.empty()) {
-    const size_t end = std::min(needles.find('|'), needles.size());
-    if (text.find(needles.substr(0, end)) != std::string_view::npos) return true;
-    needles.remove_prefix(std::min(end + 1, needles.size()));
+    if (text.find(base::take_until(needles, '|')) != std::string_view::npos) return true;
   }
   return false;
 }

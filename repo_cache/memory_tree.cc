@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parts.h"
 #include "repo_cache/formats/worktree_filter.h"
 #include "repo_cache/tree_listing.h"
 
@@ -36,11 +37,7 @@ struct Node {
 
 bool nameable(const std::string& path, uint32_t mode) {
   try {
-    for (size_t at = 0; at <= path.size();) {
-      const size_t end = std::min(path.find('/', at), path.size());
-      check_entry_name("", std::string_view(path).substr(at, end - at), mode);
-      at = end + 1;
-    }
+    for (const std::string_view name : base::split(path, '/')) check_entry_name("", name, mode);
     return true;
   } catch (const Error&) {
     return false;
@@ -89,11 +86,8 @@ class Builder {
     Node top;
     for (Change& change : changes) {
       Node* node = &top;
-      for (size_t at = 0; at <= change.path.size();) {
-        const size_t end = std::min(change.path.find('/', at), change.path.size());
-        node = &node->children[change.path.substr(at, end - at)];
-        at = end + 1;
-      }
+      for (const std::string_view name : base::split(change.path, '/'))
+        node = &node->children[std::string(name)];
       if (change.removed) {
         node->removed = true;
       } else {

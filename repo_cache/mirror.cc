@@ -10,6 +10,7 @@
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/os/files.h"
+#include "base/parts.h"
 #include "repo_cache/git_handles.h"
 
 namespace moorage::repo_cache {
@@ -32,13 +33,9 @@ bool wanted(std::string_view ref) {
 UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs) {
   UpstreamRefs result;
   while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    const size_t tab = line.find('\t');
-    if (tab == std::string_view::npos) continue;
-    const std::string_view value = line.substr(0, tab);
-    const std::string_view ref = line.substr(tab + 1);
+    std::string_view ref = base::take_until(text, '\n');
+    if (ref.find('\t') == std::string_view::npos) continue;
+    const std::string_view value = base::take_until(ref, '\t');
     if (ref == "HEAD" && value.starts_with("ref: ")) {
       result.head_ref = std::string(value.substr(5));
     } else if (value.size() == 64) {

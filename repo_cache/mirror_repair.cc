@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
+#include "base/parts.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/mirror.h"
 
@@ -166,11 +167,8 @@ void Mirror::carry_over_kept_refs(const MirrorLock& lock, const Deadline& deadli
   const base::ProcessResult listed =
       git_.try_run({"for-each-ref", "--format=%(refname)", "refs/keep/", "refs/moorage/"}, deadline,
                    {.directory = git_directory_});
-  for (size_t at = 0; listed.ok() && at < listed.output.size();) {
-    const size_t end = std::min(listed.output.find('\n', at), listed.output.size());
-    refs.push_back(listed.output.substr(at, end - at));
-    at = end + 1;
-  }
+  for (std::string_view rest = listed.output; listed.ok() && !rest.empty();)
+    refs.emplace_back(base::take_until(rest, '\n'));
   const GitRun run{.directory = new_directory_, .inherit_fds = {lock.fd()}};
   const auto take = [&](std::vector<std::string> wanted) {
     for (std::string& ref : wanted) ref = std::string("+").append(ref).append(":").append(ref);

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/parts.h"
 
 namespace moorage::repo_cache {
 
@@ -128,13 +129,9 @@ Authority parse_authority(std::string_view text, Scheme scheme) {
 
 std::vector<std::string> path_parts(std::string_view path) {
   std::vector<std::string> parts;
-  while (!path.empty()) {
-    const size_t slash = path.find('/');
-    const std::string_view part = path.substr(0, slash);
+  for (const std::string_view part : base::split(path, '/')) {
     if (part == "." || part == "..") refuse("the path contains \".\" or \"..\"");
     if (!part.empty()) parts.emplace_back(part);
-    if (slash == std::string_view::npos) break;
-    path.remove_prefix(slash + 1);
   }
   return parts;
 }

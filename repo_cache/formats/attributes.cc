@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/parts.h"
 #include "repo_cache/formats/path_pattern.h"
 
 namespace moorage::repo_cache {
@@ -158,10 +159,8 @@ std::vector<Rule> parse_file(std::string_view bytes, bool macros_allowed) {
   if (bytes.starts_with("\xef\xbb\xbf")) bytes.remove_prefix(3);
   rules.reserve(count_lines(bytes));
   while (!bytes.empty()) {
-    const size_t end = std::min(bytes.find('\n'), bytes.size());
-    if (auto rule = parse_line(bytes.substr(0, end), macros_allowed))
+    if (auto rule = parse_line(base::take_until(bytes, '\n'), macros_allowed))
       rules.push_back(std::move(*rule));
-    bytes.remove_prefix(std::min(end + 1, bytes.size()));
   }
   std::reverse(rules.begin(), rules.end());
   return rules;
