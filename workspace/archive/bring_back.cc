@@ -12,8 +12,8 @@
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layer_disk.h"
 #include "state_db/tables/layers.h"
-#include "workspace/archive/archived_layers.h"
 #include "workspace/archive/cold_layers.h"
+#include "workspace/archive/contents.h"
 #include "workspace/archive/store.h"
 #include "workspace/context/free_space.h"
 

@@ -1,9 +1,9 @@
 // Compares the database with the disk, the host's mounts, the backends and the git objects, and
-// trusts none of them. Each finding is one plain sentence with its repair. A finding counts only if
-// it is still there a moment later, so that a running verb does not count. Where the reconciler looks
-// at the same thing, doctor sees it through seen.h, too, and reports what the recovery table decides.
-// `fix` makes the safe repairs, with the same steps as the reconciler; the others are left to a
-// person, with a command.
+// trusts none of them. Where the reconciler looks at the same thing, doctor sees it through seen.h,
+// too, and reports what the recovery table decides. Each finding is one plain sentence with its
+// repair. A finding counts only if it is still there a moment later, so that a running verb does
+// not count. `fix` makes the safe repairs, with the same steps as the reconciler; the others are
+// left to a person, with a command.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
 #include "workspace/snapshot/taker.h"
 
+#include <chrono>
 #include <utility>
 
 #include "base/crash_point.h"
@@ -8,6 +9,7 @@
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "layers/copy.h"
+#include "layers/mapped_files.h"
 #include "state_db/store.h"
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layer_disk.h"
@@ -18,7 +20,7 @@
 #include "workspace/chain/new_layers.h"
 #include "workspace/chain/unused_layers.h"
 #include "workspace/context/free_space.h"
-#include "workspace/snapshot/live_copy.h"
+#include "workspace/context/freeze_guard.h"
 
 namespace moorage::workspace {
 namespace {
@@ -31,12 +33,57 @@ using state_db::SnapshotWay;
 MOORAGE_CRASH_POINT(after_intent, "snapshot.after_intent");
 MOORAGE_CRASH_POINT(after_layers, "snapshot.after_layers");
 MOORAGE_CRASH_POINT(after_outcome, "snapshot.after_outcome");
+MOORAGE_CRASH_POINT(frozen, "snapshot.frozen");
+MOORAGE_CRASH_POINT(copied, "snapshot.copied");
+
+// A longer pass leaves as much work to the next one; after a shorter one the last may follow.
+constexpr std::chrono::milliseconds kShortPass{20};
+// If the load writes faster than we copy, more passes do not help.
+constexpr int kMostPasses = 5;
 
 std::vector<base::LayerId> layers_of(
     const std::vector<state_db::WorkspaceTable::Created>& workspaces) {
   std::vector<base::LayerId> layers;
   for (const auto& workspace : workspaces) layers.push_back(workspace.layer);
   return layers;
+}
+
+// Both return the microseconds that the sandbox was frozen. Whatever they throw, it keeps running.
+// Throws deadline_exceeded: it could not be frozen.
+uint64_t copy_live_layer(const layers::LayerCopy::Places& places, const LiveSandbox& running) {
+  layers::LayerCopy copy(places, [&] {
+    return layers::mapped_inodes(running.backend->members(running.name), places.live);
+  });
+  for (int pass = 0; pass < kMostPasses; ++pass) {
+    const auto begin = std::chrono::steady_clock::now();
+    copy.pass();
+    if (std::chrono::steady_clock::now() - begin < kShortPass) break;
+  }
+  uint64_t pause_us = 0;
+  {
+    FreezeGuard stopped(running);
+    frozen.pass();
+    copy.finish();
+    pause_us = stopped.thaw();
+  }
+  copied.pass();
+  copy.keep_record();
+  return pause_us;
+}
+
+// In one step by the file system (btrfs), after its dirty data was written while it ran. Durable.
+uint64_t clone_live_layer(layers::Storage& storage, base::LayerId live, base::LayerId copy,
+                          const LiveSandbox& running) {
+  base::sync_file_system(storage.layer_path(live));
+  uint64_t pause_us = 0;
+  {
+    FreezeGuard stopped(running);
+    frozen.pass();
+    storage.clone_layer(live, copy);
+    pause_us = stopped.thaw();
+  }
+  copied.pass();
+  return pause_us;
 }
 
 }  // namespace

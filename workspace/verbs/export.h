@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/thread_pool.h"
-#include "workspace/archive/archived_layers.h"
+#include "workspace/archive/contents.h"
 #include "workspace/archive/export_spools.h"
 #include "workspace/snapshot/taker.h"
 #include "workspace/verbs/start_stop.h"
