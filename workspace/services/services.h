@@ -11,8 +11,7 @@
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "workspace/access/leases.h"
-#include "workspace/archive/bring_back.h"
-#include "workspace/archive/put_away.h"
+#include "workspace/archive/cold_storage.h"
 #include "workspace/best_of/best_of.h"
 #include "workspace/best_of/driver.h"
 #include "workspace/chain/chains.h"
@@ -92,8 +91,7 @@ struct Services {
   Repositories mirrors{context};
   RepositoryVerbs repositories{context, mirrors};
   IntegrityCheck integrity{context};
-  PutAway put_away{context, mirrors, integrity};
-  BringBack bring_back{context, mirrors, integrity};
+  ColdStorage cold_storage{context, mirrors, integrity};
   Replica replica;
   Flattening flattening{context, mirrors};
   Chains chains{context, mirrors, flattening, integrity};
@@ -104,8 +102,8 @@ struct Services {
   Changes changes{repos};
   Measurer measurer{context, changes};
   Views views{context, leases, watcher, integrity, changes, measurer, replica};
-  StartStop start_stop{context, leases,     watcher,  pre_stop, sandboxes,
-                       taker,   bring_back, measurer, views};
+  StartStop start_stop{context, leases,       watcher,  pre_stop, sandboxes,
+                       taker,   cold_storage, measurer, views};
   OutputRetention output_retention;
   // Before `deletion` listens: counts output before a disposable workspace goes.
   ExecListeners::Handle retention_listens{watcher.listen(output_retention)};
@@ -115,7 +113,7 @@ struct Services {
   LeaseVerbs lease_verbs{context, leases, start_stop, views};
   QuotaWatch quotas{context, watcher, start_stop};
   Execs execs{context, leases, taker, start_stop, views, quotas, watcher};
-  Archives archives{context, leases, start_stop, views, put_away, bring_back};
+  Archives archives{context, leases, start_stop, views, cold_storage};
   Gc gc;
   ExportSpools spools{context};
   Budgets budgets;

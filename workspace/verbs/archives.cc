@@ -48,7 +48,7 @@ uint64_t Archives::put_away(const Caller& caller, const state_db::WorkspaceRow& 
   start_stop_.bring_to_rest(present, reason);
   // If its policy takes a snapshot at each stop, it is now on another layer.
   const auto row = state_db::WorkspaceTable(context_.store).get(present.id);
-  return put_away_.run(row, reason, key_joiner(context_.store, caller), progress);
+  return cold_storage_.put_away(row, reason, key_joiner(context_.store, caller), progress);
 }
 
 WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
@@ -63,7 +63,7 @@ WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
   } else {
     if (row.state != WorkspaceState::archived) require_ready(row);
     if (progress) progress("unarchive", -1, row.name);
-    bring_back_.run(row, key_joiner(context_.store, caller));
+    cold_storage_.bring_back(row, key_joiner(context_.store, caller));
   }
   return views_.show(caller, row.id.str());
 }

@@ -5,8 +5,7 @@
 #include <string>
 
 #include "workspace/access/leases.h"
-#include "workspace/archive/bring_back.h"
-#include "workspace/archive/put_away.h"
+#include "workspace/archive/cold_storage.h"
 #include "workspace/verbs/start_stop.h"
 #include "workspace/verbs/views.h"
 
@@ -14,14 +13,13 @@ namespace moorage::workspace {
 
 class Archives {
  public:
-  Archives(Context& context, Leases& leases, StartStop& start_stop, Views& views, PutAway& put_away,
-           BringBack& bring_back)
+  Archives(Context& context, Leases& leases, StartStop& start_stop, Views& views,
+           ColdStorage& cold_storage)
       : context_(context),
         leases_(leases),
         start_stop_(start_stop),
         views_(views),
-        put_away_(put_away),
-        bring_back_(bring_back) {}
+        cold_storage_(cold_storage) {}
 
   WorkspaceView archive(const Caller& caller, const std::string& name, const Progress& progress);
   WorkspaceView unarchive(const Caller& caller, const std::string& name, const Progress& progress);
@@ -41,8 +39,7 @@ class Archives {
   Leases& leases_;
   StartStop& start_stop_;
   Views& views_;
-  PutAway& put_away_;
-  BringBack& bring_back_;
+  ColdStorage& cold_storage_;
 };
 
 }  // namespace moorage::workspace

@@ -38,7 +38,7 @@ LiveSandboxPtr StartStop::ensure_running(const state_db::WorkspaceRow& row, cons
   const auto current = state_db::WorkspaceTable(context_.store).get(row.id);
   check_start(context_, current);  // first, so that a refused start does not unarchive it
   // The key belongs to the request that needs it.
-  if (current.state == WorkspaceState::archived) bring_back_.run(current);
+  if (current.state == WorkspaceState::archived) cold_storage_.bring_back(current);
   // Read the row again: a move may have changed it since the caller read it.
   return sandboxes_.start(state_db::WorkspaceTable(context_.store).get(row.id), also);
 }

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "workspace/archive/bring_back.h"
+#include "workspace/archive/cold_storage.h"
 #include "workspace/changes/measurer.h"
 #include "workspace/sandbox/sandboxes.h"
 #include "workspace/snapshot/taker.h"
@@ -16,7 +16,7 @@ namespace moorage::workspace {
 class StartStop {
  public:
   StartStop(Context& context, Leases& leases, ExecWatcher& watcher, PreStop& pre_stop,
-            Sandboxes& sandboxes, SnapshotTaker& snapshots, BringBack& bring_back,
+            Sandboxes& sandboxes, SnapshotTaker& snapshots, ColdStorage& cold_storage,
             Measurer& measurer, Views& views)
       : context_(context),
         leases_(leases),
@@ -24,7 +24,7 @@ class StartStop {
         pre_stop_(pre_stop),
         sandboxes_(sandboxes),
         snapshots_(snapshots),
-        bring_back_(bring_back),
+        cold_storage_(cold_storage),
         measurer_(measurer),
         views_(views) {}
 
@@ -54,7 +54,7 @@ class StartStop {
   PreStop& pre_stop_;
   Sandboxes& sandboxes_;
   SnapshotTaker& snapshots_;
-  BringBack& bring_back_;
+  ColdStorage& cold_storage_;
   Measurer& measurer_;
   Views& views_;
 };

@@ -1,5 +1,5 @@
 // A workspace goes to its archive and comes back: one of the two is complete at any time.
-#include "workspace/archive/put_away.h"
+#include "workspace/archive/cold_storage.h"
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -11,7 +11,6 @@
 #include "base/os/files.h"
 #include "layers/tree_manifest.h"
 #include "state_db/tables/archives.h"
-#include "workspace/archive/bring_back.h"
 #include "workspace/archive/store.h"
 #include "workspace/context/context_fixture.h"
 #include "workspace/repositories/upstream.h"
@@ -27,8 +26,7 @@ struct ArchiveFixture : ContextFixture {
   Upstream upstream{directory.path() + "/upstream"};
   Repositories repositories{context};
   IntegrityCheck integrity{context};
-  PutAway put_away{context, repositories, integrity};
-  BringBack bring_back{context, repositories, integrity};
+  ColdStorage cold_storage{context, repositories, integrity};
   state_db::WorkspaceTable table{store};
   state_db::WorkspaceRow workspace = make_workspace();
   std::string layer = storage->layer_path(workspace.layer);
@@ -70,7 +68,7 @@ struct ArchiveFixture : ContextFixture {
         all[part + path] = line;
     return all;
   }
-  void archive() { put_away.run(workspace, "by the test", {}, {}); }
+  void archive() { cold_storage.put_away(workspace, "by the test", {}, {}); }
   std::string file() {
     return ArchiveStore(context).path(*state_db::ArchiveTable(store).find(workspace.id));
   }
@@ -86,7 +84,7 @@ TEST_CASE("an archived workspace has no layer, and comes back with all its files
   CHECK_FALSE(base::path_exists(test.layer));
   const std::string file = test.file();
   CHECK(base::path_exists(file));
-  test.bring_back.run(test.table.get(test.workspace.id));
+  test.cold_storage.bring_back(test.table.get(test.workspace.id));
   CHECK(test.table.get(test.workspace.id).state == WorkspaceState::ready);
   CHECK(test.nodes() == before);
   CHECK_FALSE(base::path_exists(file));
@@ -99,7 +97,7 @@ TEST_CASE("a damaged archive brings nothing back and stays where it is") {
   std::string bytes = base::read_file(file);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   base::write_file(file, bytes);
-  CHECK_THROWS_AS(test.bring_back.run(test.table.get(test.workspace.id)), base::Error);
+  CHECK_THROWS_AS(test.cold_storage.bring_back(test.table.get(test.workspace.id)), base::Error);
   CHECK(test.table.get(test.workspace.id).state == WorkspaceState::archived);
   CHECK_FALSE(base::path_exists(test.layer));
   CHECK(base::read_file(file) == bytes);
@@ -119,7 +117,7 @@ TEST_CASE("files in the place of an archived layer are not overwritten") {
   test.archive();
   test.storage->make_layer(test.workspace.layer);
   base::write_file(test.layer + "/tree/upper/precious", "of a person");
-  CHECK_THROWS_WITH(test.bring_back.run(test.table.get(test.workspace.id)),
+  CHECK_THROWS_WITH(test.cold_storage.bring_back(test.table.get(test.workspace.id)),
                     Catch::Contains("differs from its archive"));
   CHECK(base::read_file(test.layer + "/tree/upper/precious") == "of a person");
   CHECK(base::path_exists(test.file()));
