@@ -5,9 +5,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
+#include "layers/sandbox_mounts.h"
+#include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "state_db/tables/snapshots.h"
+#include "workspace/access/placement.h"
 #include "workspace/context/metrics.h"
 #include "workspace/context/try_step.h"
 
@@ -15,6 +18,8 @@ namespace moorage::workspace {
 namespace {
 
 using state_db::SandboxState;
+
+constexpr const char* kObjectsTarget = "/.moorage/objects";
 
 MOORAGE_CRASH_POINT(start_after_intent, "start.after_intent");
 MOORAGE_CRASH_POINT(start_after_mount, "start.after_mount");
@@ -25,21 +30,97 @@ MOORAGE_CRASH_POINT(stop_after_backend, "stop.after_backend");
 
 }  // namespace
 
-Sandboxes::Sandboxes(Context& context, ExecWatcher& watcher, PreStop& pre_stop,
-                     SandboxStart& starts, Chains& chains, Sealing& sealing,
-                     IntegrityCheck& integrity)
-    : context_(context),
-      watcher_(watcher),
-      pre_stop_(pre_stop),
-      starts_(starts),
-      chains_(chains),
-      sealing_(sealing),
-      integrity_(integrity),
-      listens_(watcher.listen(*this)) {}
+void check_backend_accepts(Context& context, const state_db::Place& place,
+                           const backends::Limits& limits) {
+  auto& backend = context.backends.get(place.backend);
+  const auto can = backend.capabilities();
+  if (!can.usable) {
+    throw Error(Code::unsupported, "backend " + place.backend + " cannot be used: " + can.reason,
+                "moorage info shows what this host can do");
+  }
+  backends::SandboxSpec spec;
+  spec.name = context.backends.prefix() + "check";
+  spec.image = place.image;
+  spec.runtime = place.runtime;
+  spec.first_host_id = can.first_host_id.value_or(context.options.sandbox_first_id);
+  spec.limits = limits;
+  spec.sudo = context.options.sudo && can.sudo;
+  backend.check(spec);
+}
+
+state_db::NewSandbox Sandboxes::plan(const state_db::WorkspaceRow& row) {
+  const auto& limits = row.policy.limits;
+  check_placement(context_, row, {row.backend, row.image, row.runtime});
+  check_backend_accepts(context_, {row.backend, row.image, row.runtime},
+                        {limits.memory_bytes, limits.cpus, limits.pids});
+  const auto can = context_.backends.get(row.backend).capabilities();
+  state_db::NewSandbox sandbox;
+  sandbox.workspace = row.id;
+  sandbox.backend = row.backend;
+  sandbox.image = row.image;
+  sandbox.runtime = row.runtime;
+  sandbox.isolation = backends::isolation_name(backends::isolation_of(can, row.runtime));
+  sandbox.first_host_id = can.first_host_id.value_or(0);
+  sandbox.pool_first_id = context_.options.sandbox_first_id;
+  sandbox.slots = context_.options.sandbox_slots;
+  return sandbox;
+}
+
+LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
+                             const layers::ActiveMounts* mounts) {
+  LiveSandbox running;
+  running.sandbox = sandbox.id;
+  running.workspace = row.id;
+  running.owner = row.owner_uid;
+  running.name = sandbox.name;
+  running.backend = &context_.backends.get(sandbox.backend);
+  const uint32_t first_id = sandbox.first_host_id;
+  const base::Fd objects = context_.storage.bind_read_only(
+      context_.repos.objects_directory(repo_directory(row.repository)), first_id);
+  backends::SandboxSpec spec;
+  spec.name = sandbox.name;
+  spec.directory = context_.options.sandbox_directory(sandbox.id.str());
+  spec.image = sandbox.image;
+  spec.runtime = sandbox.runtime;
+  spec.first_host_id = first_id;
+  spec.mounts = {{mounts ? mounts->tree.get() : backends::kOnlyPlace, layers::kTreePlace},
+                 {mounts ? mounts->home.get() : backends::kOnlyPlace, layers::kHomePlace},
+                 {objects.get(), kObjectsTarget}};
+  const auto& limits = row.policy.limits;
+  spec.limits = {limits.memory_bytes, limits.cpus, limits.pids};
+  spec.sudo = context_.options.sudo && running.backend->capabilities().sudo;
+  spec.labels = {{"workspace", row.id.str()}};
+  spec.deadline = context_.options.start_deadline;
+  base::make_directories(spec.directory);
+  running.init = running.backend->start(spec).init;
+  running.endpoint = running.backend->endpoint(sandbox.name);
+  if (running.init.pid == 0) throw Error(Code::unavailable, "its sandbox ended immediately");
+  return running;
+}
+
+LiveSandboxPtr Sandboxes::finish(const state_db::SandboxRow& sandbox, LiveSandbox begun,
+                                 const layers::ActiveMounts& mounts, const Also& also) {
+  begun.mounted =
+      context_.live.share(begun.workspace, {layers::copy_sandbox_mounts(begun.init),
+                                            sandbox.first_host_id + layers::kUser, begun.owner});
+  context_.store.transaction([&] {
+    if (also) also();
+    state_db::SandboxTable(context_.store)
+        .set_running(sandbox.id, {begun.init, mounts.tree_device, mounts.home_device});
+  });
+  return std::make_shared<const LiveSandbox>(std::move(begun));
+}
+
+void Sandboxes::take_up(const LiveSandboxPtr& running) {
+  context_.live.set_running(running);
+  watcher_.watch_sandbox(*running);
+  base::log(base::LogLevel::info, "sandbox.started",
+            {{"ws", running->workspace}, {"sb", running->sandbox}, {"pid", running->init.pid}});
+}
 
 LiveSandboxPtr Sandboxes::start(const state_db::WorkspaceRow& row, const Also& also) {
   const auto began = base::Histogram::Clock::now();
-  const auto wanted = starts_.plan(row);
+  const auto wanted = plan(row);
   const layers::Chain layers = chains_.chain(row);
   context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
   state_db::SandboxTable table(context_.store);
@@ -52,16 +133,16 @@ LiveSandboxPtr Sandboxes::start(const state_db::WorkspaceRow& row, const Also& a
   try {
     const layers::ActiveMounts mounts = chains_.mount(layers, sandbox.first_host_id);
     start_after_mount.pass();
-    auto begun = starts_.begin(row, sandbox, &mounts);
+    auto begun = begin(row, sandbox, &mounts);
     start_after_backend.pass();
-    running = starts_.finish(sandbox, std::move(begun), mounts, also);
+    running = finish(sandbox, std::move(begun), mounts, also);
   } catch (Error& error) {
     clear(table.get(sandbox.id), error.message());
     throw error.add_context(row.name + " could not be started");
   }
   start_after_outcome.pass();
   context_.metrics.sandbox_start.observe_since(began);
-  starts_.take_up(running);
+  take_up(running);
   return running;
 }
 

@@ -3,22 +3,55 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "backends/backend.h"
+#include "state_db/tables/sandboxes.h"
+#include "state_db/tables/workspaces.h"
 #include "workspace/chain/chains.h"
 #include "workspace/chain/sealing.h"
+#include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/pre_stop.h"
-#include "workspace/sandbox/start.h"
+#include "workspace/exec/watcher.h"
 
 namespace moorage::workspace {
 
+using LiveSandboxPtr = std::shared_ptr<const LiveSandbox>;
+using Also = std::function<void()>;  // writes in the same commit
+
+// Throws if the backend of that place would refuse to start there.
+void check_backend_accepts(Context& context, const state_db::Place& place,
+                           const backends::Limits& limits);
+
 class Sandboxes : private ExecListener {
  public:
-  Sandboxes(Context& context, ExecWatcher& watcher, PreStop& pre_stop, SandboxStart& starts,
-            Chains& chains, Sealing& sealing, IntegrityCheck& integrity);
+  Sandboxes(Context& context, ExecWatcher& watcher, PreStop& pre_stop, Chains& chains,
+            Sealing& sealing, IntegrityCheck& integrity)
+      : context_(context),
+        watcher_(watcher),
+        pre_stop_(pre_stop),
+        chains_(chains),
+        sealing_(sealing),
+        integrity_(integrity),
+        listens_(watcher.listen(*this)) {}
 
   LiveSandboxPtr start(const state_db::WorkspaceRow& row, const Also& also = {});
+
+  // The steps that a start and a move share: a start includes the workspace, a move creates the
+  // sandbox on standby without. The caller writes the intent before begin(), and cleans up after a
+  // failed step.
+  // Describes the sandbox for this workspace; throws if the host's rules or its backend refuse.
+  state_db::NewSandbox plan(const state_db::WorkspaceRow& row);
+  // Returns when its warden answers. Without mounts it has only empty places for them.
+  LiveSandbox begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
+                    const layers::ActiveMounts* mounts);
+  // Records the outcome with its mounts. `also` runs in the same commit.
+  LiveSandboxPtr finish(const state_db::SandboxRow& sandbox, LiveSandbox begun,
+                        const layers::ActiveMounts& mounts, const Also& also = {});
+  void take_up(const LiveSandboxPtr& running);  // makes it available to callers
+
   // `begin` runs in the transaction that stops new commands; it may throw to prevent the stop.
   // Returns the row that it stopped; empty: there was nothing to stop, or it was lost before.
   std::optional<state_db::WorkspaceRow> stop(const state_db::WorkspaceRow& present,
@@ -35,7 +68,6 @@ class Sandboxes : private ExecListener {
   Context& context_;
   ExecWatcher& watcher_;
   PreStop& pre_stop_;
-  SandboxStart& starts_;
   Chains& chains_;
   Sealing& sealing_;
   IntegrityCheck& integrity_;

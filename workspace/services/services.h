@@ -96,8 +96,7 @@ struct Services {
   Flattening flattening{context, mirrors};
   Chains chains{context, mirrors, flattening, integrity};
   Sealing sealing{context, mirrors, integrity};
-  SandboxStart starts{context, watcher};
-  Sandboxes sandboxes{context, watcher, pre_stop, starts, chains, sealing, integrity};
+  Sandboxes sandboxes{context, watcher, pre_stop, chains, sealing, integrity};
   SnapshotTaker taker{context, chains, sandboxes, flattening, integrity};
   Changes changes{repos};
   Measurer measurer{context, changes};
@@ -119,8 +118,7 @@ struct Services {
   Budgets budgets;
   Create create{context, mirrors, budgets, views};
   Snapshots snapshots{context, leases, pre_stop, chains, taker, start_stop, views, budgets};
-  Moves moves{context,   leases,    pre_stop,   starts, chains,
-              sandboxes, integrity, start_stop, views,  execs};
+  Moves moves{context, leases, pre_stop, chains, sandboxes, integrity, start_stop, views, execs};
   Comparison comparison{context};
   BestOfDriver best_of_driver{context, waiters, start_stop, execs, snapshots, comparison};
   ExecListeners::Handle best_of_listens{watcher.listen(best_of_driver)};

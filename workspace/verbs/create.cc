@@ -16,7 +16,7 @@
 #include "workspace/chain/failed_workspace.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/context/free_space.h"
-#include "workspace/sandbox/start.h"
+#include "workspace/sandbox/sandboxes.h"
 
 namespace moorage::workspace {
 namespace {

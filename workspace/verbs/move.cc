@@ -29,7 +29,7 @@ void Moves::change_place(const state_db::WorkspaceRow& row, const state_db::Plac
   moved.backend = place.backend;
   moved.image = place.image;
   moved.runtime = place.runtime;
-  auto wanted = starts_.plan(moved);
+  auto wanted = sandboxes_.plan(moved);
   state_db::SandboxTable sandboxes(context_.store);
   if (const auto old = sandboxes.live(row.id); old && !context_.live.running(row.id))
     sandboxes_.clear(*old, "found dead at a move");
@@ -58,7 +58,7 @@ void Moves::change_place(const state_db::WorkspaceRow& row, const state_db::Plac
   bool stopped = false;
   std::shared_ptr<const LiveSandbox> running;
   try {
-    LiveSandbox standby = starts_.begin(moved, sandbox, nullptr);
+    LiveSandbox standby = sandboxes_.begin(moved, sandbox, nullptr);
     after_standby.pass();
     start_stop_.bring_to_rest(row, "moved to " + place.backend + " by " + by,
                               StartStop::Hook::skip);
@@ -74,14 +74,14 @@ void Moves::change_place(const state_db::WorkspaceRow& row, const state_db::Plac
       base::attach_mount(mounts.home.get(), layers::kHomePlace);
     });
     after_mount.pass();
-    running = starts_.finish(sandbox, std::move(standby), mounts, tell_place);
+    running = sandboxes_.finish(sandbox, std::move(standby), mounts, tell_place);
   } catch (Error& error) {
     sandboxes_.clear(sandboxes.get(sandbox.id), error.message());
     if (stopped) try_again_at_the_old_place();
     throw error.add_context(row.name + " was not moved");
   }
   after_outcome.pass();
-  starts_.take_up(running);
+  sandboxes_.take_up(running);
 }
 
 }  // namespace moorage::workspace

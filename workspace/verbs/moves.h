@@ -35,13 +35,11 @@ struct MovePlan {
 
 class Moves {
  public:
-  Moves(Context& context, Leases& leases, PreStop& pre_stop, SandboxStart& starts, Chains& chains,
-        Sandboxes& sandboxes, IntegrityCheck& integrity, StartStop& start_stop, Views& views,
-        Execs& execs)
+  Moves(Context& context, Leases& leases, PreStop& pre_stop, Chains& chains, Sandboxes& sandboxes,
+        IntegrityCheck& integrity, StartStop& start_stop, Views& views, Execs& execs)
       : context_(context),
         leases_(leases),
         pre_stop_(pre_stop),
-        starts_(starts),
         chains_(chains),
         sandboxes_(sandboxes),
         integrity_(integrity),
@@ -70,7 +68,6 @@ class Moves {
   Context& context_;
   Leases& leases_;
   PreStop& pre_stop_;
-  SandboxStart& starts_;
   Chains& chains_;
   Sandboxes& sandboxes_;
   IntegrityCheck& integrity_;
