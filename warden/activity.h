@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <unordered_map>
 
+#include "warden/process_tree.h"
+
 namespace moorage::warden {
 
 class Activity {
@@ -29,12 +31,7 @@ class Activity {
     bool operator==(const Ran&) const = default;
   };
   using Threads = std::unordered_map<pid_t, Ran>;
-  struct Process {
-    pid_t parent = 0;
-    int64_t threads = 0;
-    char state = 'X';
-  };
-  using Processes = std::unordered_map<pid_t, Process>;
+  using Processes = std::unordered_map<pid_t, ProcessStat>;
   Processes young_processes() const;
   bool is_below_root(const Processes& processes, pid_t pid) const;
   static bool add_threads(pid_t pid, int64_t count, char state, Threads& seen);

@@ -9,7 +9,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "warden/io/io_buffer.h"
 #include "warden/process_tree.h"
 
 namespace moorage::warden {

@@ -4,7 +4,7 @@
 //   moorage-warden --bootstrap PATH [--subreaper]    the listener comes over the socket PATH
 //   moorage-warden --listen-fd N [--subreaper]       the listener is descriptor N
 //
-// --user-base N: users have the ids of users.h plus N, where no user namespace maps them. The
+// --user-base N: users have the ids of spawn.h plus N, where no user namespace maps them. The
 // warden is then either the host's root, or such a user itself, without any capability, and runs
 // commands only as itself.
 // --subreaper: not process 1; orphans of the commands still come here.
@@ -113,14 +113,6 @@ void set_up_signals(bool subreaper) {
   }
 }
 
-Fd termination_signal() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGTERM);
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  return Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
 // A sender outside our namespace has pid 0, and only kill(2) gives SI_USER. So does a signal whose
 // details the kernel had no room for: root inside can provoke that, and ends its own sandbox.
 bool from_outside(const signalfd_siginfo& signal) {
@@ -148,7 +140,7 @@ void run(const Options& options) {
   });
   shutdown = std::make_unique<Shutdown>(loop, Shutdown::Checks{[&] { return reaper.childless(); },
                                                                [&] { return service.recorded(); }});
-  Fd terminations = termination_signal();
+  Fd terminations = signal_fd(SIGTERM);
   Watch termination_watch(loop, terminations.get(), EPOLLIN, [&](uint32_t) {
     signalfd_siginfo signal;
     if (::read(terminations.get(), &signal, sizeof signal) <= 0) return;

@@ -1,24 +1,25 @@
 #include "warden/process_service.h"
 
+#include <sys/statvfs.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
 
 #include "base/error.h"
 #include "base/wire/protocol.h"
 #include "warden/io/connect_protocol.h"
-#include "warden/metrics.h"
 #include "warden/output/journal_sink.h"
 #include "warden/output/stream_sink.h"
-#include "warden/request_json.h"
-#include "warden/signals.h"
-#include "warden/start_request.h"
+#include "warden/requests.h"
 
 namespace moorage::warden {
 namespace {
 
 namespace json = boost::json;
 
-constexpr uint8_t kEndOfStream = 2;
 constexpr size_t kMaxEnded = 64;
 constexpr auto kEndedKept = std::chrono::seconds(30);
 constexpr int64_t kMaxGraceMs = 600'000;
@@ -26,8 +27,22 @@ constexpr size_t kListedBytes = 256;  // per command: the daemon accepts 1 MiB f
 constexpr std::string_view kPrefix = "/process.Process/";
 constexpr std::string_view kJson = "application/json";
 
-std::string start_event(uint32_t pid) {
-  return "{\"event\":{\"start\":{\"pid\":" + std::to_string(pid) + "}}}";
+// With envd's field names.
+std::string metrics_json(size_t running_execs) {
+  struct sysinfo memory {};
+  ::sysinfo(&memory);
+  struct statvfs disk {};
+  if (::statvfs("/workspace", &disk) != 0) ::statvfs("/", &disk);
+  const uint64_t unit = memory.mem_unit;
+  return json::serialize(json::object{
+      {"ts", ::time(nullptr)},
+      {"cpu_count", ::sysconf(_SC_NPROCESSORS_ONLN)},
+      {"mem_total", memory.totalram * unit},
+      {"mem_used", (memory.totalram - memory.freeram - memory.bufferram) * unit},
+      {"disk_total", uint64_t{disk.f_blocks} * disk.f_frsize},
+      {"disk_used", uint64_t{disk.f_blocks - disk.f_bfree} * disk.f_frsize},
+      {"processes", running_execs},
+  });
 }
 
 }  // namespace
@@ -56,8 +71,7 @@ void ProcessService::handle(const std::shared_ptr<Connection>& connection, HttpR
   } catch (const Error& error) {
     if (!stream) return connection->respond(connect_status(error.code()), kJson, error_json(error));
     connection->begin_stream();
-    connection->send_envelope(kEndOfStream, end_of_stream_json(error));
-    connection->end_stream();
+    connection->end_stream(end_of_stream_json(error));
   } catch (const std::exception& error) {  // bad_alloc and the like: affects only this request
     connection->respond(500, kJson, error_json(Error(Code::internal, error.what())));
   }
@@ -139,9 +153,8 @@ void ProcessService::start(const std::shared_ptr<Connection>& connection, HttpRe
     auto starter = weak.lock();
     if (!starter || starter->closed()) return;
     starter->begin_stream();
-    starter->send_envelope(0, start_event(pid));
-    starter->send_envelope(kEndOfStream, "{}");
-    starter->end_stream();
+    starter->send_envelope(start_event(pid));
+    starter->end_stream("{}");
   };
   events.over = [this, &entry] { exec_over(entry); };
   entry.exec = std::make_unique<Exec>(loop_, std::move(start.command), std::move(start.options),

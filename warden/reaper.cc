@@ -10,22 +10,19 @@
 #include "base/error.h"
 
 namespace moorage::warden {
-namespace {
 
-Fd child_signals() {
+Fd signal_fd(int signal) {
   sigset_t set;
   ::sigemptyset(&set);
-  ::sigaddset(&set, SIGCHLD);
+  ::sigaddset(&set, signal);
   if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) base::throw_errno("sigprocmask");
   Fd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) base::throw_errno("signalfd");
   return fd;
 }
 
-}  // namespace
-
 Reaper::Reaper(Loop& loop, Ended ended)
-    : signals_(child_signals()),
+    : signals_(signal_fd(SIGCHLD)),
       ended_(std::move(ended)),
       watch_(loop, signals_.get(), EPOLLIN, [this](uint32_t) { reap(); }) {}
 

@@ -11,6 +11,8 @@
 
 namespace moorage::warden {
 
+Fd signal_fd(int signal);  // blocks it for this process; readable when it comes
+
 class Reaper {
  public:
   using Ended = std::function<void(pid_t pid, int status, const rusage& usage)>;

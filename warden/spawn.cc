@@ -45,18 +45,11 @@ struct Preparation {
   std::vector<std::string> candidates;  // paths to try for argv[0], from PATH
 };
 
-std::string path_of(const Command& command) {
-  for (const std::string& variable : command.environment) {
-    if (variable.starts_with("PATH=")) return variable.substr(5);
-  }
-  return kDefaultPath;
-}
-
 std::vector<std::string> candidates(const Command& command) {
   const std::string& name = command.argv[0];
   if (name.find('/') != std::string::npos) return {name};
   std::vector<std::string> paths;
-  std::string path = path_of(command);
+  std::string path = path_of(command, kDefaultPath);
   for (size_t begin = 0; begin <= path.size();) {
     size_t end = std::min(path.find(':', begin), path.size());
     std::string directory = path.substr(begin, end - begin);
@@ -69,6 +62,14 @@ std::vector<std::string> candidates(const Command& command) {
 void set_nonblocking(const Fd& fd) {
   int flags = ::fcntl(fd.get(), F_GETFL);
   check(flags >= 0 && ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) == 0, "make non-blocking");
+}
+
+// A pipe whose read end is `ours` and never blocks; returns the child's end.
+Fd pipe_to(Fd& ours) {
+  base::Pipe pipe = base::make_pipe();
+  ours = std::move(pipe.read_end);
+  set_nonblocking(ours);
+  return std::move(pipe.write_end);
 }
 
 // Not by the terminal's name: the agent can rearrange /dev/pts.
@@ -102,14 +103,8 @@ void open_pipes(const Command& command, const SpawnContext& context, Spawned& ou
     child.input = Fd(::fcntl(context.null_fd, F_DUPFD_CLOEXEC, 3));
     check(bool(child.input), "duplicate /dev/null");
   }
-  base::Pipe output = base::make_pipe();
-  base::Pipe error = base::make_pipe();
-  ours.output = std::move(output.read_end);
-  ours.error = std::move(error.read_end);
-  child.output = std::move(output.write_end);
-  child.error = std::move(error.write_end);
-  set_nonblocking(ours.output);
-  set_nonblocking(ours.error);
+  child.output = pipe_to(ours.output);
+  child.error = pipe_to(ours.error);
   // So that the command may open its streams by name, as /dev/stdout: that checks the pipe's mode.
   for (const Fd* end : {command.input ? &child.input : nullptr, &child.output, &child.error}) {
     if (end) check(::fchown(end->get(), command.user.uid, command.user.gid) == 0, "give the pipe");
@@ -293,16 +288,8 @@ Spawned spawn(const Command& command, const SpawnContext& context) {
   } else {
     open_pipes(command, context, ours, prepared.child);
   }
-  base::Pipe status = base::make_pipe();
-  ours.status = std::move(status.read_end);
-  set_nonblocking(ours.status);
-  prepared.status_write = std::move(status.write_end);
-  if (command.subreaper) {
-    base::Pipe report = base::make_pipe();
-    ours.report = std::move(report.read_end);
-    set_nonblocking(ours.report);
-    prepared.report_write = std::move(report.write_end);
-  }
+  prepared.status_write = pipe_to(ours.status);
+  if (command.subreaper) prepared.report_write = pipe_to(ours.report);
   for (const std::string& word : command.argv)
     prepared.argv.push_back(const_cast<char*>(word.c_str()));
   for (const std::string& variable : command.environment) {

@@ -14,12 +14,25 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/os/fd.h"
-#include "warden/users.h"
 
 namespace moorage::warden {
+
+// Users that may run commands: a fixed table. The agent can change the sandbox's /etc/passwd, and
+// reading it through glibc would load name service modules from inside.
+struct User {
+  std::string_view name;
+  uid_t uid;
+  gid_t gid;
+  std::string_view home;
+};
+inline constexpr User kUsers[] = {
+    {"user", 1000, 1000, "/home/user"},
+    {"root", 0, 0, "/root"},
+};
 
 struct TerminalSize {
   uint16_t columns = 80;
@@ -73,8 +86,11 @@ struct Spawned {
 struct SpawnContext {
   int null_fd = -1;        // /dev/null, opened before anyone inside could replace it
   rlimit open_files{};     // as a login has, though daemon and warden have more
-  uint32_t user_base = 0;  // added to the ids of users.h: outside a user namespace (--user-base)
+  uint32_t user_base = 0;  // added to the ids of kUsers: outside a user namespace (--user-base)
 };
+
+// PATH in its environment, or else this text (start_failure.cc).
+std::string path_of(const Command& command, const char* otherwise);
 
 Spawned spawn(const Command& command, const SpawnContext& context);
 

@@ -9,13 +9,6 @@
 namespace moorage::warden {
 namespace {
 
-std::string path_variable(const Command& command) {
-  for (const std::string& variable : command.environment) {
-    if (variable.starts_with("PATH=")) return variable.substr(5);
-  }
-  return "the default PATH";
-}
-
 StartFailure explain_execute(const Command& command, int error_number) {
   const std::string& name = command.argv[0];
   const bool has_path = name.find('/') != std::string::npos;
@@ -25,7 +18,7 @@ StartFailure explain_execute(const Command& command, int error_number) {
       if (has_path)
         return {127, name + ": no such file; check the path, or build it first", "not_found"};
       return {127,
-              name + ": command not found in " + path_variable(command) +
+              name + ": command not found in " + path_of(command, "the default PATH") +
                   "; check the spelling, install it, or give its full path",
               "not_found"};
     case EACCES:
@@ -67,6 +60,13 @@ std::string step_name(StartStep step) {
 }
 
 }  // namespace
+
+std::string path_of(const Command& command, const char* otherwise) {
+  for (const std::string& variable : command.environment) {
+    if (variable.starts_with("PATH=")) return variable.substr(5);
+  }
+  return otherwise;
+}
 
 StartFailure explain_failure(const Command& command, const StatusRecord& record) {
   if (record.step == StartStep::execute) return explain_execute(command, record.value);

@@ -11,7 +11,7 @@
 
 namespace moorage::backends {
 
-inline constexpr uint32_t kInsideUser = 1000;  // warden/users.h
+inline constexpr uint32_t kInsideUser = 1000;  // warden/spawn.h
 
 // The host id of the process's root: the first line of its uid_map. 0: it has no user namespace of
 // its own.

@@ -34,6 +34,10 @@ std::string_view connect_code(Code code) { return kCodes.at(static_cast<size_t>(
 
 int connect_status(Code code) { return kCodes.at(static_cast<size_t>(code)).status; }
 
+std::string start_event(uint32_t pid) {
+  return "{\"event\":{\"start\":{\"pid\":" + std::to_string(pid) + "}}}";
+}
+
 std::string error_json(const Error& error) {
   std::string message = error.message();
   if (!error.hint().empty()) message += "; " + error.hint();

@@ -9,7 +9,6 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include "base/error.h"
-#include "warden/io/io_buffer.h"
 
 namespace moorage::warden {
 namespace {
@@ -20,8 +19,11 @@ using std::chrono::seconds;
 constexpr auto kRequestDeadline = seconds(10);
 constexpr auto kIdleDeadline = seconds(60);
 constexpr auto kWriteDeadline = seconds(60);
+constexpr uint8_t kEndOfStream = 2;
 constexpr size_t kCongestedBytes = 256 << 10;
 constexpr uint32_t kHangUpOnly = EPOLLHUP;  // not 0: that would remove it from epoll
+
+}  // namespace
 
 std::string lower_case(std::string_view text) {
   std::string result(text);
@@ -30,8 +32,6 @@ std::string lower_case(std::string_view text) {
   }
   return result;
 }
-
-}  // namespace
 
 struct Connection::Parser {
   http::request_parser<http::string_body> http;
@@ -199,7 +199,8 @@ void Connection::send_envelope(uint8_t flags, std::string_view json) {
   queue("\r\n");
 }
 
-void Connection::end_stream() {
+void Connection::end_stream(std::string_view json) {
+  send_envelope(kEndOfStream, json);
   if (!socket_) return;
   queue("0\r\n\r\n");
   answer_done();

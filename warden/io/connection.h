@@ -34,6 +34,8 @@ struct HttpRequest {
   std::optional<std::string> header(const std::string& lower_case_name) const;
 };
 
+std::string lower_case(std::string_view text);  // of ASCII letters
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using Handler = std::function<void(const std::shared_ptr<Connection>&, HttpRequest&&)>;
@@ -45,8 +47,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void respond(int status, std::string_view content_type, std::string_view body);
   void begin_stream();
-  void send_envelope(uint8_t flags, std::string_view json);
-  void end_stream();
+  void send_envelope(std::string_view json) { send_envelope(0, json); }
+  void end_stream(std::string_view json);  // its end-of-stream message
 
   bool congested() const;  // the stream's reader is behind
   void on_relief(std::function<void()> task) { relief_ = std::move(task); }  // no longer congested
@@ -63,6 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse(int status, std::string_view text);
   void answer_done();
   void queue(std::string_view bytes);
+  void send_envelope(uint8_t flags, std::string_view json);
   void flush();
   void update_watch();
 

@@ -4,11 +4,13 @@
 // printed to standard error and swallowed: process 1 does not die.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -81,5 +83,12 @@ class Timer {
 };
 
 int64_t monotonic_ms();
+
+// The one large buffer of this process: all reads use it, one event at a time, and its contents are
+// consumed before the handler returns.
+inline std::span<char> io_buffer() {
+  static std::array<char, 64 << 10> buffer;
+  return buffer;
+}
 
 }  // namespace moorage::warden

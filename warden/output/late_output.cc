@@ -7,8 +7,6 @@
 
 #include <algorithm>
 
-#include "warden/io/io_buffer.h"
-
 namespace moorage::warden {
 
 void LateOutput::take(Source source) {

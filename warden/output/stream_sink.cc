@@ -10,12 +10,6 @@
 namespace moorage::warden {
 namespace {
 
-constexpr uint8_t kEndOfStream = 2;
-
-std::string start_event(uint32_t pid) {
-  return "{\"event\":{\"start\":{\"pid\":" + std::to_string(pid) + "}}}";
-}
-
 std::string_view field_name(base::FrameKind kind) {
   if (kind == base::FrameKind::standard_error) return "stderr";
   return kind == base::FrameKind::terminal ? "pty" : "stdout";
@@ -27,11 +21,7 @@ std::string end_event(const ExecEnd& end) {
   std::string status = "exit status " + std::to_string(end.code);
   if (end.signal != 0) {
     const char* name = ::sigdescr_np(end.signal);
-    std::string text = name ? name : std::to_string(end.signal);
-    for (char& c : text) {
-      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    status = "signal: " + text;
+    status = "signal: " + lower_case(name ? name : std::to_string(end.signal));
   }
   event["status"] = status;
   if (end.code != 0) event["error"] = status;
@@ -44,7 +34,7 @@ std::string end_event(const ExecEnd& end) {
 void StreamSink::add_listener(const std::shared_ptr<Connection>& connection,
                               std::chrono::seconds keepalive) {
   connection->begin_stream();
-  if (pid_ != 0) connection->send_envelope(0, start_event(pid_));
+  if (pid_ != 0) connection->send_envelope(start_event(pid_));
   if (!end_event_.empty()) return send_end(*connection);
   Listener& listener = listeners_.emplace_back(loop_, connection, keepalive);
   connection->on_relief([this] {
@@ -54,14 +44,8 @@ void StreamSink::add_listener(const std::shared_ptr<Connection>& connection,
 }
 
 void StreamSink::fail(const Error& error) {
-  for (Listener& listener : listeners_) {
-    auto connection = listener.connection.lock();
-    if (!connection) continue;
-    connection->on_relief({});
-    connection->send_envelope(kEndOfStream, end_of_stream_json(error));
-    connection->end_stream();
-  }
-  listeners_.clear();
+  last_envelope_ = end_of_stream_json(error);
+  end_all();
 }
 
 void StreamSink::started(uint32_t pid) {
@@ -92,6 +76,10 @@ void StreamSink::end(const ExecEnd& end) {
     last_envelope_ = end_of_stream_json(
         Error(Code::deadline_exceeded, "the command was killed: deadline exceeded"));
   }
+  end_all();
+}
+
+void StreamSink::end_all() {
   for (Listener& listener : listeners_) {
     auto connection = listener.connection.lock();
     if (!connection) continue;
@@ -102,16 +90,15 @@ void StreamSink::end(const ExecEnd& end) {
 }
 
 void StreamSink::send_end(Connection& connection) const {
-  connection.send_envelope(0, end_event_);
-  connection.send_envelope(kEndOfStream, last_envelope_);
-  connection.end_stream();
+  if (!end_event_.empty()) connection.send_envelope(end_event_);
+  connection.end_stream(last_envelope_);
 }
 
 void StreamSink::send_all(std::string_view json) {
   for (Listener& listener : listeners_) {
     auto connection = listener.connection.lock();
     if (!connection) continue;
-    connection->send_envelope(0, json);
+    connection->send_envelope(json);
     arm_keepalive(listener);
   }
 }
@@ -120,7 +107,7 @@ void StreamSink::arm_keepalive(Listener& listener) {
   listener.keepalive.start(listener.keepalive_interval, [this, &listener] {
     auto connection = listener.connection.lock();
     if (!connection || connection->closed()) return;
-    connection->send_envelope(0, "{\"event\":{\"keepalive\":{}}}");
+    connection->send_envelope("{\"event\":{\"keepalive\":{}}}");
     arm_keepalive(listener);
   });
 }

@@ -38,12 +38,13 @@ class StreamSink : public OutputSink {
   };
   void send_all(std::string_view json);
   void arm_keepalive(Listener& listener);
+  void end_all();
   void send_end(Connection& connection) const;
 
   Loop& loop_;
   std::list<Listener> listeners_;
   uint32_t pid_ = 0;
-  std::string end_event_;  // empty while it runs
+  std::string end_event_;  // empty while it runs, and if it could not start
   std::string last_envelope_ = "{}";
 };
 

@@ -1,6 +1,8 @@
-#include "warden/start_request.h"
+#include "warden/requests.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,6 +17,8 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr size_t kMaxDepth = 32;
+constexpr size_t kMaxTagBytes = 128;
 constexpr size_t kMaxArguments = 8192;
 constexpr size_t kMaxVariables = 4096;
 
@@ -106,9 +110,11 @@ User read_user(const HttpRequest& request) {
     std::string pair = decode_base64(std::string_view(*authorization).substr(6));
     name = pair.substr(0, pair.find(':'));
   }
-  auto user = find_user(name.empty() ? kUsers[0].name : name);
-  if (!user) refuse("unknown user " + name + "; use user or root");
-  return *user;
+  if (name.empty()) return kUsers[0];
+  for (const User& user : kUsers) {
+    if (user.name == name) return user;
+  }
+  refuse("unknown user " + name + "; use user or root");
 }
 
 // An exec's journal must be new: a repeated Start must not run again.
@@ -139,6 +145,51 @@ void read_descriptors(HttpRequest& request, StartRequest& start) {
 
 }  // namespace
 
+json::object parse_object(std::string_view text) {
+  if (text.empty()) return {};
+  json::parse_options options;
+  options.max_depth = kMaxDepth;
+  options.allow_invalid_utf8 = true;  // arguments and environment are bytes, not text
+  boost::system::error_code error;
+  json::value value = json::parse(text, error, {}, options);
+  if (error || !value.is_object()) refuse("the request is not a JSON object of depth <= 32");
+  return std::move(value.get_object());
+}
+
+const json::object& member_object(const json::object& body, std::string_view name) {
+  const json::value* value = body.if_contains(name);
+  if (!value || !value->is_object()) refuse(std::string(name) + " is missing");
+  return value->get_object();
+}
+
+// proto3 JSON writes int64 as a string; a number is accepted too.
+std::optional<uint64_t> read_offset(const json::object& body) {
+  const json::value* value = body.if_contains("offset");
+  if (!value) return std::nullopt;
+  if (value->is_int64() && value->get_int64() >= 0) return value->get_int64();
+  if (value->is_string() && !value->get_string().empty() && value->get_string().size() < 20) {
+    std::string text(value->get_string());
+    if (text.find_first_not_of("0123456789") == std::string::npos) return std::stoull(text);
+  }
+  refuse("offset is not a valid number of bytes");
+}
+
+std::optional<int> signal_number(std::string_view name) {
+  int number = 0;
+  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error == std::errc() && end == name.data() + name.size()) {
+    if (number < 1 || number > SIGRTMAX) return std::nullopt;
+    return number;
+  }
+  if (name.starts_with("SIGNAL_")) name.remove_prefix(7);
+  if (name.starts_with("SIG")) name.remove_prefix(3);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    const char* known = ::sigabbrev_np(signal);
+    if (known && name == known) return signal;
+  }
+  return std::nullopt;
+}
+
 TerminalSize read_terminal_size(const json::object& pty) {
   const json::value* size = pty.if_contains("size");
   if (!size || !size->is_object()) return {};
@@ -159,13 +210,12 @@ std::chrono::seconds keepalive_interval(const HttpRequest& request) {
 }
 
 StartRequest read_start_request(const json::object& body, HttpRequest& request) {
-  const json::value* process = body.if_contains("process");
-  if (!process || !process->is_object()) refuse("process is missing");
+  const json::object& process = member_object(body, "process");
   StartRequest start;
   start.command.user = read_user(request);
-  start.command.argv = read_arguments(process->get_object());
-  start.command.environment = read_environment(process->get_object());
-  start.command.directory = read_directory(process->get_object(), start.command.user);
+  start.command.argv = read_arguments(process);
+  start.command.environment = read_environment(process);
+  start.command.directory = read_directory(process, start.command.user);
   start.keepalive = keepalive_interval(request);
   if (const json::value* tag = body.if_contains("tag")) start.options.tag = text_of(*tag, "tag");
   if (start.options.tag.size() > kMaxTagBytes) refuse("the tag is too long");
