@@ -39,7 +39,7 @@ std::string check_root() {
 
 std::string check_kernel() {
   utsname name;
-  base::check(uname(&name), "uname");
+  base::check(uname(&name), "read the kernel's version");
   if (auto fault = kernel_fault(name.release, name.version)) wrong(fault->first, fault->second);
   return std::string("Linux ") + name.release;
 }

@@ -34,7 +34,7 @@ void in_private_mounts(const Body& body) {
   std::exception_ptr failure;
   std::thread([&] {
     try {
-      base::check_allowance(unshare(CLONE_FS | CLONE_NEWNS), "unshare the mount namespace",
+      base::check_allowance(unshare(CLONE_FS | CLONE_NEWNS), "create a mount namespace",
                             "user.max_mnt_namespaces or fs.mount-max");
       base::set_propagation_private("/");
       body();

@@ -33,7 +33,7 @@ size_t BytePipe::write_some(std::string_view bytes, std::chrono::milliseconds pa
   const ssize_t count = ::write(write_end_.get(), bytes.data(), bytes.size());
   if (count >= 0) return static_cast<size_t>(count);
   if (errno == EAGAIN || errno == EINTR) return 0;
-  if (errno == EPIPE) throw Error(Code::unavailable, "the reader has left");
+  if (errno == EPIPE) throw Error(Code::unavailable, "the reader closed the pipe");
   base::throw_errno("write to a pipe");
 }
 

@@ -33,21 +33,21 @@ void ByteSpool::wait_for_room(std::unique_lock<std::mutex>& lock) {
   waited_ += std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - began);
   if (in_time && waited_ < kPatience) return;
   throw Error(Code::resource_exhausted,
-              "the disk of the store has no room for data that is not read yet, and the "
-              "client reads too slowly",
-              "free space (see moorage gc --explain), or write to a faster disk");
+              "the client reads too slowly, and the disk of the store has no room for the data "
+              "that it has not read yet",
+              "free space (see moorage gc --explain), or let the client read faster");
 }
 
 void ByteSpool::write(std::string_view bytes) {
   std::unique_lock lock(mutex_);
   wait_for_room(lock);
-  if (left_) throw Error(Code::unavailable, "the reader has left");
+  if (left_) throw Error(Code::unavailable, "the client closed the connection");
   const uint64_t at = written_bytes_;
   lock.unlock();
   try {
     base::write_at(file_.get(), bytes, at);
   } catch (Error& error) {
-    error.add_context("spool data to send");
+    error.add_context("cannot buffer data for the client");
     throw;
   }
   lock.lock();
@@ -73,7 +73,7 @@ void ByteSpool::require_pace() {
   const double busy_s = std::chrono::duration<double>(busy_).count();
   if (busy_ <= least_.grace || static_cast<double>(read_bytes_) >= busy_s * least_.bytes_per_s)
     return;
-  throw Error(Code::deadline_exceeded, "the client reads too slowly", "write to a faster disk");
+  throw Error(Code::deadline_exceeded, "the client reads too slowly", "save to a faster disk");
 }
 
 std::optional<std::string> ByteSpool::try_read(size_t max_bytes) {
@@ -89,7 +89,7 @@ std::optional<std::string> ByteSpool::try_read(size_t max_bytes) {
     if (waiting == 0) return std::string();
   }
   std::string bytes = base::read_at(file_.get(), std::min<uint64_t>(max_bytes, waiting), at);
-  if (bytes.empty()) throw Error(Code::io, "spooled data is gone");
+  if (bytes.empty()) throw Error(Code::io, "the data buffered for the client is gone");
   at += bytes.size();
   // Only the reader's thread changes this. If the file system cannot punch holes, the space stays
   // in use until the file is closed.

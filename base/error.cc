@@ -45,7 +45,7 @@ std::string hint_of_errno(int error_number) {
 std::string with_description(std::string_view what, int error_number) {
   // strerrordesc_np: thread-safe and needs no locale, as the static warden requires.
   const char* description = strerrordesc_np(error_number);
-  std::string message(what);
+  std::string message = "cannot " + std::string(what);
   message += ": ";
   message += description ? std::string(description) : "error " + std::to_string(error_number);
   return message;
@@ -75,8 +75,8 @@ void throw_errno(std::string_view what, int error_number) {
 
 void throw_allowance(std::string_view what, std::string_view setting, int error_number) {
   if (error_number != ENOSPC && error_number != EMFILE) throw_errno(what, error_number);
-  throw Error(Code::resource_exhausted, std::string(what) + ": the kernel limit is reached",
-              "stop some of its users, or raise " + std::string(setting));
+  throw Error(Code::resource_exhausted, "cannot " + std::string(what) + ": kernel limit reached",
+              "end processes that use it up, or raise " + std::string(setting));
 }
 
 void throw_no_task(std::string_view what, int error_number) {

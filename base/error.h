@@ -48,9 +48,9 @@ class Error : public std::exception {
   std::string hint_;
 };
 
-// Throws Error from errno: "WHAT: strerror". ENOSPC, EDQUOT, ENOMEM, EMFILE -> resource_exhausted,
-// ENOENT -> not_found, EACCES, EPERM -> permission_denied, ENOSYS, EOPNOTSUPP -> unsupported, else
-// io. A full disk gets a hint.
+// Throws "cannot WHAT: strerror", so WHAT begins with a verb. ENOSPC, EDQUOT, ENOMEM, EMFILE ->
+// resource_exhausted, ENOENT -> not_found, EACCES, EPERM -> permission_denied, ENOSYS, EOPNOTSUPP
+// -> unsupported, else io. A full disk gets a hint.
 [[noreturn]] void throw_errno(std::string_view what, int error_number = errno);
 // For calls that use up a kernel allowance and write no disk: there, ENOSPC and EMFILE mean that
 // the allowance is used up. `setting` names the one an administrator can raise.

@@ -41,7 +41,7 @@ KeyedMutex::Guard KeyedMutex::acquire(const std::string& key, const std::string&
     throw Error(
         Code::conflict,
         key + " is busy: " + holder.operation + " (since " + std::to_string(age.count()) + " s)",
-        "try again after that has ended");
+        "try again when it has ended");
   }
   Holder& holder = held_.emplace(key, Holder{operation, steady_clock::now(), 0}).first->second;
   if (to_share) ++holder.sharing;

@@ -27,7 +27,7 @@ void ThreadPool::submit(std::function<void()> work) {
     std::lock_guard guard(mutex_);
     if (queue_.size() >= max_queue_) {
       throw Error(Code::resource_exhausted,
-                  "too much work is waiting (" + std::to_string(queue_.size()) + " tasks)",
+                  "too many tasks are waiting (" + std::to_string(queue_.size()) + ")",
                   "try again in a moment");
     }
     // While stopping, the submitter is one of the threads being joined: it takes the work itself.

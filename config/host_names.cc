@@ -32,7 +32,7 @@ std::optional<Entry> look_up(const std::string& name, const char* database, cons
     // Error codes that getpwnam(3) lists as "not found"; others mean that the database failed.
     if (error == 0 || error == ENOENT || error == ESRCH || error == EPERM) return std::nullopt;
     if (error != ERANGE || room.size() >= kMaxEntryBytes)
-      base::throw_errno(std::string(database) + " of this host", error);
+      base::throw_errno("read the " + std::string(database) + " database of this host", error);
     room.resize(room.size() * 4);
   }
 }

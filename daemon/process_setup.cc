@@ -46,7 +46,7 @@ int passed_sockets() {
 
 void set_limit(__rlimit_resource resource, rlim_t soft, rlim_t hard) {
   const rlimit limit{soft, hard};
-  check(setrlimit(resource, &limit), "setrlimit");
+  check(setrlimit(resource, &limit), "set a process limit");
 }
 
 std::optional<gid_t> find_group(const std::string& name) {
@@ -63,11 +63,11 @@ std::optional<gid_t> find_group(const std::string& name) {
 void set_up_process() {
   base::fill_standard_fds();
   const unsigned first = kFirstPassedFd + static_cast<unsigned>(passed_sockets());
-  check(syscall(SYS_close_range, first, ~0U, 0), "close_range");
+  check(syscall(SYS_close_range, first, ~0U, 0), "close inherited descriptors");
   set_limit(RLIMIT_CORE, 0, 0);
-  check(prctl(PR_SET_DUMPABLE, 0), "prctl PR_SET_DUMPABLE");
+  check(prctl(PR_SET_DUMPABLE, 0), "protect the process's memory");
   rlimit files{};
-  check(getrlimit(RLIMIT_NOFILE, &files), "getrlimit");
+  check(getrlimit(RLIMIT_NOFILE, &files), "read a process limit");
   set_limit(RLIMIT_NOFILE, files.rlim_max, files.rlim_max);
   umask(077);
   // glibc's default is eight arenas per CPU, and each keeps the memory of its largest answer.
@@ -81,7 +81,7 @@ void set_up_process() {
 base::Fd listen_for_clients(const std::string& path, const std::string& group) {
   if (passed_sockets() > 0) {
     base::Fd passed(kFirstPassedFd);
-    check(fcntl(passed.get(), F_SETFD, FD_CLOEXEC), "the socket of the service manager");
+    check(fcntl(passed.get(), F_SETFD, FD_CLOEXEC), "use the socket from the service manager");
     return passed;
   }
   const std::string directory = path.substr(0, path.rfind('/'));
@@ -96,8 +96,8 @@ base::Fd listen_for_clients(const std::string& path, const std::string& group) {
     return listener;
   }
   // Group before mode: otherwise the group inherited from the directory gets access for a moment.
-  check(chown(path.c_str(), 0, *gid), "chown " + path);
-  check(chmod(path.c_str(), 0660), "chmod " + path);
+  check(chown(path.c_str(), 0, *gid), "set the group of " + path);
+  check(chmod(path.c_str(), 0660), "set the mode of " + path);
   return listener;
 }
 

@@ -26,7 +26,7 @@ std::optional<mode_t> mode_of(const Fd& directory, const std::string& name) {
   if (fstatat(directory.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
     return status.st_mode;
   if (errno == ENOENT) return std::nullopt;
-  base::throw_errno("stat an entry of a base tree");
+  base::throw_errno("inspect a file of a base tree");
 }
 
 }  // namespace

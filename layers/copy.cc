@@ -119,7 +119,7 @@ class Part {
   void enter(const Place& at, RecordedEntry& entry, const RecordedDirectory* earlier) {
     struct stat status {};
     const int64_t looked_ns = kernel_time();
-    base::check(fstat(at.live.get(), &status), "stat a directory of the layer");
+    base::check(fstat(at.live.get(), &status), "inspect a directory of the layer");
     const bool unchanged = same(&entry, status);
     entry.inode = status.st_ino;
     entry.changed_ns = change_stamp(status, looked_ns);  // before it is listed
@@ -232,13 +232,13 @@ class Part {
     bool made = false;
     if (!known || !known->directory || known->inode != now.st_ino) {
       drop(at, record, name);
-      base::check(mkdirat(at.copy.get(), name.c_str(), 0700), "make a directory of a copy");
+      base::check(mkdirat(at.copy.get(), name.c_str(), 0700), "create a directory in a copy");
       record.entries[name] = {now.st_ino, 0, std::make_unique<RecordedDirectory>()};
       made = true;
     }
     Place inner{open_directory_at(at.live, name), open_directory_at(at.copy, name),
                 open_directory_at(at.earlier, name), at.path + name + "/", at.depth + 1};
-    base::check(inner.copy.get(), "open a directory of a copy");
+    base::check(inner.copy.get(), "open a directory in a copy");
     if (!inner.live) {
       vanished(inner.path);
       drop(at, record, name);
@@ -282,7 +282,7 @@ class Part {
     if (linkat(at.earlier.get(), name.c_str(), at.copy.get(), name.c_str(), 0) < 0) {
       // EXDEV: the layers are btrfs subvolumes, where a copy shares contents anyway.
       if (errno == EMLINK || errno == ENOENT || errno == EXDEV) return std::nullopt;
-      base::throw_errno("link a file of an earlier copy");
+      base::throw_errno("link to a file of an earlier copy");
     }
     ++pass_->linked_files;
     remember_link(at, name, now, before->changed_ns);
@@ -299,7 +299,7 @@ class Part {
     const auto& [stamp, path] = found->second;
     if (linkat(copy_root_, path.c_str(), at.copy.get(), name.c_str(), 0) == 0) return stamp;
     if (errno != ENOENT && errno != ENOTDIR && errno != EMLINK)
-      base::throw_errno("link a file of a copy");
+      base::throw_errno("link to a file of the copy");
     return std::nullopt;
   }
 

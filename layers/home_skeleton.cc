@@ -48,13 +48,13 @@ std::string ensure_home_skeleton(const std::string& store, uint32_t first_id) {
   base::make_directories(path, 0755);
   const uint32_t owner = first_id + kUser;
   const base::Fd home = base::open_directory(path);
-  base::check(fchown(home.get(), owner, owner), "chown " + path);
+  base::check(fchown(home.get(), owner, owner), "set the owner of " + path);
   for (const auto& name : wanted) {
     const auto bytes = skeleton_bytes(name);
     if (!bytes) continue;
     base::AtomicFile file(home.get(), name, {.mode = 0644});
     file.write(*bytes);
-    base::check(fchown(file.fd(), owner, owner), "chown " + name);
+    base::check(fchown(file.fd(), owner, owner), "set the owner of " + name);
     file.sync();
     file.commit();
   }

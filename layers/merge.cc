@@ -157,7 +157,7 @@ class Merge {
     const MergeLevel& level = stack_.top();
     if (!level.base || !mode_in_base(join(*level.base, name))) return;
     if (mknodat(level.made.fd(), name.c_str(), S_IFCHR, makedev(0, 0)) < 0 && errno != EEXIST)
-      base::throw_errno("make a whiteout");
+      base::throw_errno("mark a deleted file in a layer");
   }
 
   void take_node(const MergedUpper& from, const std::string& name) {
@@ -185,18 +185,18 @@ class Merge {
 
   void keep_link(int to, const std::string& name, const std::string& known) {
     if (mkdirat(work_.get(), kLinks, 0700) < 0 && errno != EEXIST)
-      base::throw_errno("make a directory of a layer");
+      base::throw_errno("create a directory of a layer");
     // If the old copy has the maximum number of names, further names link to the new copy.
     if (unlinkat(work_.get(), known.c_str(), 0) < 0 && errno != ENOENT)
-      base::throw_errno("remove a name of a copy");
-    base::check(linkat(to, name.c_str(), work_.get(), known.c_str(), 0), "name a copy");
+      base::throw_errno("remove a link to a layer's file");
+    base::check(linkat(to, name.c_str(), work_.get(), known.c_str(), 0), "link a layer's file");
   }
 
   void enter(const std::string& name, Found found) {
     const int to = stack_.top().made.fd();
     if (mkdirat(to, name.c_str(), 0700) < 0) {
       if (errno == EEXIST) return;
-      base::throw_errno("make a directory of a layer");
+      base::throw_errno("create a directory of a layer");
     }
     Fd made = base::open_directory_beneath(to, name);
     stack_.push({.name = name,
@@ -210,7 +210,7 @@ class Merge {
     const MergeLevel& level = stack_.top();
     const int from = level.uppers.front().directory.fd();
     struct stat status {};
-    base::check(fstat(from, &status), "stat a directory of a layer");
+    base::check(fstat(from, &status), "inspect a directory of a layer");
     copy_directory_attributes(from, level.made.fd(), status);
     if (stack_.size() > 1) mark(level, stack_.above().base);
     stack_.pop();

@@ -37,7 +37,7 @@ void KnownDirectory::close() {
     file_handle* handle = as_handle(room);
     int mount = 0;
     base::check(name_to_handle_at(fd_.get(), "", handle, &mount, AT_EMPTY_PATH),
-                "get the handle of a directory of a layer");
+                "get a file handle of a directory in a layer");
     handle_.assign(room.bytes, sizeof(file_handle) + handle->handle_bytes);
   }
   fd_.reset();
@@ -49,7 +49,7 @@ void KnownDirectory::open(int mount) {
   memcpy(room.bytes, handle_.data(), handle_.size());
   fd_.reset(open_by_handle_at(mount, reinterpret_cast<file_handle*>(room.bytes),
                               O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  base::check(fd_.get(), "open a directory of a layer by its handle");
+  base::check(fd_.get(), "open a directory in a layer by its file handle");
 }
 
 std::optional<std::string> MergeLevel::next_name() {
@@ -75,7 +75,7 @@ std::optional<std::string> MergeLevel::next_name() {
 void MergeStack::push(MergeLevel level) {
   uppers_ += level.uppers.size();
   if (uppers_ > kMostUppers) {
-    throw Error(Code::resource_exhausted, "directories are nested too deep in the layers (" +
+    throw Error(Code::resource_exhausted, "directories are nested too deeply in the layers (" +
                                               std::to_string(levels_.size()) + " levels)");
   }
   open_uppers_ += level.uppers.size();

@@ -37,19 +37,18 @@ static_assert(2 * Mounter::kMaxLowers < 256);
 // nobody; then pivot_root leaves them. An initial ramfs as root cannot be left (EINVAL): there the
 // copies stay, and as slaves they follow the host's own umounts.
 void leave_host_mounts(const std::string& place) {
-  base::check_allowance(unshare(CLONE_FS | CLONE_NEWNS),
-                        "unshare the mount namespace of the mounter",
+  base::check_allowance(unshare(CLONE_FS | CLONE_NEWNS), "create a mount namespace",
                         "user.max_mnt_namespaces or fs.mount-max");
   base::set_propagation_slave("/");
   Fd room = base::make_file_system("tmpfs", {{"size", "64k"}, {"mode", "0700"}},
                                    {.nosuid = true, .nodev = true, .noexec = true});
   base::attach_mount(room.get(), place);
-  base::check(fchdir(room.get()), "enter the mounter's tmpfs");
+  base::check(fchdir(room.get()), "enter a new tmpfs");
   if (syscall(SYS_pivot_root, ".", ".") == 0) {
     // The old root now lies on top of the new one, at ".".
     base::check(umount2(".", MNT_DETACH), "detach the copy of the host's mounts");
   } else if (errno != EINVAL) {
-    base::throw_errno("pivot_root of the mounter");
+    base::throw_errno("change the root with pivot_root");
   }
 }
 
@@ -62,14 +61,14 @@ void become(uint32_t identity) {
   syscall(SYS_setfsuid, identity);
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
-  base::check(syscall(SYS_capget, &header, sets.data()), "capget of the mounter");
+  base::check(syscall(SYS_capget, &header, sets.data()), "read the capabilities of a thread");
   sets.at(CAP_TO_INDEX(CAP_SYS_RESOURCE)).permitted &= ~CAP_TO_MASK(CAP_SYS_RESOURCE);
   for (auto& set : sets) set.effective = set.permitted;
-  base::check(syscall(SYS_capset, &header, sets.data()), "capset of the mounter");
+  base::check(syscall(SYS_capset, &header, sets.data()), "set the capabilities of a thread");
   // The first two calls report no refusal; a second call returns the current id.
   if (syscall(SYS_setfsuid, -1) != static_cast<long>(identity) ||
       syscall(SYS_setfsgid, -1) != static_cast<long>(identity)) {
-    throw Error(Code::internal, "the mounter cannot act as user " + std::to_string(identity));
+    throw Error(Code::internal, "cannot act as user " + std::to_string(identity));
   }
 }
 

@@ -63,17 +63,17 @@ bool is_device(const struct stat& status) {
 std::string read_link(int link) {
   std::string target(PATH_MAX, '\0');
   const ssize_t length = readlinkat(link, "", target.data(), target.size());
-  target.resize(static_cast<size_t>(base::check(length, "read a link")));
+  target.resize(static_cast<size_t>(base::check(length, "read a symbolic link")));
   return target;
 }
 
 std::optional<Extent> next_data(int file, uint64_t at, uint64_t size) {
   const off_t data = lseek(file, static_cast<off_t>(at), SEEK_DATA);
   if (data < 0 && errno == ENXIO) return std::nullopt;
-  const off_t hole = lseek(file, base::check(data, "find data of a file"), SEEK_HOLE);
+  const off_t hole = lseek(file, base::check(data, "find a file's data"), SEEK_HOLE);
   if (hole < 0 && errno == ENXIO) return std::nullopt;
   const auto begin = static_cast<uint64_t>(data);
-  const auto end = std::min(static_cast<uint64_t>(base::check(hole, "find a hole")), size);
+  const auto end = std::min(static_cast<uint64_t>(base::check(hole, "find a file's hole")), size);
   if (begin >= end) return std::nullopt;
   return Extent{begin, end - begin};
 }

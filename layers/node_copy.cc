@@ -50,7 +50,7 @@ void complete(int from, int to, const struct stat& status) {
 // Copies `length` bytes from `at`, or up to the end; returns the end position. copy_file_range
 // would share contents where FICLONE does, and refuses to copy between file systems.
 off_t copy_piece(int from, int to, off_t at, off_t length) {
-  base::check(lseek(to, at, SEEK_SET), "write a file");
+  base::check(lseek(to, at, SEEK_SET), "write a copied file");
   while (length > 0) {
     const ssize_t copied =
         sendfile(to, from, &at, std::min<size_t>(static_cast<size_t>(length), kPieceBytes));
@@ -75,7 +75,7 @@ uint64_t copy_contents(int from, int to, off_t size, off_t copied_bytes) {
     at = static_cast<off_t>(data->offset + data->bytes);
   }
   // Only if needed: on XFS, ftruncate first flushes unwritten data to disk.
-  if (end_of_copy != size) base::check(ftruncate(to, size), "set the size of a file");
+  if (end_of_copy != size) base::check(ftruncate(to, size), "set the size of a copied file");
   return bytes;
 }
 

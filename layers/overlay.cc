@@ -194,7 +194,7 @@ class OverlayStorage : public Storage {
     try {
       Fd overlay = mounter_.mount(std::move(parts));
       struct statvfs status;
-      base::check(fstatvfs(overlay.get(), &status), "stat the overlay");
+      base::check(fstatvfs(overlay.get(), &status), "inspect the overlay");
       // If overlay cannot use its work directory, it silently comes up read-only.
       if (status.f_flag & ST_RDONLY) {
         if (base::file_system_space(layers_).free_bytes < kMountRoom) {
@@ -205,7 +205,7 @@ class OverlayStorage : public Storage {
                     "see the kernel's log; is the store's file system writable?");
       }
       struct stat root;
-      base::check(fstat(overlay.get(), &root), "stat the overlay");
+      base::check(fstat(overlay.get(), &root), "inspect the overlay");
       *device = root.st_dev;
       return overlay;
     } catch (Error& error) {

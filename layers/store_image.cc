@@ -61,7 +61,7 @@ std::string directory_of(const std::string& path) { return path.substr(0, path.r
 void allocate(int file, uint64_t bytes, const std::string& path) {
   const int error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
   if (error == 0) return base::sync_file(file, path);
-  if (error != ENOSPC && error != EDQUOT && error != EFBIG) base::throw_errno(path, error);
+  if (error != ENOSPC && error != EDQUOT && error != EFBIG) base::throw_errno("use " + path, error);
   const auto free = base::file_system_space(directory_of(path)).free_bytes;
   throw Error(Code::resource_exhausted,
               "no room for an image of " + base::size_text(bytes) + " in " + directory_of(path) +
@@ -190,7 +190,7 @@ void mount_device(const std::string& name, const StoreImageOptions& options) {
   if (reason == EBUSY)
     throw Error(Code::conflict, options.image + " is mounted elsewhere",
                 "perhaps on another host; `dmesg` shows ext4's report (MMP)");
-  throw Error(Code::io, "mount " + options.image + ": " + strerrordesc_np(reason),
+  throw Error(Code::io, "cannot mount " + options.image + ": " + strerrordesc_np(reason),
               "`dmesg` shows why; run `e2fsck -f " + options.image + "` to check it");
 }
 

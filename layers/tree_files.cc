@@ -29,13 +29,13 @@ MOORAGE_CRASH_POINT(after_rename, "file.after_rename");
 [[noreturn]] void throw_file_error(const std::string& what, int error_number) {
   switch (error_number) {
     case EEXIST:
-      throw Error(Code::already_exists, what + ": it already exists");
+      throw Error(Code::already_exists, "cannot " + what + ": it already exists");
     case ENOTEMPTY:
-      throw Error(Code::conflict, what + ": the directory is not empty",
-                  "use a recursive removal to remove its contents, too");
+      throw Error(Code::conflict, "cannot " + what + ": the directory is not empty",
+                  "remove it recursively to remove its contents, too");
     case EISDIR:
     case EBUSY:
-      throw Error(Code::conflict, what + ": a directory or a mount is in the way");
+      throw Error(Code::conflict, "cannot " + what + ": a directory or a mount is in the way");
     case EINVAL:
     case ENOTDIR:
     case ENAMETOOLONG:
@@ -83,7 +83,7 @@ class AgentRights {
 
 uint64_t mount_of(int fd) {
   struct statx status;
-  base::check(statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &status), "check a mount");
+  base::check(statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &status), "inspect a mount");
   return status.stx_mnt_id;
 }
 

@@ -155,16 +155,16 @@ void PackWriter::finish() {
 
 PackReader::PackReader(Fd file) : file_(std::move(file)) {
   struct stat status {};
-  base::check(fstat(file_.get(), &status), "check a pack");
+  base::check(fstat(file_.get(), &status), "inspect a pack");
   const auto size = static_cast<uint64_t>(status.st_size);
   if (size < kFootBytes) damaged("it is too short");
   const std::string foot = base::read_at(file_.get(), kFootBytes, size - kFootBytes);
-  if (foot.size() != kFootBytes || !foot.starts_with(kFoot)) damaged("its foot is missing");
+  if (foot.size() != kFootBytes || !foot.starts_with(kFoot)) damaged("its trailer is missing");
   changes_bytes_ = base::number_at<uint64_t>(foot.data() + kFoot.size());
   list_bytes_ = base::number_at<uint64_t>(foot.data() + kFoot.size() + 8);
   if (changes_bytes_ > size || list_bytes_ > size ||
       changes_bytes_ + list_bytes_ + kFootBytes != size) {
-    damaged("the sizes in its foot do not match the file");
+    damaged("the sizes in its trailer do not match the file");
   }
 }
 

@@ -29,7 +29,7 @@ ByteSource part_of_file(int fd, uint64_t from, uint64_t bytes) {
 }
 
 void verify_frame(int fd, uint64_t from, uint64_t bytes, const std::string& what) {
-  if (bytes < kTrailerBytes) damaged(what, "a frame is too short");
+  if (bytes < kTrailerBytes) damaged(what, "a part of it is too short");
   const ByteSource source = part_of_file(fd, from, bytes - kTrailerBytes);
   base::Sha256 digest;
   uint64_t read = 0;
@@ -70,7 +70,7 @@ std::string FrameReader::text(size_t most) {
 }
 
 void FrameReader::require_end() {
-  if (!have_.empty() || !frame_.next().empty()) refuse("extra bytes follow its end");
+  if (!have_.empty() || !frame_.next().empty()) refuse("there is data after its end");
 }
 
 }  // namespace moorage::packs

@@ -25,7 +25,7 @@ LayerCheck::LayerCheck(std::string prefix, uint32_t disk_first_id)
 size_t LayerCheck::place(const ArchiveEntry& entry) {
   const bool directory = entry.type == NodeType::directory;
   if (open_.empty() && (entry.path != prefix_ || !directory))
-    refuse_entry(entry, "is in the place of " + prefix_ + ", which must come first");
+    refuse_entry(entry, "comes before " + prefix_ + ", which must be the first");
   if (!open_.empty()) {
     const std::string parent = parent_of(entry.path);
     while (!open_.empty() && open_.back() != parent) open_.pop_back();
@@ -35,7 +35,7 @@ size_t LayerCheck::place(const ArchiveEntry& entry) {
   if (directory && around > kMaxArchiveDepth) {
     throw Error(
         Code::invalid_argument,
-        "entry " + base::escape_for_message(entry.path.substr(0, 200)) + "... is nested too deep",
+        "entry " + base::escape_for_message(entry.path.substr(0, 200)) + "... is nested too deeply",
         kNotALayer);
   }
   if (entry.type == NodeType::symlink && !entry.attributes.empty())
@@ -73,7 +73,7 @@ void LayerDryRun::finish() {
       throw Error(Code::invalid_argument, "an entry of " + prefix_ + " occurs twice", kNotALayer);
     case LayerNames::Verdict::link_to_nothing:
       throw Error(Code::invalid_argument,
-                  "a hard link of " + prefix_ + " names a path that is not before it", kNotALayer);
+                  "a hard link of " + prefix_ + " does not follow the path it names", kNotALayer);
   }
 }
 

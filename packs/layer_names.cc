@@ -21,7 +21,7 @@ constexpr size_t kPieceRecords = 1 << 10;  // read from each run at a time while
 std::string make_seed() {
   std::string seed(kSeedBytes, '\0');
   const ssize_t size = getrandom(seed.data(), seed.size(), 0);
-  if (base::check(size, "getrandom") != static_cast<ssize_t>(seed.size()))
+  if (base::check(size, "get a random number") != static_cast<ssize_t>(seed.size()))
     throw Error(Code::io, "getrandom returned too few bytes");
   return seed;
 }

@@ -160,7 +160,7 @@ class PartArchiver {
   void directory(const Fd& fd, const std::string& path, bool opaque, unsigned depth) {
     require_depth(part_, path, depth);
     struct stat status;
-    base::check(fstat(fd.get(), &status), "stat a directory of a layer");
+    base::check(fstat(fd.get(), &status), "inspect a directory of a layer");
     ArchiveEntry entry = entry_of(status, path);
     entry.opaque = opaque;
     entry.attributes = read_attributes(fd.get(), part_.disk_first_id);

@@ -29,7 +29,7 @@ std::string shown(const std::string& path) { return base::escape_for_message(pat
 }
 
 void check_path(const std::string& path) {
-  if (path.size() > kMaxPathBytes) refuse(path.substr(0, 100) + "...", "has an overlong path");
+  if (path.size() > kMaxPathBytes) refuse(path.substr(0, 100) + "...", "has too long a path");
   for (const std::string_view name : base::split(path, '/')) {
     if (name.empty() || name == "." || name == ".." || name.size() > kMaxNameBytes)
       refuse(path, "has a path that is not allowed");
@@ -59,11 +59,11 @@ void read_attributes(archive_entry* item, ArchiveEntry& entry) {
   while (archive_entry_xattr_next(item, &name, &value, &size) == ARCHIVE_OK) {
     const std::string text(static_cast<const char*>(value), size);
     if (name == kTypeMark) {
-      if (entry.type != NodeType::file || entry.size != 0) refuse(entry.path, "has a wrong mark");
-      if (text != kSocketMark && text != kWhiteoutMark) refuse(entry.path, "has a wrong mark");
+      if (entry.type != NodeType::file || entry.size != 0) refuse(entry.path, "has a false type");
+      if (text != kSocketMark && text != kWhiteoutMark) refuse(entry.path, "has an unknown type");
       entry.type = text == kSocketMark ? NodeType::socket : NodeType::whiteout;
     } else if (name == kOpaqueMark) {
-      if (entry.type != NodeType::directory) refuse(entry.path, "has a wrong mark");
+      if (entry.type != NodeType::directory) refuse(entry.path, "has a false type");
       entry.opaque = true;
     } else if (!entry.attributes.emplace(name, text).second) {
       refuse(entry.path, "has a duplicate attribute");
@@ -122,7 +122,7 @@ struct ArchiveReader::State {
   // Our position, for messages.
   std::string place() const {
     if (in_entry) return "at " + shown(entry.path);
-    return entry.path.empty() ? "at its beginning" : "after " + shown(entry.path);
+    return entry.path.empty() ? "at its start" : "after " + shown(entry.path);
   }
   [[noreturn]] void fail() {
     if (failure) {
@@ -156,7 +156,7 @@ struct ArchiveReader::State {
       return static_cast<la_ssize_t>(piece.size());
     } catch (...) {  // C code must not see exceptions
       state->failure = std::current_exception();
-      archive_set_error(tar, EIO, "the source failed");
+      archive_set_error(tar, EIO, "reading the archive failed");
       return -1;
     }
   }
@@ -246,7 +246,7 @@ std::string ArchiveReader::read_all(uint64_t max_bytes) {
   }
   std::string text;
   for (Piece piece; read(piece);) {
-    if (piece.offset != text.size()) refuse(state_->entry.path, "has a hole");
+    if (piece.offset != text.size()) refuse(state_->entry.path, "must not be sparse");
     text += piece.bytes;
   }
   return text;
@@ -288,7 +288,7 @@ void ArchiveReader::verify_index() {
   std::string rest;
   uint64_t expected = 0;
   for (Piece piece; read(piece);) {
-    if (piece.offset != expected) refuse(std::string(kIndexPath), "has a hole");
+    if (piece.offset != expected) refuse(std::string(kIndexPath), "must not be sparse");
     expected += piece.bytes.size();
     rest += piece.bytes;
     size_t begin = 0;
@@ -296,7 +296,7 @@ void ArchiveReader::verify_index() {
       check_line(std::string_view(rest).substr(begin, end - begin));
     }
     rest.erase(0, begin);
-    if (rest.size() > kMaxLineBytes) refuse(std::string(kIndexPath), "has an overlong line");
+    if (rest.size() > kMaxLineBytes) refuse(std::string(kIndexPath), "has a line that is too long");
   }
   if (!rest.empty() || line_number != state.facts.entries) {
     throw Error(Code::corrupted, "the archive is damaged: its index lists " +

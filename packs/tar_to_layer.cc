@@ -141,7 +141,7 @@ void LayerRestorer::make_link(const ArchiveEntry& entry, int parent, const std::
   struct stat status;
   base::check(fstat(target.get(), &status), "stat " + shown(entry));
   if (S_ISDIR(status.st_mode) || S_ISCHR(status.st_mode)) {
-    refuse_entry(entry, "is a hard link to an entry that can have only one name");
+    refuse_entry(entry, "is a hard link to an entry that cannot have hard links");
   }
   check_made(linkat(target.get(), "", parent, name.c_str(), AT_EMPTY_PATH), entry);
 }

@@ -51,7 +51,7 @@ void TreeRestorer::check(const Node& entry) const {
       refuse(entry.path, "it has an attribute that Moorage does not copy");
   }
   if (places_.allowed && !places_.allowed(entry.path))
-    refuse(entry.path, "it does not belong here");
+    refuse(entry.path, "this path is not allowed here");
   const bool plain = entry.type == NodeType::file || entry.type == NodeType::directory;
   if (places_.ids == 0 && !plain) refuse(entry.path, "it is neither a file nor a directory");
 }
@@ -61,11 +61,11 @@ void TreeRestorer::check(const Node& entry) const {
 TreeRestorer::Place TreeRestorer::find(const std::string& path) {
   std::vector<std::string_view> parts = base::split(path, '/');
   if (parts.size() > kMaxDepth || !std::all_of(parts.begin(), parts.end(), is_part))
-    refuse(path, "not a path of a tree");
+    refuse(path, "its path is invalid");
   const bool prefixed = !roots_.contains("");
   const std::string root(prefixed ? parts.front() : "");
   const auto top = roots_.find(root);
-  if (top == roots_.end()) refuse(path, "not a path of this tree");
+  if (top == roots_.end()) refuse(path, "this path is outside the layer");
   if (prefixed) parts.erase(parts.begin());
   if (parts.empty()) return {top->second.get(), {}};
   const std::string name(parts.back());
@@ -90,7 +90,7 @@ void TreeRestorer::entry(const Node& entry) {
   ++entries_;
   const Place place = find(entry.path);
   if (entry.type == NodeType::directory) return make_directory(place, entry);
-  if (place.name.empty()) refuse(entry.path, "a root is not a directory");
+  if (place.name.empty()) refuse(entry.path, "the top of a layer must be a directory");
   remove(place, entry.path);
   if (entry.type == NodeType::hard_link) return make_link(entry);
   const std::string shown = base::escape_for_message(entry.path);
@@ -101,7 +101,7 @@ void TreeRestorer::entry(const Node& entry) {
   }
   file_ = base::try_open_beneath(place.directory, place.name, O_RDWR | O_CREAT | O_EXCL, 0600);
   base::check(file_.get(), "make " + shown);
-  base::check(ftruncate(file_.get(), static_cast<off_t>(entry.size)), "set a file's size");
+  base::check(ftruncate(file_.get(), static_cast<off_t>(entry.size)), "set the size of " + shown);
   file_entry_ = entry;
   grows_ = false;
 }
@@ -147,7 +147,7 @@ void TreeRestorer::make_directory(const Place& place, const Node& entry) {
 }
 
 void TreeRestorer::growth(const std::string& path) {
-  if (places_.allowed && !places_.allowed(path)) refuse(path, "it does not belong here");
+  if (places_.allowed && !places_.allowed(path)) refuse(path, "this path is not allowed here");
   const Place place = find(path);
   if (place.name.empty()) refuse(path, "a directory cannot grow");
   file_ = base::try_open_regular_beneath(place.directory, place.name, O_RDWR);
@@ -163,7 +163,7 @@ void TreeRestorer::piece(uint64_t offset, std::string_view bytes) {
   try {
     base::write_at(file_.get(), bytes, offset);
   } catch (Error& error) {
-    error.add_context("write " + base::escape_for_message(file_entry_.path));
+    error.add_context("cannot write " + base::escape_for_message(file_entry_.path));
     throw;
   }
 }
@@ -176,7 +176,7 @@ void TreeRestorer::end_pieces() {
 
 void TreeRestorer::removal(const std::string& path) {
   const Place place = find(path);
-  if (place.name.empty()) refuse(path, "a root cannot be removed");
+  if (place.name.empty()) refuse(path, "the top of a layer cannot be removed");
   remove(place, path);
 }
 

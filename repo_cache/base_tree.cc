@@ -112,7 +112,7 @@ class Checkout {
   }
 
   void make_directories(const std::string& place) {
-    base::check(mkdir(place.c_str(), 0755), "create the tree");
+    base::check(mkdir(place.c_str(), 0755), "create the base tree");
     const Fd root = base::open_directory(place);
     for (size_t i = 1; i < listing_.directories.size(); ++i) {
       const std::string& path = listing_.directories[i].path;
@@ -238,8 +238,8 @@ BaseTreePlaces base_tree_places(const std::string& trees, const std::string& com
     places.deltas.push_back(files_of(directory, info));
     at = info.parent;
   }
-  throw Error(Code::corrupted, "the base tree " + commit + " has more than " +
-                                   std::to_string(kMaxDeltas) + " trees below it");
+  throw Error(Code::corrupted, "base tree " + commit + " builds on more than " +
+                                   std::to_string(kMaxDeltas) + " others");
 }
 
 BaseTreePlaces BaseTrees::places(const std::string& repo, const std::string& commit) const {
@@ -362,7 +362,7 @@ BaseTreeInfo BaseTrees::write_over(const std::string& repo, const std::string& c
   try {
     const std::string delta = temporary + "/delta";
     run_as_owner(cache_.options().disk_first_id + 1000, 1,
-                 [&](unsigned) { base::check(mkdir(delta.c_str(), 0755), "create the tree"); });
+                 [&](unsigned) { base::check(mkdir(delta.c_str(), 0755), "create " + delta); });
     BaseTreeInfo info;
     const Fd upper = base::open_directory(delta);
     write_delta_with_index(repo, parent, commit, upper.get(), &info);

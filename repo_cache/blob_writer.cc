@@ -50,9 +50,9 @@ Attributes read_attributes(git_repository* repository, const TreeListing& listin
     if (!odb) odb = open_odb(repository);
     size_t size = 0;
     git_object_t type = GIT_OBJECT_INVALID;
-    check_git_object(git_odb_read_header(&size, &type, odb.get(), &file.oid), file.path);
+    check_git_object(git_odb_read_header(&size, &type, odb.get(), &file.oid), "read " + file.path);
     if (size > kMaxAttributeBytes - std::min(total, kMaxAttributeBytes)) throw_large_attributes();
-    const GitOdbObject object = read_object(odb.get(), file.oid, file.path);
+    const GitOdbObject object = read_object(odb.get(), file.oid, "read " + file.path);
     total += Attributes::memory_bytes(content_of(object));
     if (total > kMaxAttributeBytes) throw_large_attributes();
     attributes.add(file.directory(), content_of(object));

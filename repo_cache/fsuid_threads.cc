@@ -33,13 +33,13 @@ void set_file_system_ids(uint32_t id) {
 }
 
 void become_owner(uint32_t id) {
-  base::check(unshare(CLONE_FS), "unshare a thread's umask");
+  base::check(unshare(CLONE_FS), "give a thread its own umask");
   umask(022);
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   CapabilitySets sets{};
-  base::check(syscall(SYS_capget, &header, sets.data()), "capget");
+  base::check(syscall(SYS_capget, &header, sets.data()), "read the capabilities of a thread");
   set_file_system_ids(id);
-  base::check(syscall(SYS_capset, &header, sets.data()), "capset");
+  base::check(syscall(SYS_capset, &header, sets.data()), "set the capabilities of a thread");
 }
 
 }  // namespace

@@ -243,7 +243,7 @@ std::string GitCommand::run(const std::vector<std::string>& arguments, const Dea
 
 Error git_failure(const base::ProcessResult& result, const std::string& what) {
   const auto [code, hint] = explain(result);
-  std::string message = what + ": " + reason_of(result.error);
+  std::string message = "cannot " + what + ": " + reason_of(result.error);
   if (result.signal != 0) message += " (git ended by signal " + std::to_string(result.signal) + ")";
   return Error(code, message, hint);
 }

@@ -39,8 +39,8 @@ using GitPatch = GitHandle<git_patch, git_patch_free>;
 // Initializes the library once per process. All functions below call it.
 void initialize_git();
 
-// Throws for a negative answer of libgit2: not_found, corrupted, resource_exhausted,
-// permission_denied, io.
+// Throws "cannot WHAT: ..." for a negative answer of libgit2: not_found, corrupted,
+// resource_exhausted, permission_denied, io.
 void check_git(int result, std::string_view what);
 
 // The same for an object that a commit reaches: if it is missing, the mirror is broken.
@@ -63,7 +63,7 @@ GitTree find_commit_tree(git_repository* repository, const std::string& hex);
 // Objects that a commit reaches.
 GitTree read_tree(git_repository* repository, const git_oid& oid);
 GitOdbObject read_object(git_odb* odb, const git_oid& oid,
-                         std::string_view what = "read an object");
+                         std::string_view what = "read a file of the commit");
 std::string_view content_of(const GitOdbObject& object);
 
 // All direct references with their objects.

@@ -97,7 +97,7 @@ class Builder {
     }
     git_oid oid;
     if (!apply(root_, top, oid)) oid = empty_tree();
-    return {make_git<GitTree>("look up the changed tree", git_tree_lookup, repository_.get(), &oid),
+    return {make_git<GitTree>("read the changed tree", git_tree_lookup, repository_.get(), &oid),
             std::move(stand_ins_), limits_.max_changed_bytes - bytes_left_};
   }
 
@@ -204,7 +204,7 @@ class Builder {
   git_oid write(std::string_view bytes) const {
     git_oid oid;
     check_git(git_odb_write(&oid, repository_.odb(), bytes.data(), bytes.size(), GIT_OBJECT_BLOB),
-              "keep a file");
+              "store a file for the diff");
     return oid;
   }
 
@@ -226,7 +226,7 @@ class Builder {
     const auto insert = [&](const git_oid& id, uint32_t mode) {
       check_git(git_treebuilder_insert(nullptr, builder, name.c_str(), &id,
                                        static_cast<git_filemode_t>(mode)),
-                "build a tree");
+                "build a diff");
     };
     if (child.blob) return insert(*child.blob, child.mode);
     const GitTree old = child.removed ? nullptr : subtree(before, name);
@@ -235,17 +235,17 @@ class Builder {
       return insert(below, GIT_FILEMODE_TREE);
     const bool there = git_treebuilder_get(builder, name.c_str()) != nullptr;
     if (there && (child.removed || old)) {
-      check_git(git_treebuilder_remove(builder, name.c_str()), "build a tree");
+      check_git(git_treebuilder_remove(builder, name.c_str()), "build a diff");
     }
   }
 
   // False: it is empty, and git has no empty directories.
   bool apply(git_tree* before, const Node& node, git_oid& oid) {
     const auto builder =
-        make_git<GitTreeBuilder>("build a tree", git_treebuilder_new, repository_.get(), before);
+        make_git<GitTreeBuilder>("build a diff", git_treebuilder_new, repository_.get(), before);
     for (const auto& [name, child] : node.children) apply_child(builder.get(), before, name, child);
     if (git_treebuilder_entrycount(builder.get()) == 0) return false;
-    check_git(git_treebuilder_write(&oid, builder.get()), "build a tree");
+    check_git(git_treebuilder_write(&oid, builder.get()), "build a diff");
     return true;
   }
 
@@ -263,7 +263,7 @@ class Builder {
 
 MemoryRepository::MemoryRepository(const std::string& git_directory)
     : repository_(open_mirror(git_directory)), odb_(open_odb(repository_.get())) {
-  check_git(git_mempack_new(&mempack_), "make an object store in memory");
+  check_git(git_mempack_new(&mempack_), "create an object store in memory");
   const int answer = git_odb_add_backend(odb_.get(), mempack_, kBeforeAllOthers);
   if (answer < 0) mempack_->free(mempack_);
   check_git(answer, "use an object store in memory");
@@ -277,7 +277,7 @@ void MemoryRepository::forget_writes() const noexcept {
 uint64_t blob_size(git_odb* odb, const git_oid& oid) {
   size_t size = 0;
   git_object_t type = GIT_OBJECT_INVALID;
-  check_git_object(git_odb_read_header(&size, &type, odb, &oid), "look up a file");
+  check_git_object(git_odb_read_header(&size, &type, odb, &oid), "find a file of the commit");
   return size;
 }
 
@@ -305,7 +305,7 @@ GitTreeEntry entry_at(git_tree* root, const std::string& path) {
   if (path.empty() || path.find('\0') != std::string::npos) return nullptr;
   const int answer = git_tree_entry_bypath(&entry, root, path.c_str());
   if (answer == GIT_ENOTFOUND) return nullptr;
-  check_git(answer, "look up \"" + base::escape_for_message(path) + "\"");
+  check_git(answer, "find \"" + base::escape_for_message(path) + "\"");
   return GitTreeEntry(entry);
 }
 

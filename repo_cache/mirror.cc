@@ -111,9 +111,9 @@ Mirror::Mirror(const RepoCacheOptions& options, std::string repo_directory)
 bool Mirror::exists() const { return base::path_exists(git_directory_); }
 
 UpstreamRefs Mirror::ask_upstream(const RepoUrl& url, const Deadline& deadline) const {
-  const std::string text =
-      git_.run({"ls-remote", "--symref", "--", url.fetch}, deadline,
-               {.protocol = std::string(scheme_name(url.scheme))}, "ask " + url.display);
+  const std::string text = git_.run({"ls-remote", "--symref", "--", url.fetch}, deadline,
+                                    {.protocol = std::string(scheme_name(url.scheme))},
+                                    "list branches of " + url.display);
   return parse_ls_remote(text, options_.max_refs);
 }
 
@@ -138,8 +138,8 @@ std::vector<std::string> Mirror::tip_commits() const {
   std::set<std::string> tips;
   for (const auto& [ref, hex] : list_refs(repository.get())) {
     const git_oid oid = parse_oid(hex);
-    const auto object =
-        make_git<GitObject>(ref, git_object_lookup, repository.get(), &oid, GIT_OBJECT_ANY);
+    const auto object = make_git<GitObject>("read " + ref, git_object_lookup, repository.get(),
+                                            &oid, GIT_OBJECT_ANY);
     git_object* commit = nullptr;
     if (git_object_peel(&commit, object.get(), GIT_OBJECT_COMMIT) < 0)
       continue;  // a tag of a tree or blob
@@ -184,7 +184,7 @@ void Mirror::set_head(const std::string& git_directory, const std::string& head_
   const GitRun run{.directory = git_directory};
   if (!head_ref.empty()) {
     git_.run({"symbolic-ref", "refs/upstream/HEAD", to_mirror_ref(head_ref)}, deadline, run,
-             "note upstream's HEAD");
+             "record upstream's HEAD");
   } else {
     git_.try_run({"symbolic-ref", "--delete", "refs/upstream/HEAD"}, deadline,
                  run);  // may be missing
@@ -198,7 +198,7 @@ void Mirror::pack_refs(const std::string& git_directory, const Deadline& deadlin
 void Mirror::update_refs(const std::string& commands, const Deadline& deadline) const {
   if (commands.empty()) return;
   git_.run({"update-ref", "--stdin"}, deadline, {.directory = git_directory_, .input = commands},
-           "keep old references");
+           "update the mirror's references");
 }
 
 void Mirror::make_new_clone(const RepoUrl& url, const UpstreamRefs& upstream,

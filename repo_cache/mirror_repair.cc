@@ -33,15 +33,15 @@ void check_pack(const fs::path& index) {
   const Fd pack_fd = base::open_file(pack, O_RDONLY);
   struct stat index_stat {};
   struct stat pack_stat {};
-  base::check(fstat(index_fd.get(), &index_stat), "stat");
-  base::check(fstat(pack_fd.get(), &pack_stat), "stat");
+  base::check(fstat(index_fd.get(), &index_stat), "inspect a pack index");
+  base::check(fstat(pack_fd.get(), &pack_stat), "inspect a pack");
   const auto tail = [](int fd, off_t size, size_t back) {
     const off_t from = size - static_cast<off_t>(back);
     return from < 0 ? std::string() : base::read_at(fd, kHashBytes, static_cast<uint64_t>(from));
   };
   const std::string wanted = tail(index_fd.get(), index_stat.st_size, 2 * kHashBytes);
   if (wanted.size() != kHashBytes || wanted != tail(pack_fd.get(), pack_stat.st_size, kHashBytes)) {
-    throw Error(Code::corrupted, "pack does not belong to its index: " + pack.filename().string());
+    throw Error(Code::corrupted, "a pack does not match its index: " + pack.filename().string());
   }
 }
 
@@ -53,7 +53,7 @@ void check_loose_references(const fs::path& directory) {
     const bool good = text.starts_with("ref: refs/") ||
                       (text.size() >= GIT_OID_HEXSZ &&
                        text.find_first_not_of("0123456789abcdef") >= GIT_OID_HEXSZ);
-    if (!good) throw Error(Code::corrupted, "not a reference: " + entry.path().string());
+    if (!good) throw Error(Code::corrupted, "invalid git reference: " + entry.path().string());
   }
 }
 
@@ -84,9 +84,9 @@ void Mirror::quick_check() const {
     check_references(repository.get());
   } catch (const Error& error) {
     if (error.code() == Code::resource_exhausted) throw;
-    throw Error(Code::corrupted, "mirror is broken: " + error.message());
+    throw Error(Code::corrupted, "broken mirror: " + error.message());
   } catch (const fs::filesystem_error& error) {
-    throw Error(Code::corrupted, std::string("mirror is broken: ") + error.what());
+    throw Error(Code::corrupted, std::string("broken mirror: ") + error.what());
   }
 }
 
@@ -96,7 +96,7 @@ void Mirror::fsck(const std::vector<std::string>& options, const Deadline& deadl
   const base::ProcessResult result =
       git_.try_run(arguments, deadline, {.directory = git_directory_});
   if (result.ok()) return;
-  throw Error(Code::corrupted, "mirror is broken: " + git_failure(result, "check").message());
+  throw Error(Code::corrupted, "broken mirror: " + git_failure(result, "verify it").message());
 }
 
 void Mirror::full_check(const Deadline& deadline) const { fsck({}, deadline); }
@@ -121,7 +121,7 @@ void Mirror::recover(const Deadline& deadline) const {
     try {
       remove_leftovers();
     } catch (const fs::filesystem_error& error) {
-      throw Error(Code::corrupted, std::string("mirror is broken: ") + error.what());
+      throw Error(Code::corrupted, std::string("broken mirror: ") + error.what());
     }
     fsck({"--connectivity-only"}, deadline);  // every object exists
     remove(fetching.c_str());

@@ -47,7 +47,7 @@ void borrow_objects(const Mirror& mirror, const std::string& quarantine) {
 
 git_oid commit_of(git_repository* repository, const char* ref) {
   git_oid oid;
-  check_git(git_reference_name_to_id(&oid, repository, ref), ref);
+  check_git(git_reference_name_to_id(&oid, repository, ref), std::string("read ") + ref);
   return oid;
 }
 

@@ -36,14 +36,14 @@ std::optional<git_oid> commit_of_ref(git_repository* repository, const std::stri
   git_reference* raw = nullptr;
   const int answer = git_reference_lookup(&raw, repository, mirror_ref.c_str());
   if (answer == GIT_ENOTFOUND) return std::nullopt;
-  check_git(answer, mirror_ref);
+  check_git(answer, "read " + mirror_ref);
   const GitReference reference(raw);
   git_object* commit = nullptr;
   const int peeled = git_reference_peel(&commit, reference.get(), GIT_OBJECT_COMMIT);
   if (peeled == GIT_EINVALIDSPEC || peeled == GIT_EPEEL) {
     throw Error(Code::invalid_argument, mirror_ref + " is not a commit");
   }
-  check_git(peeled, mirror_ref);
+  check_git(peeled, "read " + mirror_ref);
   const GitObject owner(commit);
   return *git_object_id(commit);
 }
@@ -64,7 +64,7 @@ std::optional<git_oid> commit_of_id(git_repository* repository, std::string_view
     throw Error(Code::invalid_argument, "commit id " + std::string(text) + " is ambiguous",
                 "give more digits");
   }
-  check_git(answer, "look up a commit");
+  check_git(answer, "find a commit");
   const GitObject object(raw);
   git_object* commit = nullptr;
   if (git_object_peel(&commit, object.get(), GIT_OBJECT_COMMIT) < 0) {
@@ -132,9 +132,10 @@ std::string packed_line(git_repository* repository, const git_reference* referen
     peeled = *known;
   } else {
     const auto object =
-        make_git<GitObject>(name, git_object_lookup, repository, &oid, GIT_OBJECT_ANY);
+        make_git<GitObject>("read " + name, git_object_lookup, repository, &oid, GIT_OBJECT_ANY);
     if (git_object_type(object.get()) != GIT_OBJECT_TAG) return line;
-    const auto target = make_git<GitObject>(name, git_object_peel, object.get(), GIT_OBJECT_ANY);
+    const auto target =
+        make_git<GitObject>("read tag", git_object_peel, object.get(), GIT_OBJECT_ANY);
     peeled = *git_object_id(target.get());
   }
   return line + "^" + format_oid(peeled) + "\n";

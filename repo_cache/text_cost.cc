@@ -73,7 +73,7 @@ bool TextCost::take_binary(std::optional<base::MemoryShare>& share) const {
 }
 
 GitPatch patch_at(git_diff* diff, size_t index) {
-  return make_git<GitPatch>("compare a file", git_patch_from_diff, diff, index);
+  return make_git<GitPatch>("compare a changed file", git_patch_from_diff, diff, index);
 }
 
 int append_line(const git_diff_delta* delta, const git_diff_hunk*, const git_diff_line* line,

@@ -140,7 +140,7 @@ struct CommitTree::State {
     options.flags = flags | GIT_DIFF_DISABLE_PATHSPEC_MATCH;
     options.pathspec = {pathspec.data(), pathspec.size()};
     options.id_abbrev = GIT_OID_HEXSZ;  // git apply --binary needs whole ids
-    return make_git<GitDiff>("compare trees", git_diff_tree_to_tree, repository.get(), before,
+    return make_git<GitDiff>("compare two commits", git_diff_tree_to_tree, repository.get(), before,
                              after, &options);
   }
 
@@ -175,7 +175,7 @@ std::optional<TreeEntry> CommitTree::lookup(std::string_view path) const {
     git_object_t type = GIT_OBJECT_INVALID;
     check_git(
         git_odb_read_header(&size, &type, state_->repository.odb(), git_tree_entry_id(entry.get())),
-        "look up \"" + base::escape_for_message(path) + "\"");
+        "find \"" + base::escape_for_message(path) + "\"");
     result.size = size;
   }
   return result;
@@ -194,7 +194,7 @@ std::string CommitTree::read_blob(std::string_view path, uint64_t max_bytes) con
   }
   if (entry->size > max_bytes) {
     throw Error(Code::resource_exhausted,
-                "\"" + base::escape_for_message(path) + "\" is too large");
+                "\"" + base::escape_for_message(path) + "\" is too large to read");
   }
   return std::string(content_of(read_object(state_->repository.odb(), parse_oid(entry->oid))));
 }
@@ -203,7 +203,7 @@ bool CommitTree::content_equals(std::string_view path, uint32_t mode, int fd) co
   const std::optional<TreeEntry> entry = lookup(path);
   if (!entry || entry->mode != mode || mode == kModeSymlink) return false;
   struct stat status {};
-  base::check(fstat(fd, &status), "inspect a file");
+  base::check(fstat(fd, &status), "inspect a changed file");
   const auto size = static_cast<uint64_t>(status.st_size);
   const git_oid oid = parse_oid(entry->oid);
   const Conversion conversion = state_->attributes.conversion(std::string(path));

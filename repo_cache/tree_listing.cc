@@ -67,7 +67,7 @@ class Lister {
     listing_.directories.push_back({path, oid, 0, {}});
     git_tree* raw = nullptr;
     check_git_object(git_tree_lookup(&raw, repository_, &oid),
-                     "tree of \"" + base::escape_for_message(path) + "\"");
+                     "read the tree of \"" + base::escape_for_message(path) + "\"");
     const GitTree tree(raw);
     const size_t count = git_tree_entrycount(raw);
     uint32_t below = 0;

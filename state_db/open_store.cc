@@ -75,18 +75,18 @@ std::optional<Found> find_trouble(const std::string& directory) {
   const bool is_logged = log.size() == kHeadBytes;
   const auto lacks = [&](const std::string& what) -> std::optional<Found> {
     if (!is_logged && !has_work(directory)) return std::nullopt;
-    return Found{Trouble::missing, what + ", and the store " + directory +
-                                       (has_work(directory) ? " has workspaces" : " has its log")};
+    return Found{Trouble::missing, what + ", but the store " + directory +
+                                       (has_work(directory) ? " is in use" : " has its log")};
   };
   if (stat(path.c_str(), &status) != 0) {
-    if (errno != ENOENT) base::throw_errno(path);
+    if (errno != ENOENT) base::throw_errno("inspect " + path);
     return lacks("state.db is gone");
   }
   if (S_ISDIR(status.st_mode)) return Found{Trouble::damaged, "state.db is a directory"};
   if (!S_ISREG(status.st_mode)) return Found{Trouble::damaged, "state.db is not a regular file"};
   if (status.st_size == 0) return lacks("state.db is empty");
   if (is_logged && !is_log(log))
-    return Found{Trouble::damaged, "state.db-wal, the log of state.db, is damaged at its head"};
+    return Found{Trouble::damaged, "state.db-wal, the log of state.db, is damaged at its start"};
   return std::nullopt;
 }
 

@@ -55,7 +55,7 @@ constexpr const char* kCache = "PRAGMA cache_size = -256";
 
 std::string random_store_id() {
   uint32_t bits = 0;
-  base::check(getrandom(&bits, sizeof bits, 0), "getrandom");
+  base::check(getrandom(&bits, sizeof bits, 0), "get a random number");
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string id;
   for (int shift = 28; shift >= 0; shift -= 4) id += kDigits[(bits >> shift) & 15];

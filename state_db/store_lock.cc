@@ -18,10 +18,10 @@ Fd lock_store(const std::string& directory) {
     const std::string pid = base::read_at(file.get(), 20, 0);
     throw Error(
         Code::conflict, "the store " + directory + " is in use by process " + pid,
-        "Only one mooraged may own a store: stop the other one, or name another directory.");
+        "Only one mooraged may own a store: stop the other one, or choose another directory.");
   }
   const std::string pid = std::to_string(getpid());
-  base::check(ftruncate(file.get(), 0), path);
+  base::check(ftruncate(file.get(), 0), "truncate " + path);
   base::write_all(file.get(), pid);
   return file;
 }
@@ -31,7 +31,7 @@ bool make_reserve(const std::string& directory, uint64_t bytes) {
   const std::string path = directory + "/reserve";
   const Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
   struct stat status {};
-  base::check(fstat(file.get(), &status), path);
+  base::check(fstat(file.get(), &status), "inspect " + path);
   // From the space available to all users: the file system's reserve for root would not help them
   // when the file is released.
   if (static_cast<uint64_t>(status.st_size) < bytes &&
@@ -44,7 +44,7 @@ bool make_reserve(const std::string& directory, uint64_t bytes) {
   if (error == 0) return true;
   unlink(path.c_str());
   if (error == ENOSPC || error == EDQUOT) return false;
-  base::throw_errno(path, error);
+  base::throw_errno("allocate " + path, error);
 }
 
 bool reserve_is_there(const std::string& directory, uint64_t bytes) {

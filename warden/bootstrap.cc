@@ -45,7 +45,7 @@ void check_listener(const Fd& listener) {
   }
   int flags = ::fcntl(listener.get(), F_GETFL);
   if (flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) != 0)
-    base::throw_errno("fcntl");
+    base::throw_errno("set a descriptor's flags");
 }
 
 Fd fetch_listener(const std::string& bootstrap_path) {

@@ -77,7 +77,7 @@ Fd open_null() {
   int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (fd < 0) base::throw_errno("open /dev/null");
   while (fd <= STDERR_FILENO) {
-    if (::fcntl(fd, F_SETFD, 0) != 0) base::throw_errno("fcntl");
+    if (::fcntl(fd, F_SETFD, 0) != 0) base::throw_errno("set a descriptor's flags");
     fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     if (fd < 0) base::throw_errno("open /dev/null");
   }
@@ -95,7 +95,7 @@ void tame_memory() {
 // Raises the limit for the warden itself; returns the commands' limit.
 rlimit raise_open_files() {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) base::throw_errno("getrlimit");
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) base::throw_errno("read a process limit");
   rlimit ours = limit;
   ours.rlim_cur = std::min<rlim_t>(std::max(limit.rlim_cur, kOpenFiles), limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &ours);
@@ -129,7 +129,7 @@ void run(const Options& options) {
   Fd listener =
       options.bootstrap.empty() ? Fd(options.listen_fd) : fetch_listener(options.bootstrap);
   check_listener(listener);
-  if (::fcntl(listener.get(), F_SETFD, FD_CLOEXEC) != 0) base::throw_errno("fcntl");
+  if (::fcntl(listener.get(), F_SETFD, FD_CLOEXEC) != 0) base::throw_errno("set up a socket");
 
   Loop loop;
   std::unique_ptr<Shutdown> shutdown;

@@ -15,9 +15,9 @@ Fd signal_fd(int signal) {
   sigset_t set;
   ::sigemptyset(&set);
   ::sigaddset(&set, signal);
-  if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) base::throw_errno("sigprocmask");
+  if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) base::throw_errno("block signals");
   Fd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd) base::throw_errno("signalfd");
+  if (!fd) base::throw_errno("create a signalfd");
   return fd;
 }
 

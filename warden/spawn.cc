@@ -61,7 +61,7 @@ std::vector<std::string> candidates(const Command& command) {
 
 void set_nonblocking(const Fd& fd) {
   int flags = ::fcntl(fd.get(), F_GETFL);
-  check(flags >= 0 && ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) == 0, "make non-blocking");
+  check(flags >= 0 && ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) == 0, "set up a pipe");
 }
 
 // A pipe whose read end is `ours` and never blocks; returns the child's end.
@@ -75,8 +75,7 @@ Fd pipe_to(Fd& ours) {
 // Not by the terminal's name: the agent can rearrange /dev/pts.
 void open_terminal(const Command& command, Spawned& ours, Streams& child) {
   Fd master(base::check_allowance(::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC),
-                                  "open /dev/ptmx",
-                                  "the terminals of a sandbox, or kernel.pty.max"));
+                                  "open /dev/ptmx", "kernel.pty.max on the host"));
   int unlocked = 0;
   check(::ioctl(master.get(), TIOCSPTLCK, &unlocked) == 0, "unlock the terminal");
   Fd slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
@@ -107,7 +106,7 @@ void open_pipes(const Command& command, const SpawnContext& context, Spawned& ou
   child.error = pipe_to(ours.error);
   // So that the command may open its streams by name, as /dev/stdout: that checks the pipe's mode.
   for (const Fd* end : {command.input ? &child.input : nullptr, &child.output, &child.error}) {
-    if (end) check(::fchown(end->get(), command.user.uid, command.user.gid) == 0, "give the pipe");
+    if (end) check(::fchown(end->get(), command.user.uid, command.user.gid) == 0, "set up a pipe");
   }
 }
 
@@ -299,7 +298,7 @@ Spawned spawn(const Command& command, const SpawnContext& context) {
   prepared.environment.push_back(nullptr);
   prepared.candidates = candidates(command);
   ours.child = ::fork();
-  check(ours.child >= 0, "fork");
+  check(ours.child >= 0, "create a process");
   if (ours.child == 0) {
     if (command.subreaper) run_subreaper_child(command, context, prepared);
     if (command.terminal) start_session(command, context, prepared);

@@ -45,8 +45,8 @@ StartFailure explain_execute(const Command& command, int error_number) {
 
 // In the order of StartStep; the steps of explain_failure() have none.
 constexpr std::array kSteps{"start",
-                            "fork",
-                            "join its process group outside",
+                            "create a process",
+                            "join its control group",
                             "create a session",
                             "set up the streams",
                             "take the terminal",

@@ -57,7 +57,7 @@ void Exchange::wait_for(short events) const {
     pollfd entry{socket_.get(), events, 0};
     int ready = ::poll(&entry, 1, left_ms());
     if (ready > 0) return;
-    if (ready < 0 && errno != EINTR) base::throw_errno("poll");
+    if (ready < 0 && errno != EINTR) base::throw_errno("wait for " + peer_.noun);
     if (left_ms() == 0) {
       throw Error(Code::unknown_outcome, peer_.noun + " did not answer in time");
     }

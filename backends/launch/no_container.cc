@@ -63,7 +63,7 @@ void make_place(const std::string& path, bool directory) {
 }
 
 void enter_new_root(const Request& request) {
-  base::check_allowance(unshare(CLONE_NEWNS), "unshare the mount namespace",
+  base::check_allowance(unshare(CLONE_NEWNS), "create a mount namespace",
                         "user.max_mnt_namespaces or fs.mount-max");
   base::set_propagation_slave("/");
   std::vector<Entry> entries;
@@ -118,14 +118,14 @@ void enter_new_root(const Request& request) {
 pid_t start_plain(const Request& request) {
   enter_new_root(request);
   base::Pipe failure = base::make_pipe();
-  const pid_t pid = base::check(fork(), "fork");
+  const pid_t pid = base::check(fork(), "create a process");
   if (pid == 0) become_warden(request, failure.write_end.get());
   failure.write_end.reset();
   int error_number = 0;
   const std::string bytes = base::read_up_to(failure.read_end.get(), sizeof error_number);
   if (bytes.empty()) return pid;
   bytes.copy(reinterpret_cast<char*>(&error_number), sizeof error_number);
-  base::throw_errno("execute the warden", error_number);
+  base::throw_errno("start the warden", error_number);
 }
 
 }  // namespace moorage::launch

@@ -88,7 +88,7 @@ void join_cgroup(const Request& request) {
 }
 
 void build_root(const Request& request, const base::UserNamespace& ids) {
-  base::check_allowance(unshare(CLONE_NEWNS), "unshare the mount namespace",
+  base::check_allowance(unshare(CLONE_NEWNS), "create a mount namespace",
                         "user.max_mnt_namespaces or fs.mount-max");
   base::set_propagation_slave("/");
 

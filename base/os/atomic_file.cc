@@ -45,7 +45,7 @@ std::string random_name(const std::string& name) {
 
 // The umask matters only for others' rights; some network file systems reject every chmod.
 Fd with_mode(Fd file, const AtomicFileOptions& options, const std::string& path) {
-  if ((options.mode & 077) != 0) check(fchmod(file.get(), options.mode), "set mode of " + path);
+  if ((options.mode & 077) != 0) check(fchmod(file.get(), options.mode), "set the mode of " + path);
   return file;
 }
 

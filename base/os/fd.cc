@@ -20,7 +20,7 @@ constexpr size_t kReadChunkBytes = 64 << 10;
 void wait_writable(int fd) {
   pollfd entry{fd, POLLOUT, 0};
   while (poll(&entry, 1, -1) < 0) {
-    if (errno != EINTR) throw_errno("poll");
+    if (errno != EINTR) throw_errno("wait until a descriptor is writable");
   }
 }
 
@@ -58,20 +58,20 @@ void Fd::reset(int fd) {
 
 Fd Fd::duplicate() const {
   // From 3 up: a duplicate must not become a standard stream.
-  return Fd(check(fcntl(fd_, F_DUPFD_CLOEXEC, 3), "duplicate descriptor"));
+  return Fd(check(fcntl(fd_, F_DUPFD_CLOEXEC, 3), "duplicate a descriptor"));
 }
 
 std::string proc_path(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 
 Pipe make_pipe() {
   int ends[2];
-  check(pipe2(ends, O_CLOEXEC), "create pipe");
+  check(pipe2(ends, O_CLOEXEC), "create a pipe");
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
 std::pair<Fd, Fd> make_socket_pair() {
   int ends[2];
-  check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), "create socket pair");
+  check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), "create a socket pair");
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
@@ -121,7 +121,7 @@ std::string read_at(int fd, size_t size, uint64_t offset) {
 PeerCredentials peer_credentials(int socket) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
-  check(getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size), "get peer credentials");
+  check(getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size), "identify a client");
   return {credentials.pid, credentials.uid, credentials.gid};
 }
 
@@ -130,7 +130,7 @@ std::vector<gid_t> peer_groups(int socket) {
   for (;;) {
     socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
     const int result = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
-    if (result < 0 && errno != ERANGE) throw_errno("get peer groups");
+    if (result < 0 && errno != ERANGE) throw_errno("get the groups of a client");
     groups.resize(size / sizeof(gid_t));  // as many as exist, also after ERANGE
     if (result == 0) return groups;
   }
@@ -143,9 +143,9 @@ bool wait_readable(int fd, int timeout_ms) {
   for (;;) {
     pollfd entry{fd, POLLIN, 0};
     int ready = poll(&entry, 1, left_ms);
-    if (ready > 0 && (entry.revents & POLLNVAL)) throw_errno("poll", EBADF);
+    if (ready > 0 && (entry.revents & POLLNVAL)) throw_errno("wait for a descriptor", EBADF);
     if (ready >= 0) return ready > 0;
-    if (errno != EINTR) throw_errno("poll");
+    if (errno != EINTR) throw_errno("wait for a descriptor");
     if (timeout_ms < 0) continue;
     const auto passed =
         std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start);

@@ -31,11 +31,11 @@ struct SocketPath {
     }
     if (full.size() < sizeof sockaddr_un::sun_path) return;
     size_t slash = full.rfind('/');
-    if (slash == std::string::npos) throw_errno("socket name", ENAMETOOLONG);
+    if (slash == std::string::npos) throw_errno("use " + full, ENAMETOOLONG);
     std::string parent = slash == 0 ? "/" : full.substr(0, slash);
     directory = Fd(check(open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC), "open " + parent));
     path = "/proc/self/fd/" + std::to_string(directory.get()) + full.substr(slash);
-    if (path.size() >= sizeof sockaddr_un::sun_path) throw_errno("socket " + full, ENAMETOOLONG);
+    if (path.size() >= sizeof sockaddr_un::sun_path) throw_errno("use " + full, ENAMETOOLONG);
   }
 
   sockaddr_un address() const {
@@ -50,7 +50,7 @@ void set_send_timeout(int socket, int64_t milliseconds) {
   timeval value{};
   value.tv_sec = milliseconds / 1000;
   value.tv_usec = milliseconds % 1000 * 1000;
-  check(setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof value), "set socket timeout");
+  check(setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof value), "set up a socket");
 }
 
 int64_t now_ms() {
@@ -81,12 +81,12 @@ void send_with_fds(int socket, std::string_view bytes, std::span<const int> fds)
   do {
     sent = sendmsg(socket, &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  check(sent, "send message");
+  check(sent, "send a message");
   // A stream may send only a part; the descriptors went with its first byte.
   for (size_t done = static_cast<size_t>(sent); done < bytes.size();) {
     sent = send(socket, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    done += static_cast<size_t>(check(sent, "send message"));
+    done += static_cast<size_t>(check(sent, "send a message"));
   }
 }
 
@@ -118,11 +118,11 @@ Received receive_with_fds(int socket, size_t max_bytes, size_t max_fds) {
   do {
     count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   } while (count < 0 && errno == EINTR);
-  received.bytes.resize(static_cast<size_t>(check(count, "receive message")));
+  received.bytes.resize(static_cast<size_t>(check(count, "receive a message")));
   received.fds = take_fds(message);
   // CMSG_SPACE rounds up, so the kernel may have had room for one descriptor more than requested.
   if ((message.msg_flags & MSG_CTRUNC) || received.fds.size() > max_fds) {
-    throw Error(Code::invalid_argument, "message with too many descriptors");
+    throw Error(Code::invalid_argument, "a message has too many descriptors");
   }
   return received;
 }
@@ -130,19 +130,19 @@ Received receive_with_fds(int socket, size_t max_bytes, size_t max_fds) {
 Fd listen_unix(const std::string& path, mode_t mode, int backlog) {
   SocketPath place(path);
   if (unlink(place.path.c_str()) < 0 && errno != ENOENT) throw_errno("remove " + path);
-  Fd socket_fd(check(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "create socket"));
+  Fd socket_fd(check(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "create a socket"));
   sockaddr_un address = place.address();
   check(bind(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address),
         "bind " + path);
   // No one can connect before listen(2), so the mode set briefly by the umask is harmless.
-  check(chmod(place.path.c_str(), mode), "set mode of " + path);
+  check(chmod(place.path.c_str(), mode), "set the mode of " + path);
   check(listen(socket_fd.get(), backlog), "listen on " + path);
   return socket_fd;
 }
 
 Fd connect_unix(const std::string& path, int timeout_ms) {
   SocketPath place(path);
-  Fd socket_fd(check(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "create socket"));
+  Fd socket_fd(check(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "create a socket"));
   sockaddr_un address = place.address();
   const int64_t end_ms = now_ms() + timeout_ms;
   // A unix connect waits only for room in the peer's backlog; SO_SNDTIMEO limits that (unix(7)). A
@@ -151,11 +151,11 @@ Fd connect_unix(const std::string& path, int timeout_ms) {
     set_send_timeout(socket_fd.get(), std::max<int64_t>(1, end_ms - now_ms()));
     if (connect(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) break;
     if (errno == EAGAIN || (errno == EINTR && now_ms() >= end_ms)) {
-      throw Error(Code::deadline_exceeded, "connect to " + path + ": no connection accepted in " +
+      throw Error(Code::deadline_exceeded, "cannot connect to " + path + ": no answer in " +
                                                std::to_string(timeout_ms) + " ms");
     }
     if (errno == ECONNREFUSED) {
-      throw Error(Code::unavailable, "connect to " + path + ": nothing listens there");
+      throw Error(Code::unavailable, "cannot connect to " + path + ": no program listens there");
     }
     if (errno != EINTR) throw_errno("connect to " + path);
   }

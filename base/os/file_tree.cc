@@ -118,7 +118,7 @@ class TreeRemover {
     if (stream) {
       levels_.push_back({std::move(stream), name});
     } else if (errno == EXDEV) {
-      throw Error(Code::conflict, "remove " + path_ + ": a file system is mounted on " + name,
+      throw Error(Code::conflict, "cannot remove " + path_ + ": " + name + " is a mount point",
                   "unmount it first");
     } else if (errno != ENOENT) {
       throw_errno("remove " + path_ + ": open " + name);
@@ -153,8 +153,8 @@ class TreeRemover {
     level.progress = false;
     if (level.idle_scans > kMaxIdleScans) {
       throw Error(Code::conflict,
-                  "remove " + path_ + ": " + level.name + ": new files keep appearing",
-                  "stop what writes there");
+                  "cannot remove " + path_ + ": new files keep appearing in " + level.name,
+                  "stop the process that writes there");
     }
     rewinddir(level.stream.get());
   }

@@ -36,9 +36,9 @@ void sync_or_throw(int result, const std::string& path) {
   const bool disk_failed =
       error_number != ENOSPC && error_number != EDQUOT && error_number != EINVAL;
   if (disk_failed && failed_sync_handler()) {
-    failed_sync_handler()("sync " + path + ": " + strerrordesc_np(error_number));
+    failed_sync_handler()("cannot sync " + path + ": " + strerrordesc_np(error_number));
   }
-  throw Error(Code::io, "sync " + path + ": " + strerrordesc_np(error_number),
+  throw Error(Code::io, "cannot sync " + path + ": " + strerrordesc_np(error_number),
               "check the disk and the kernel log; the data being saved may be lost");
 }
 
@@ -95,7 +95,7 @@ void make_directories(const std::string& path, mode_t mode) {
     end = path.find('/', end + 1);
     std::string part = path.substr(0, end);
     if (mkdir(part.c_str(), mode) == 0) {
-      check(chmod(part.c_str(), mode), "set mode of " + part);  // regardless of the umask
+      check(chmod(part.c_str(), mode), "set the mode of " + part);  // regardless of the umask
       continue;
     }
     int error_number = errno;
@@ -154,7 +154,7 @@ std::vector<std::string> list_directory(int dir_fd) {
   // Opened again: it gets its own offset, and dir_fd may be O_PATH.
   Fd own = open_file_at(dir_fd, ".", O_RDONLY | O_DIRECTORY);
   std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(own.get()), closedir);
-  if (!stream) throw_errno("list directory");
+  if (!stream) throw_errno("list a directory");
   own.release();
   std::vector<std::string> names;
   uint64_t bytes = 0;
@@ -171,7 +171,7 @@ std::vector<std::string> list_directory(int dir_fd) {
     }
     names.emplace_back(name);
   }
-  if (errno != 0) throw_errno("list directory");
+  if (errno != 0) throw_errno("list a directory");
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -187,7 +187,7 @@ bool set_append_only(int fd, bool on) {
   }
   if (result == 0) return true;
   if (errno == ENOTTY || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) return false;
-  throw_errno("set the append-only attribute");
+  throw_errno("make a file append-only");
 }
 
 Space file_system_space(const std::string& path) {

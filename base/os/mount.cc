@@ -33,7 +33,7 @@ void set_propagation(const std::string& path, uint64_t propagation) {
   mount_attr wanted{};
   wanted.propagation = propagation;
   check(mount_setattr(AT_FDCWD, path.c_str(), AT_RECURSIVE, &wanted, sizeof wanted),
-        "set mount propagation of " + path);
+        "set the mount propagation of " + path);
 }
 
 // Adds the file system's reason, in the kernel's words (fsopen(2): reads of the context).
@@ -57,7 +57,7 @@ void set_options(int context, const std::string& what,
                  const std::vector<std::pair<std::string, std::string>>& options) {
   for (const auto& [key, value] : options) {
     if (value.size() > kMaxOptionBytes) {
-      throw Error(Code::invalid_argument, what + ": option " + key + " is longer than 255 bytes");
+      throw Error(Code::invalid_argument, "cannot " + what + ": " + key + " exceeds 255 bytes");
     }
     unsigned command = value.empty() ? FSCONFIG_SET_FLAG : FSCONFIG_SET_STRING;
     const char* text = value.empty() ? nullptr : value.c_str();
@@ -78,7 +78,7 @@ Fd clone_mount(int dir_fd, const std::string& path) {
 void set_mount_attributes(int mount_fd, const MountAttributes& attributes) {
   mount_attr wanted{};
   wanted.attr_set = attribute_bits(attributes);
-  check(mount_setattr(mount_fd, "", AT_EMPTY_PATH, &wanted, sizeof wanted), "set mount attributes");
+  check(mount_setattr(mount_fd, "", AT_EMPTY_PATH, &wanted, sizeof wanted), "change a mount");
 }
 
 void set_mount_idmap(int mount_fd, int user_namespace_fd) {
@@ -104,7 +104,7 @@ void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target)
   unsigned flags = MOVE_MOUNT_F_EMPTY_PATH;
   if (target.empty()) flags |= MOVE_MOUNT_T_EMPTY_PATH;
   check_allowance(move_mount(mount_fd, "", target_dir_fd, target.c_str(), flags),
-                  "mount on " + target, kMountMax);
+                  "attach a mount at " + target, kMountMax);
 }
 
 std::vector<MountLine> parse_mounts(const std::string& mountinfo) {

@@ -25,9 +25,9 @@ constexpr int kMaxTries = 100;
   const std::string what = "open " + escape_for_message(path);
   switch (error_number) {
     case EEXIST:
-      throw Error(Code::already_exists, what + ": it already exists");
+      throw Error(Code::already_exists, "cannot " + what + ": it already exists");
     case EAGAIN:
-      throw Error(Code::conflict, what + ": the tree keeps changing", "try again");
+      throw Error(Code::conflict, "cannot " + what + ": the tree keeps changing", "try again");
     case ENOTDIR:
     case EISDIR:
     case ENXIO:
@@ -44,7 +44,7 @@ constexpr int kMaxTries = 100;
 }
 
 [[noreturn]] void throw_beneath_error(const std::string& path, int error_number) {
-  const std::string what = "open " + escape_for_message(path);
+  const std::string what = "cannot open " + escape_for_message(path);
   if (error_number == ELOOP)
     throw Error(Code::invalid_argument, what + ": the path contains a symbolic link");
   if (error_number == EXDEV)

@@ -224,7 +224,7 @@ class Run {
                          {out_.get(), POLLIN, 0},  // -1 at its end: poll skips it
                          {error_.get(), POLLIN, 0}};
     int ready = poll(entries, 3, static_cast<int>(std::min<int64_t>(left_ms, 60'000)));
-    if (ready < 0 && errno != EINTR) throw_errno("poll");
+    if (ready < 0 && errno != EINTR) throw_errno("wait for " + name_);
     return ready > 0 && entries[0].revents != 0;
   }
 
@@ -240,7 +240,7 @@ class Run {
       if (count == 0) fd.reset();
       if (count == 0 || (count < 0 && errno == EAGAIN)) return;
       if (count < 0 && errno == EINTR) continue;
-      take(std::string_view(buffer, static_cast<size_t>(check(count, "read output"))));
+      take(std::string_view(buffer, static_cast<size_t>(check(count, "read its output"))));
       waiting -= static_cast<int>(count);
     } while (waiting > 0);
   }
@@ -267,7 +267,7 @@ class Run {
     if (read(failure_.get(), &failure, sizeof failure) != sizeof failure) return;
     std::string what = "start " + name_ + ": " + std::string(child_step_name(failure.step));
     if (failure.step == ChildStep::exec && failure.error_number == ENOENT) {
-      throw Error(Code::unsupported, what + ": it is not installed on this host",
+      throw Error(Code::unsupported, "cannot " + what + ": it is not installed on this host",
                   "install " + name_);
     }
     throw_errno(what, failure.error_number);

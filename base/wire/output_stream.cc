@@ -23,7 +23,7 @@ size_t payload_size(std::string_view header) {
 
 std::string encode_record(RecordKind kind, std::string_view payload) {
   if (payload.size() > kMaxPayloadBytes) {
-    throw Error(Code::internal, "an output record of " + std::to_string(payload.size()) + " bytes");
+    throw Error(Code::internal, "output record too long: " + std::to_string(payload.size()));
   }
   const auto size = static_cast<uint32_t>(payload.size());
   std::string bytes(kHeaderBytes, '\0');

@@ -77,7 +77,7 @@ void throw_api_error(const HttpResponse& response) {
 
 std::string new_idempotency_key() {
   std::array<unsigned char, 16> bytes{};
-  base::check(::getrandom(bytes.data(), bytes.size(), 0), "getrandom");
+  base::check(::getrandom(bytes.data(), bytes.size(), 0), "get a random number");
   static constexpr char kHex[] = "0123456789abcdef";
   std::string key = "cli-";
   for (const unsigned char byte : bytes) key += {kHex[byte >> 4], kHex[byte & 15]};

@@ -79,7 +79,7 @@ class UnixStream {
         return 0;
       }
       if (errno == EINTR) continue;
-      if (errno != EAGAIN) throw_lost("reading failed");
+      if (errno != EAGAIN) throw_lost("reading its answer failed");
       wait(POLLIN);
     }
   }
@@ -96,7 +96,7 @@ class UnixStream {
       if (errno == EINTR) continue;
       // A daemon that refused the body may have closed the connection with its answer on the way.
       if (errno == EPIPE || errno == ECONNRESET) throw EarlyAnswer{};
-      if (errno != EAGAIN) throw_lost("sending failed");
+      if (errno != EAGAIN) throw_lost("sending the request failed");
       if ((wait(POLLOUT | POLLIN) & POLLOUT) == 0) throw EarlyAnswer{};
     }
   }
@@ -236,7 +236,7 @@ struct HttpConnection::Link {
 HttpConnection::HttpConnection(std::string socket_path)
     : socket_path_(std::move(socket_path)),
       lease_(lease_of_environment()),
-      cancel_fd_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")) {}
+      cancel_fd_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "create an eventfd")) {}
 
 HttpConnection::~HttpConnection() {
   link_.reset();

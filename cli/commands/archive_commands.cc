@@ -143,16 +143,16 @@ int export_workspace(Context& context, const Transfer& transfer) {
 
 int import_workspace(Context& context, const Transfer& transfer) {
   const bool from_input = transfer.file == "-";
-  const Fd file = from_input
-                      ? Fd(base::check(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), "the input"))
-                      : base::open_file(transfer.file, O_RDONLY);
+  const std::string what = "read " + (from_input ? "standard input" : transfer.file);
+  const Fd file = from_input ? Fd(base::check(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), what))
+                             : base::open_file(transfer.file, O_RDONLY);
   std::string target = "/v1/workspaces/import";
   if (!transfer.name.empty()) target += "?name=" + percent_encode(transfer.name);
   uint64_t sent = 0;
   Progress progress(context);
   const std::string answer =
       context.api().upload("POST", target, [&](char* buffer, size_t room) -> size_t {
-        const ssize_t got = base::check(::read(file.get(), buffer, room), transfer.file);
+        const ssize_t got = base::check(::read(file.get(), buffer, room), what);
         sent += static_cast<uint64_t>(got);
         progress.update("import", -1, format_size(sent));
         return static_cast<size_t>(got);

@@ -51,7 +51,7 @@ class Interrupts {
     interrupted = 0;
     struct sigaction action {};
     action.sa_handler = [](int) { interrupted = 1; };
-    base::check(sigaction(SIGINT, &action, &before_), "sigaction");
+    base::check(sigaction(SIGINT, &action, &before_), "catch Ctrl-C");
   }
   ~Interrupts() { sigaction(SIGINT, &before_, nullptr); }
   Interrupts(Interrupts&&) = delete;
@@ -124,7 +124,7 @@ std::string send_patches(Context& context, const std::string& target, const Want
       const auto left = static_cast<size_t>(files[at].bytes - sent);
       if (left == 0) continue;
       const ssize_t got =
-          base::check(::read(open.get(), buffer, std::min(room, left)), files[at].path);
+          base::check(::read(open.get(), buffer, std::min(room, left)), "read " + files[at].path);
       if (got == 0) throw Error(Code::conflict, files[at].path + " shrank while it was read");
       sent += static_cast<uint64_t>(got);
       return static_cast<size_t>(got);

@@ -53,7 +53,7 @@ class Poller {
       : pause_(pause),
         own_(own),
         connection_(socket),
-        news_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
+        news_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "create an eventfd")),
         thread_([this] { run(); }) {}
   ~Poller() {
     {
@@ -161,7 +161,7 @@ class BlockedSignals {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH})
       ::sigaddset(&ours_, signal);
     ::pthread_sigmask(SIG_BLOCK, &ours_, &before_);
-    fd_.reset(base::check(::signalfd(-1, &ours_, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd"));
+    fd_.reset(base::check(::signalfd(-1, &ours_, SFD_CLOEXEC | SFD_NONBLOCK), "create a signalfd"));
   }
   ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   BlockedSignals(BlockedSignals&&) = delete;

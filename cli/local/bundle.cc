@@ -58,7 +58,7 @@ std::string make_temporary_directory() {
 
 std::string real_path(const std::string& path) {
   char* resolved = ::realpath(path.c_str(), nullptr);
-  if (resolved == nullptr) base::throw_errno(path);
+  if (resolved == nullptr) base::throw_errno("open " + path);
   std::string out(resolved);
   ::free(resolved);
   return out;
@@ -71,7 +71,7 @@ LocalBundle::LocalBundle(const std::string& directory) : temporary_(make_tempora
     const std::string path = real_path(directory);
     // Git would fail to start there without naming the directory.
     base::open_file(path, O_RDONLY | O_DIRECTORY);
-    base::check(::access(path.c_str(), X_OK), path);
+    base::check(::access(path.c_str(), X_OK), "enter " + path);
     if (!find_repository(path)) {
       top_ = path;
       make_plain_repository();

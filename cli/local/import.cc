@@ -23,10 +23,10 @@ std::vector<std::string> tips_of_daemon(Context& context, const std::string& tar
 std::string upload(Context& context, const std::string& target, const LocalBundle::Written& bundle,
                    Progress& progress) {
   const Fd file = base::open_file(bundle.path, O_RDONLY);
-  const auto size =
-      static_cast<uint64_t>(base::check(::lseek(file.get(), 0, SEEK_END), bundle.path)) -
-      bundle.body_offset;  // the header is sent from memory and not counted
-  base::check(::lseek(file.get(), static_cast<off_t>(bundle.body_offset), SEEK_SET), bundle.path);
+  const std::string what = "read " + bundle.path;
+  const auto size = static_cast<uint64_t>(base::check(::lseek(file.get(), 0, SEEK_END), what)) -
+                    bundle.body_offset;  // the header is sent from memory and not counted
+  base::check(::lseek(file.get(), static_cast<off_t>(bundle.body_offset), SEEK_SET), what);
   size_t header_sent = 0;
   uint64_t sent = 0;
   return context.api().upload("POST", target, [&](char* buffer, size_t room) -> size_t {
@@ -35,7 +35,7 @@ std::string upload(Context& context, const std::string& target, const LocalBundl
       header_sent += copied;
       return copied;
     }
-    const ssize_t got = base::check(::read(file.get(), buffer, room), bundle.path);
+    const ssize_t got = base::check(::read(file.get(), buffer, room), what);
     sent += static_cast<uint64_t>(got);
     progress.update("upload", static_cast<int64_t>(size == 0 ? 100 : sent * 100 / size),
                     format_size(sent) + " of " + format_size(size));

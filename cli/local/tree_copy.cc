@@ -30,10 +30,10 @@ class CopyOut {
   void directory(int parent, const std::string& name, const std::string& from,
                  const std::vector<RemoteEntry>& entries, uint32_t mode, int depth) {
     check_depth(depth, from);
-    if (::mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST) base::throw_errno(name);
+    if (::mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST)
+      base::throw_errno("create " + name);
     const int follow = depth == 0 ? 0 : O_NOFOLLOW;  // the user chose the destination: follow links
-    const Fd self(base::check(
-        ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow), name));
+    const Fd self = base::open_file_at(parent, name, O_RDONLY | O_DIRECTORY | follow);
     ++tally_.directories;
     for (const RemoteEntry& entry : entries) this->entry(self.get(), entry, from, depth);
     // Last: a read-only directory cannot be filled.
@@ -47,7 +47,7 @@ class CopyOut {
       base::write_all(out.get(), bytes);
       tally_.bytes += bytes.size();
     });
-    base::check(::fchmod(out.get(), mode & kPermissions), name);
+    base::check(::fchmod(out.get(), mode & kPermissions), "set the mode of " + name);
     ++tally_.files;
   }
 
@@ -72,7 +72,8 @@ class CopyOut {
 
   void link(int parent, const RemoteEntry& entry) {
     ::unlinkat(parent, entry.name.c_str(), 0);
-    base::check(::symlinkat(entry.target.c_str(), parent, entry.name.c_str()), entry.name);
+    const int made = ::symlinkat(entry.target.c_str(), parent, entry.name.c_str());
+    base::check(made, "create " + entry.name);
     ++tally_.links;
   }
 
@@ -83,7 +84,7 @@ class CopyOut {
       ::unlinkat(parent, name.c_str(), 0);
       fd = ::openat(parent, name.c_str(), kFlags | O_EXCL | follow, 0600);
     }
-    return Fd(base::check(fd, name));
+    return Fd(base::check(fd, "create " + name));
   }
 
   RemoteFiles& files_;
@@ -98,7 +99,7 @@ class CopyIn {
     check_depth(depth, to);
     const int follow = depth == 0 ? 0 : AT_SYMLINK_NOFOLLOW;
     struct stat found {};
-    base::check(::fstatat(parent, name.c_str(), &found, follow), name);
+    base::check(::fstatat(parent, name.c_str(), &found, follow), "read " + name);
     if (S_ISDIR(found.st_mode)) {
       directory(parent, name, to, depth);
     } else if (S_ISREG(found.st_mode)) {
@@ -112,8 +113,7 @@ class CopyIn {
 
  private:
   void directory(int parent, const std::string& name, const std::string& to, int depth) {
-    const Fd self(
-        base::check(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), name));
+    const Fd self = base::open_file_at(parent, name, O_RDONLY | O_DIRECTORY);
     files_.make_directory(to);
     ++tally_.directories;
     for (const std::string& child : base::list_directory(self.get())) {
@@ -122,19 +122,19 @@ class CopyIn {
   }
 
   void file(int parent, const std::string& name, const std::string& to, uint32_t mode) {
-    const Fd in(base::check(::openat(parent, name.c_str(), O_RDONLY | O_CLOEXEC), name));
+    const Fd in = base::open_file_at(parent, name, O_RDONLY);
     files_.write(to, mode, [&](char* buffer, size_t size) {
-      const auto got = static_cast<size_t>(base::check(::read(in.get(), buffer, size), name));
-      tally_.bytes += got;
-      return got;
+      const ssize_t got = base::check(::read(in.get(), buffer, size), "read " + name);
+      tally_.bytes += static_cast<uint64_t>(got);
+      return static_cast<size_t>(got);
     });
     ++tally_.files;
   }
 
   void link(int parent, const std::string& name, const std::string& to) {
     std::string target(PATH_MAX, '\0');
-    const ssize_t size =
-        base::check(::readlinkat(parent, name.c_str(), target.data(), target.size()), name);
+    const ssize_t size = base::check(
+        ::readlinkat(parent, name.c_str(), target.data(), target.size()), "read " + name);
     target.resize(static_cast<size_t>(size));
     files_.make_symlink(to, target);
     ++tally_.links;

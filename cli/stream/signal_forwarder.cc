@@ -43,8 +43,8 @@ SignalForwarder::SignalForwarder(ForwardPlan plan)
   }
   if (plan_.window_fd >= 0) ::sigaddset(&blocked_, SIGWINCH);
   ::pthread_sigmask(SIG_BLOCK, &blocked_, &before_);
-  signals_.reset(base::check(::signalfd(-1, &blocked_, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd"));
-  wake_.reset(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"));
+  signals_.reset(base::check(::signalfd(-1, &blocked_, SFD_CLOEXEC | SFD_NONBLOCK), "get signals"));
+  wake_.reset(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "create an eventfd"));
   thread_ = std::thread([this] { run(); });
 }
 

@@ -29,7 +29,7 @@ StdinPump::StdinPump(StdinPlan plan)
     : plan_(std::move(plan)),
       is_terminal_(::isatty(plan_.fd) == 1),
       connection_(plan_.socket_path),
-      stop_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
+      stop_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "create an eventfd")),
       backoff_(reconnect_patience()),
       buffer_(std::make_unique_for_overwrite<char[]>(kPieceBytes)) {
   // Larger reads from a pipe; fails harmlessly for everything else.

@@ -42,10 +42,10 @@ class ProjectQuota : public DiskQuota {
     DiskQuota::make(layer, path);
     const Fd directory = base::open_directory(path);
     fsxattr attributes{};
-    base::check(ioctl(directory.get(), FS_IOC_FSGETXATTR, &attributes), "read " + path);
+    base::check(ioctl(directory.get(), FS_IOC_FSGETXATTR, &attributes), "inspect " + path);
     attributes.fsx_projid = project_of(layer);
     attributes.fsx_xflags |= FS_XFLAG_PROJINHERIT;
-    base::check(ioctl(directory.get(), FS_IOC_FSSETXATTR, &attributes), "number " + path);
+    base::check(ioctl(directory.get(), FS_IOC_FSSETXATTR, &attributes), "mark " + path);
   }
 
   void limit(base::LayerId layer, const std::string& path, const QuotaLimit& limit) override {
@@ -81,7 +81,7 @@ class ProjectQuota : public DiskQuota {
     quota.d_blk_hardlimit = (limit.bytes + kBlock - 1) / kBlock;
     quota.d_ino_hardlimit = limit.files;
     base::check(quota_call(directory.get(), Q_XSETQLIM, project_of(layer), &quota),
-                "limit " + path);
+                "set the quota of " + path);
   }
 };
 

@@ -102,7 +102,7 @@ class Sealer {
 
   static struct stat stat_of(const std::string& path) {
     struct stat status {};
-    if (lstat(path.c_str(), &status) != 0) base::throw_errno(path);
+    if (lstat(path.c_str(), &status) != 0) base::throw_errno("inspect " + path);
     if (!S_ISDIR(status.st_mode)) throw Error(Code::not_found, path + " is not a directory");
     return status;
   }

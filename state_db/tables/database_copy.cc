@@ -126,7 +126,7 @@ Needs read_needs(SQLite::Database& database) {
 
 std::string random_epoch() {
   uint64_t bits = 0;
-  base::check(getrandom(&bits, sizeof bits, 0), "getrandom");
+  base::check(getrandom(&bits, sizeof bits, 0), "get a random number");
   return base::to_hex({reinterpret_cast<const char*>(&bits), sizeof bits});
 }
 
@@ -143,7 +143,7 @@ DatabaseCopy::DatabaseCopy(const std::string& store_directory) {
     unsigned char* const bytes =
         sqlite3_serialize(copy_->getHandle(), "main", &size, SQLITE_SERIALIZE_NOCOPY);
     constexpr sqlite3_int64 kHeadBytes = 100;
-    if (!bytes || size < kHeadBytes) throw Error(Code::internal, "copy " + path + ": it is empty");
+    if (!bytes || size < kHeadBytes) throw Error(Code::internal, "the copy is empty: " + path);
     // Clear the marks of a WAL database, as a copy has no log (bytes 18 and 19 of the format).
     bytes[18] = bytes[19] = 1;
     bytes_ = {reinterpret_cast<const char*>(bytes), static_cast<size_t>(size)};
@@ -152,7 +152,7 @@ DatabaseCopy::DatabaseCopy(const std::string& store_directory) {
     asked.exec("SELECT 1");
     if (sqlite3_deserialize(asked.getHandle(), "main", bytes, size, size,
                             SQLITE_DESERIALIZE_READONLY) != SQLITE_OK) {
-      throw Error(Code::internal, "copy " + path + ": the result is unreadable");
+      throw Error(Code::internal, "cannot copy " + path + ": the copy is unreadable");
     }
     needs_ = read_needs(asked);
   });

@@ -33,10 +33,10 @@ TEST_CASE("errno decides the code") {
       {EOPNOTSUPP, Code::unsupported},    {EIO, Code::io}};
   for (auto [number, code] : expected) {
     try {
-      base::throw_errno("do it", number);
+      base::throw_errno("read it", number);
     } catch (const Error& error) {
       CHECK(error.code() == code);
-      CHECK(error.message().starts_with("do it: "));
+      CHECK(error.message().starts_with("cannot read it: "));
       CHECK(error.hint().starts_with("the disk is full") == (number == ENOSPC || number == EDQUOT));
     }
   }
@@ -48,11 +48,11 @@ TEST_CASE("errno decides the code") {
 TEST_CASE("a used-up kernel allowance is not reported as a full disk") {
   for (int number : {ENOSPC, EMFILE}) {
     try {
-      base::throw_allowance("inotify", "fs.inotify.max_user_watches", number);
+      base::throw_allowance("watch it", "fs.inotify.max_user_watches", number);
     } catch (const Error& error) {
       CHECK(error.code() == Code::resource_exhausted);
-      CHECK(error.message() == "inotify: the kernel limit is reached");
-      CHECK(error.hint() == "stop some of its users, or raise fs.inotify.max_user_watches");
+      CHECK(error.message() == "cannot watch it: kernel limit reached");
+      CHECK(error.hint() == "end processes that use it up, or raise fs.inotify.max_user_watches");
     }
   }
   errno = EPERM;

@@ -52,7 +52,7 @@ std::optional<LeaseClaim> parse_claim(std::string_view text) {
 
 std::string new_lease_secret() {
   std::array<char, kSecretBytes> bytes{};
-  base::check(getrandom(bytes.data(), bytes.size(), 0), "getrandom");
+  base::check(getrandom(bytes.data(), bytes.size(), 0), "get a random number");
   return base::to_hex({bytes.data(), bytes.size()});
 }
 
@@ -73,8 +73,8 @@ std::vector<LeaseClaim> parse_lease_claims(std::string_view text) {
     if (!claim || twice || claims.size() == kMaxClaims) {
       // Keep the value out of the message: it may be a secret.
       throw Error(Code::invalid_argument, "Moorage-Lease is not a lease token",
-                  "send the token from the acquire's answer, ws_N.GENERATION.SECRET; for several "
-                  "workspaces send one each, separated by commas");
+                  "send the token from when you acquired the lease, ws_N.GENERATION.SECRET; for "
+                  "several workspaces send one each, separated by commas");
     }
     claims.push_back(*claim);
     if (comma == text.size()) return claims;

@@ -246,7 +246,7 @@ ArchiveContents contents_of(Context& context, Repositories& repositories,
   contents.pack.fd = ArchiveStore::spool(spool);
   context.repos.export_pack(repo, row.base_commit, contents.pack.fd.get(), kPackDeadline);
   struct stat status;
-  base::check(fstat(contents.pack.fd.get(), &status), "stat the pack");
+  base::check(fstat(contents.pack.fd.get(), &status), "inspect the pack");
   contents.pack.bytes = static_cast<uint64_t>(status.st_size);
   contents.execs = spool_execs(context, row.id, spool, contents);
   contents.parts = parts_of(context, archived, base);

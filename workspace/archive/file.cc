@@ -86,7 +86,7 @@ class Sequence {
     std::string rest;
     uint64_t position = 0;
     for (packs::ArchiveReader::Piece piece; reader_.read(piece);) {
-      if (piece.offset != position) refuse(std::string(packs::kExecsPath), "has a hole");
+      if (piece.offset != position) refuse(std::string(packs::kExecsPath), "must not be sparse");
       position += piece.bytes.size();
       rest += piece.bytes;
       size_t begin = 0;
@@ -95,7 +95,7 @@ class Sequence {
       }
       rest.erase(0, begin);
       if (rest.size() > kMaxExecLineBytes)
-        refuse(std::string(packs::kExecsPath), "has an overlong line");
+        refuse(std::string(packs::kExecsPath), "has a line that is too long");
     }
     if (!rest.empty()) refuse(std::string(packs::kExecsPath), "ends in the middle of a line");
   }

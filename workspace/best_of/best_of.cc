@@ -55,7 +55,7 @@ void keep_patches(const std::string& path, const base::Fd& file) {
   base::sync_file(file.get(), "the patches");
   const std::string open = "/proc/self/fd/" + std::to_string(file.get());
   base::check(linkat(AT_FDCWD, open.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW),
-              "keep the patches");
+              "save the patches");
   base::sync_directory(directory);
   base::sync_directory(directory.substr(0, directory.rfind('/')));
 }

@@ -39,7 +39,7 @@ int64_t initial_files_synced(Context& context) {
 void put(int directory, const std::string& name, const std::string& bytes, uint32_t owner) {
   base::AtomicFile file(directory, name, {.mode = 0644});
   file.write(bytes);
-  check(fchown(file.fd(), owner, owner), "chown " + name);
+  check(fchown(file.fd(), owner, owner), "set the owner of " + name);
   file.commit();
 }
 
@@ -112,10 +112,10 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
   const uint32_t owner = context.options.disk_first_id + layers::kUser;
   const base::Fd upper =
       base::open_directory(context.storage.layer_path(row.layer) + "/tree/upper");
-  if (mkdirat(upper.get(), ".git", 0755) != 0 && errno != EEXIST) base::throw_errno("mkdir .git");
+  if (mkdirat(upper.get(), ".git", 0755) != 0 && errno != EEXIST) base::throw_errno("create .git");
   const base::Fd git = base::open_directory_beneath(upper.get(), ".git");
-  check(fchown(git.get(), owner, owner), "chown .git");
-  check(fchmod(git.get(), 0755), "chmod .git");  // despite the daemon's umask
+  check(fchown(git.get(), owner, owner), "set the owner of .git");
+  check(fchmod(git.get(), 0755), "set the mode of .git");  // despite the daemon's umask
 
   // During a repair the agent may already have packed branches of its own.
   if (!has_packed_refs(git.get())) put(git.get(), "packed-refs", packed_refs(context, row), owner);

@@ -22,8 +22,8 @@ constexpr uint64_t kQuestion_usec = 5'000;
 
 // The warden writes a journal into any regular file that is open for append only.
 base::Fd make_memory_journal() {
-  base::Fd file(base::check(memfd_create("answer", MFD_CLOEXEC), "memfd"));
-  base::check(fcntl(file.get(), F_SETFL, O_APPEND), "O_APPEND");
+  base::Fd file(base::check(memfd_create("answer", MFD_CLOEXEC), "create a file in memory"));
+  base::check(fcntl(file.get(), F_SETFL, O_APPEND), "make a file append-only");
   return file;
 }
 

@@ -46,7 +46,7 @@ void add_to_epoll(int epoll, int fd, uint64_t subject) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = subject;
-  base::check_allowance(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), "epoll_ctl",
+  base::check_allowance(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), "watch a descriptor",
                         "fs.epoll.max_user_watches");
 }
 
@@ -55,15 +55,15 @@ constexpr int kPoll_ms = 20;
 
 void warn_of_polling(const char* setting) {
   base::log(base::LogLevel::warning, "exec.polled",
-            {{"why", "the kernel has no inotify left for this user"}, {"raise", setting}});
+            {{"why", "root has reached the kernel's limit on inotify"}, {"raise", setting}});
 }
 
 }  // namespace
 
 ExecWatcher::ExecWatcher(Context& context)
     : context_(context),
-      epoll_(check(epoll_create1(EPOLL_CLOEXEC), "epoll_create")),
-      wake_(check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
+      epoll_(check(epoll_create1(EPOLL_CLOEXEC), "create an epoll set")),
+      wake_(check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "create an eventfd")),
       pool_(kPoolThreads, kPoolQueue),
       ends_(kEndThreads, kPoolQueue) {
   add_to_epoll(epoll_.get(), wake_.get(), kWoken);
@@ -85,7 +85,7 @@ void ExecWatcher::stop() {
 void ExecWatcher::wake() {
   const uint64_t one = 1;
   // EAGAIN: the counter is full, so the thread is awake already.
-  if (write(wake_.get(), &one, sizeof one) < 0 && errno != EAGAIN) base::throw_errno("eventfd");
+  if (write(wake_.get(), &one, sizeof one) < 0 && errno != EAGAIN) base::throw_errno("wake up");
 }
 
 void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before) {
@@ -113,12 +113,12 @@ int ExecWatcher::watch_journal(const std::string& path) {
       warn_of_polling("fs.inotify.max_user_instances");
       return -1;
     }
-    check(inotify_.get(), "inotify_init");
+    check(inotify_.get(), "create an inotify descriptor");
     add_to_epoll(epoll_.get(), inotify_.get(), kJournals);
   }
   const int watch = inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY);
   if (watch >= 0) return watch;
-  if (errno != ENOSPC) base::throw_errno("inotify " + path);
+  if (errno != ENOSPC) base::throw_errno("watch " + path);
   warn_of_polling("fs.inotify.max_user_watches");
   return -1;
 }
@@ -127,7 +127,7 @@ void ExecWatcher::watch_sandbox(const LiveSandbox& running) {
   LiveSandbox init = running;
   init.mounted.reset();  // never the last reference: `running` holds the mounts
   base::Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, running.init.pid, 0)));
-  if (!pidfd && errno != ESRCH) base::throw_errno("pidfd_open");
+  if (!pidfd && errno != ESRCH) base::throw_errno("watch a sandbox");
   // The process may have died, and its pid been reused, before the pidfd was made.
   if (!pidfd || !base::process_alive(running.init)) {
     return report_death(init);
@@ -274,7 +274,7 @@ void ExecWatcher::run() {
       if (subject == kWoken) {
         uint64_t counter = 0;
         if (read(wake_.get(), &counter, sizeof counter) < 0 && errno != EAGAIN)
-          base::throw_errno("eventfd");
+          base::throw_errno("read an eventfd");
       } else if (subject == kJournals) {
         handle_inotify();
       } else {

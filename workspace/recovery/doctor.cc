@@ -325,8 +325,8 @@ void Doctor::mend(const Finding& finding) {
       context_.store.refill_reserve();
       return;
     case Repair::take_back_store:
-      base::check(chown(subject.c_str(), 0, 0), "chown " + subject);
-      base::check(chmod(subject.c_str(), 0700), "chmod " + subject);
+      base::check(chown(subject.c_str(), 0, 0), "set the owner of " + subject);
+      base::check(chmod(subject.c_str(), 0700), "set the mode of " + subject);
       return;
   }
 }

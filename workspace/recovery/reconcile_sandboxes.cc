@@ -41,7 +41,7 @@ bool lives(const state_db::SandboxRow& row) {
 
 bool is_overlay(const base::Fd& mount) {
   struct statfs status {};
-  base::check(fstatfs(mount.get(), &status), "check a mount");
+  base::check(fstatfs(mount.get(), &status), "inspect a mount");
   return status.f_type == OVERLAYFS_SUPER_MAGIC;
 }
 

@@ -63,7 +63,7 @@ ReplicaDirectory ReplicaDirectory::for_writing(const Writer& writer) {
   directory.top_ = Fd(::open(writer.path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory.top_) {
     const int reason = errno;
-    const std::string text = writer.path + ": " + strerrordesc_np(reason);
+    const std::string text = "cannot open " + writer.path + ": " + strerrordesc_np(reason);
     if (reason == ENOENT || reason == ENOTDIR || reason == ELOOP)
       refuse(text, "create it as root on another disk: mkdir -m 700 " + writer.path);
     throw Error(Code::unavailable, text, "check that it is mounted and that its server answers");

@@ -192,7 +192,7 @@ bool TreeFollower::visit(const Directory& directory, const std::string& name,
   }
   const Fd fd = open_entry(directory.fd, name, O_RDONLY | O_DIRECTORY);
   if (!fd) return false;
-  base::check(fstat(fd.get(), &now), "check a directory");
+  base::check(fstat(fd.get(), &now), "inspect a directory");
   if (!is_known(known, path, now)) send_directory(path, fd.get(), now);
   enter({fd.get(), path, directory.depth + 1});
   return true;
@@ -298,7 +298,7 @@ bool TreeFollower::send_file(const Directory& directory, const std::string& name
 void TreeFollower::send_marks(int file, uint64_t known_bytes) {
   constexpr uint64_t kLargestBlock = 64 << 10;
   const off_t hole = lseek(file, 0, SEEK_HOLE);
-  const auto end = static_cast<uint64_t>(base::check(hole, "find a hole"));
+  const auto end = static_cast<uint64_t>(base::check(hole, "find a hole in a sparse file"));
   if (end < known_bytes) send_data(file, end - std::min(end, kLargestBlock), end);
 }
 

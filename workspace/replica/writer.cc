@@ -350,7 +350,7 @@ bool ReplicaWriter::follow(const std::string& name, const FollowedTree& followed
         TreeFollower(followed, *tree.record, made, check_stopping_).follow();
     if (result.skipped > 0)
       round_.notes.push_back(name + ": " + std::to_string(result.skipped) +
-                             " entries are nested too deep or are devices");
+                             " entries are nested too deeply or are devices");
     if (result.cut > 0)
       round_.notes.push_back(name + ": " + std::to_string(result.cut) +
                              " files exceed 4 MiB of attributes; some attributes are not copied");

@@ -57,9 +57,9 @@ void set_ended_age(const std::string& directory, int64_t age_ms) {
 // other reason, the journal counts as being written.
 bool is_written(int journal) {
   // An open() in between breaks the lease. SIGURG is ignored by default; SIGIO would kill us.
-  base::check(::fcntl(journal, F_SETSIG, SIGURG), "choose the signal of a lease");
+  base::check(::fcntl(journal, F_SETSIG, SIGURG), "choose the signal of a file lease");
   if (::fcntl(journal, F_SETLEASE, F_RDLCK) < 0) return true;
-  base::check(::fcntl(journal, F_SETLEASE, F_UNLCK), "return a lease");
+  base::check(::fcntl(journal, F_SETLEASE, F_UNLCK), "give back a file lease");
   return false;
 }
 
