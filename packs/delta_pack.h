@@ -1,8 +1,8 @@
 // One pack of the replica: the changes to a tree since the previous pack. Two zstd frames with a
 // SHA-256 each (zstd_frame.h) and a foot: first the changes, in the order to apply them, then the
-// list of what the follower had recorded (workspace/replica/tree_record.h), so that the next daemon
-// continues from there. A pack is untrusted until it is verified, and its paths and sizes even
-// then: they are bounded here and checked again where they are used.
+// list of what the follower had recorded (workspace/replica/tree_follower.h), so that the next
+// daemon continues from there. A pack is untrusted until it is verified, and its paths and sizes
+// even then: they are bounded here and checked again where they are used.
 //
 // A change is a letter and its fields, little endian, each text after its length:
 //   e  path, type, mode, uid, gid, mtime s, ns, attributes; for a link its target; for a file its

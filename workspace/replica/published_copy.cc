@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/ids.h"
 #include "packs/frame_reader.h"
@@ -141,6 +142,17 @@ void write_copy(const ReplicaDirectory& directory, uint64_t number, const Replic
   frame.add(database);
   frame.finish();
   file.commit();
+}
+
+std::string pass_on(const base::Fd& file, uint64_t bytes,
+                    const std::function<void(std::string_view)>& sink) {
+  base::Sha256 digest;
+  const packs::ByteSource source = packs::part_of_file(file.get(), 0, bytes);
+  for (std::string_view piece = source(); !piece.empty(); piece = source()) {
+    digest.add(piece);
+    if (sink) sink(piece);
+  }
+  return base::to_hex(digest.raw());
 }
 
 ReplicaManifest read_copy(const base::Fd& file,

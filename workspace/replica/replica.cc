@@ -60,8 +60,8 @@ void Replica::pause(std::chrono::milliseconds time) {
 void Replica::run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);  // of this thread, on Linux
   ReplicaWriter writer(
-      context_, {rules_.directory, rules_.same_disk, rules_.store_image},
-      [this] { check_stopping(); }, [this](std::chrono::milliseconds time) { pause(time); });
+      context_, rules_, [this] { check_stopping(); },
+      [this](std::chrono::milliseconds time) { pause(time); });
   for (;;) {
     const auto begin = steady_clock::now();
     ReplicaStatus next = status();

@@ -12,14 +12,12 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/atomic_file.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "packs/delta_pack.h"
-#include "packs/frame_reader.h"
 #include "packs/tree_restorer.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store_lock.h"
@@ -261,7 +259,7 @@ class Restore {
   void archive(const state_db::NeededArchive& archive) {
     guarded("the archive of " + database_->name_of(archive.workspace), [&] {
       const std::string path = options_.archive_directory + "/" + archive.file;
-      if (base::path_exists(path) && copy_of(base::open_file(path, O_RDONLY | O_NOFOLLOW),
+      if (base::path_exists(path) && pass_on(base::open_file(path, O_RDONLY | O_NOFOLLOW),
                                              archive.bytes, {}) == archive.sha256)
         return;
       const Fd from = replica_.open(ReplicaPart::archives, archive.file);
@@ -269,23 +267,11 @@ class Restore {
       unlink((path + suffix).c_str());
       base::AtomicFile to(path, {.suffix = suffix, .elsewhere = true});
       const std::string sha256 =
-          copy_of(from, archive.bytes, [&](std::string_view piece) { to.write(piece); });
+          pass_on(from, archive.bytes, [&](std::string_view piece) { to.write(piece); });
       if (sha256 != archive.sha256)
         throw Error(Code::corrupted, "it differs from the archived file");
       to.commit_durable();
     });
-  }
-
-  // SHA-256 of this many bytes, in hex.
-  static std::string copy_of(const Fd& from, uint64_t bytes,
-                             const std::function<void(std::string_view)>& sink) {
-    base::Sha256 digest;
-    const packs::ByteSource source = packs::part_of_file(from.get(), 0, bytes);
-    for (std::string_view piece = source(); !piece.empty(); piece = source()) {
-      digest.add(piece);
-      if (sink) sink(piece);
-    }
-    return base::to_hex(digest.raw());
   }
 
   template <typename Work>

@@ -21,9 +21,33 @@
 #include <vector>
 
 #include "packs/delta_pack.h"
-#include "workspace/replica/tree_record.h"
+#include "state_db/tables/seen_tree.h"
 
 namespace moorage::workspace {
+
+// What the follower has recorded of a tree, and its form in the lists of packs
+// (packs/delta_pack.h). It is kept on disk (state_db/tables/seen_tree.h), and a list is read and
+// written line by line, so no tree is too large for it.
+//
+// A line is "path NUL inode time size dl LF", or "path NUL - LF" for a path removed with everything
+// below it. A later line replaces an earlier one; one for a path that is not a directory removes
+// everything below it.
+class TreeRecord {
+ public:
+  explicit TreeRecord(state_db::SeenDatabase& database) : seen_(database) {}
+
+  state_db::SeenTree& seen() { return seen_; }
+  // Writes the lines of this round's changes and ends the round.
+  void end_round(const std::function<void(std::string_view line)>& sink);
+  // Takes a list in parts; corrupted: not a list.
+  void read(std::string_view part);
+  void end_of_list();
+
+ private:
+  void take(std::string_view path, std::string_view facts);
+  state_db::SeenTree seen_;
+  std::string unread_;
+};
 
 struct FollowedTree {
   struct Root {
@@ -49,8 +73,11 @@ class TreeFollower {
   // `pack` returns the pack to write to, created at its first use. `check_stopping` is called now
   // and then, and may throw to stop.
   TreeFollower(const FollowedTree& tree, TreeRecord& record,
-               std::function<packs::PackWriter&()> pack, std::function<void()> check_stopping);
-  ~TreeFollower();
+               std::function<packs::PackWriter&()> pack, std::function<void()> check_stopping)
+      : tree_(tree),
+        record_(record),
+        pack_(std::move(pack)),
+        check_stopping_(std::move(check_stopping)) {}
   // Runs passes until one finds nothing new, up to a limit. Discard the record after an exception.
   // Throws not_found if a root is missing.
   FollowResult follow();

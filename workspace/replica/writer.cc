@@ -14,7 +14,6 @@
 #include "layers/change_time.h"
 #include "layers/home_skeleton.h"
 #include "layers/mapped_files.h"
-#include "packs/frame_reader.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
 #include "state_db/tables/archives.h"
@@ -66,18 +65,6 @@ bool is_journal(std::string_view path) {
 }
 
 }  // namespace
-
-struct ReplicaWriter::Tree {
-  ReplicaSeries series;
-  std::unique_ptr<TreeRecord> record;  // null: read it from the packs
-};
-
-ReplicaWriter::ReplicaWriter(Context& context, Rules rules, std::function<void()> check_stopping,
-                             std::function<void(std::chrono::milliseconds)> pause)
-    : context_(context),
-      rules_(std::move(rules)),
-      check_stopping_(std::move(check_stopping)),
-      pause_(std::move(pause)) {}
 
 ReplicaWriter::~ReplicaWriter() {
   if (seen_) seen_->abandon();
@@ -300,14 +287,11 @@ ReplicaWriter::Followed ReplicaWriter::bring_archive(const state_db::NeededArchi
       const Fd from = base::open_file(context_.options.archive_directory + "/" + archive.file,
                                       O_RDONLY | O_NOFOLLOW);
       ReplicaFile to(*directory_, ReplicaPart::archives, archive.file);
-      base::Sha256 digest;
-      const packs::ByteSource source = packs::part_of_file(from.get(), 0, archive.bytes);
-      for (std::string_view piece = source(); !piece.empty(); piece = source()) {
+      const std::string sha256 = pass_on(from, archive.bytes, [&](std::string_view piece) {
         check_stopping_();
-        digest.add(piece);
         to.write(piece);
-      }
-      if (base::to_hex(digest.raw()) != archive.sha256)
+      });
+      if (sha256 != archive.sha256)
         throw Error(Code::corrupted, archive.file + " differs from the archived file");
       to.commit();
       archives_.insert(archive.file);

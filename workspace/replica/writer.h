@@ -25,6 +25,7 @@
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/replica/directory.h"
 #include "workspace/replica/published_copy.h"
+#include "workspace/replica/replica.h"
 #include "workspace/replica/tree_follower.h"
 
 namespace moorage::workspace {
@@ -40,21 +41,23 @@ struct ReplicaRound {
 
 class ReplicaWriter {
  public:
-  struct Rules {
-    std::string directory;
-    bool same_disk = false;
-    std::string store_image{};  // empty: the store is not in an image file
-  };
   // `check_stopping` is called now and then, and may throw to stop. `pause` waits, and returns
   // early to stop.
-  ReplicaWriter(Context& context, Rules rules, std::function<void()> check_stopping,
-                std::function<void(std::chrono::milliseconds)> pause);
+  ReplicaWriter(Context& context, const Replica::Rules& rules, std::function<void()> check_stopping,
+                std::function<void(std::chrono::milliseconds)> pause)
+      : context_(context),
+        rules_(rules),
+        check_stopping_(std::move(check_stopping)),
+        pause_(std::move(pause)) {}
   ~ReplicaWriter();
   // Throws on a failure; the next round continues from there.
   ReplicaRound round();
 
  private:
-  struct Tree;
+  struct Tree {
+    ReplicaSeries series;
+    std::unique_ptr<TreeRecord> record;  // null: read it from the packs
+  };
   struct Kept {
     uint64_t number;
     ReplicaManifest manifest;
@@ -80,7 +83,7 @@ class ReplicaWriter {
   void prune();
 
   Context& context_;
-  const Rules rules_;
+  const Replica::Rules& rules_;
   const std::function<void()> check_stopping_;
   const std::function<void(std::chrono::milliseconds)> pause_;
   std::unique_ptr<ReplicaDirectory> directory_;
