@@ -1,16 +1,21 @@
 #include "daemon/http/dispatcher.h"
 
+#include <boost/json.hpp>
 #include <chrono>
 #include <mutex>
 
 #include "base/crash_point.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "base/utf8.h"
 
 namespace moorage::daemon {
 namespace {
 
+using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kBetweenLines{100};
 
 MOORAGE_CRASH_POINT(before_kept, "answer.before_kept");
 MOORAGE_CRASH_POINT(after_kept, "answer.after_kept");
@@ -31,198 +36,206 @@ void log_answer(const Request& request, const Reply& reply, Clock::time_point be
              {kind, subject}});
 }
 
-// Runs `verb`, turns an error into a reply, and writes the log line.
-template <typename Verb>
-Reply guarded(const Request& request, const Verb& verb, bool quiet = false) {
-  const auto began = Clock::now();
-  Reply reply;
-  try {
-    reply = verb();
-  } catch (const workspace::Waiting&) {
-    throw;
-  } catch (...) {
-    reply = error_reply(current_error());
-  }
-  log_answer(request, reply, began, quiet);
-  return reply;
+std::string progress_line(const std::string& phase, int percent, const std::string& text) {
+  const boost::json::object object{
+      {"progress", {{"phase", phase}, {"percent", percent}, {"text", base::lossy_utf8(text)}}}};
+  return boost::json::serialize(object) + "\n";
 }
 
-bool keeps(const KeyedAnswers* answers, const Route& route, const Request& request) {
-  return answers != nullptr && route.keep != Keep::nothing && !request.idempotency_key.empty();
+std::string last_line(const Reply& reply) {
+  const std::string body = reply.body.empty() ? "{}" : reply.body;
+  return (reply.status < 400 ? "{\"result\":" : "{\"error\":") + body + "}\n";
 }
 
-// For a request without a kept answer: resumes an earlier attempt, or runs the verb.
-template <typename Verb>
-Reply run_keyed(KeyedAnswers& answers, const Route& route, const Request& request,
-                const Verb& verb) {
-  auto& keyed = *request.caller.keyed;
-  Reply reply;
-  try {
-    const bool resumes = route.resume && workspace::has_begun(request.caller);
-    reply = resumes ? route.resume(request, keyed.begun) : verb();
-  } catch (const workspace::Waiting&) {
-    throw;  // no answer yet
-  } catch (...) {
-    const base::Error error = current_error();
-    before_kept.pass();
-    answers.keep_refusal(route.keep, keyed, error);
-    keyed.until_answered.reset();
-    throw base::Error(error);
-  }
-  before_kept.pass();
-  answers.keep(route.keep, keyed, reply);
-  keyed.until_answered.reset();
-  after_kept.pass();
-  return reply;
-}
-
-// Forwards pieces to the inner sink. A known key has no inner sink, so that nothing is written
-// twice, unless the verb itself detects what already exists.
-class KeyedSink : public BodySink {
+// The answer of a verb that runs beside its connection, shared by both, whichever lives longer: the
+// verb continues if the client leaves. With `lines` it is the last line after those of the
+// progress, at most ten a second. Holds only the newest progress, so a verb that reports a million
+// files costs one line. Without `lines` the connection sleeps until the answer exists.
+class LateAnswer {
  public:
-  KeyedSink(KeyedAnswers& answers, const Route& route, Request request)
-      : answers_(answers),
-        route_(route),
-        request_(std::move(request)),
-        claim_(answers.claim(request_)),
-        known_(answers.is_known(*request_.caller.keyed)) {
-    if (!known_ || !route.resume) inner_ = std::get<UploadHandler>(route.handler)(request_);
-  }
+  explicit LateAnswer(bool lines) : lines_(lines) {}
 
-  Taken write(std::string_view piece) override {
-    const Taken taken = inner_ ? inner_->write(piece) : Taken::all;
-    if (taken == Taken::all) hash_.add(piece);
-    return taken;
+  bool lines() const { return lines_; }
+  void post(std::string line) {
+    const std::lock_guard lock(mutex_);
+    newest_ = std::move(line);
+    if (wake_) wake_();
   }
-  Reply finish() override {
-    return guarded(request_, [&] {
-      request_.caller.keyed->set_body_hash(hash_.finish());
-      // Skip this for an unknown key: a kept record would be this request's own.
-      if (known_) {
-        if (auto kept = answers_.find(*request_.caller.keyed)) return std::move(*kept);
-      }
-      return run_keyed(answers_, route_, request_, [&] {
-        if (!inner_) workspace::refuse_unsettled(request_.caller, "its saved answer has expired");
-        return inner_->finish();
-      });
-    });
+  void finish(Reply reply) {  // once, from any thread
+    const std::lock_guard lock(mutex_);
+    reply_ = std::make_shared<Reply>(std::move(reply));
+    if (wake_) wake_();
+  }
+  void set_wake(std::function<void()> wake) {
+    const std::lock_guard lock(mutex_);
+    wake_ = std::move(wake);
+  }
+  BodySource::Step read() {
+    using Next = BodySource::Next;
+    const std::lock_guard lock(mutex_);
+    if (reply_ && !lines_) return {{}, Next::end, {}, reply_};
+    if (reply_) return {std::exchange(newest_, {}) + last_line(*reply_), Next::end, {}};
+    if (newest_.empty()) return {{}, Next::wait, {}};
+    const auto now = Clock::now();
+    const auto due = shown_at_ + kBetweenLines;
+    if (now < due) return {{}, Next::wait, std::chrono::ceil<milliseconds>(due - now)};
+    shown_at_ = now;
+    return {std::exchange(newest_, {}), Next::more, {}};
   }
 
  private:
-  KeyedAnswers& answers_;
-  const Route& route_;
-  const Request request_;
-  const KeyedAnswers::Claim claim_;
-  const bool known_;
-  std::unique_ptr<BodySink> inner_;
-  BodyHash hash_;
-};
-
-// Adds the log line and the error reply.
-class PlainSink : public BodySink {
- public:
-  PlainSink(Request request, std::unique_ptr<BodySink> inner)
-      : request_(std::move(request)), inner_(std::move(inner)) {}
-  Taken write(std::string_view piece) override { return inner_->write(piece); }
-  Reply finish() override {
-    return guarded(
-        request_, [&] { return inner_->finish(); }, inner_->patient());
-  }
-  bool patient() const override { return inner_->patient(); }
-
- private:
-  const Request request_;
-  std::unique_ptr<BodySink> inner_;
-};
-
-// The answer of a verb that waits without a thread (workspace/context/waiters.h): the connection
-// sleeps until it exists. The verb continues if the client leaves.
-struct LateAnswer {
-  std::mutex mutex;
-  std::shared_ptr<Reply> reply;
-  std::function<void()> wake;
-
-  void finish(Reply made) {  // once, from any thread
-    const std::lock_guard lock(mutex);
-    reply = std::make_shared<Reply>(std::move(made));
-    if (wake) wake();
-  }
+  const bool lines_;
+  std::mutex mutex_;
+  std::string newest_;
+  std::shared_ptr<Reply> reply_;
+  Clock::time_point shown_at_;
+  std::function<void()> wake_;
 };
 
 class LateSource : public BodySource {
  public:
-  explicit LateSource(std::shared_ptr<LateAnswer> answer) : answer_(std::move(answer)) {}
+  // `begin` is called once the reply is being written; it must not block.
+  explicit LateSource(std::shared_ptr<LateAnswer> answer, std::function<void()> begin = {})
+      : answer_(std::move(answer)), begin_(std::move(begin)) {}
+
   void start(std::function<void()> wake) override {
-    const std::lock_guard lock(answer_->mutex);
-    answer_->wake = std::move(wake);
+    answer_->set_wake(std::move(wake));
+    if (begin_) begin_();
   }
-  Step read() override {
-    const std::lock_guard lock(answer_->mutex);
-    Step step;
-    step.next = answer_->reply ? Next::end : Next::wait;
-    step.instead = answer_->reply;
-    return step;
-  }
+  Step read() override { return answer_->read(); }
   // The wait may outlast a stopping daemon: the client reconnects to the next one.
-  bool endless() const override { return true; }
+  bool endless() const override { return !answer_->lines(); }
 
  private:
   std::shared_ptr<LateAnswer> answer_;
+  std::function<void()> begin_;
 };
 
 }  // namespace
 
-// One request's verb, called again after each wait. It holds the claim on its key throughout, so
-// another request with that key sees it as in progress.
-class Dispatcher::Call {
+// One request: its verb, called again after each wait, or its upload, whose pieces it passes on. It
+// holds the claim on its key throughout, so another request with that key sees it as in progress.
+class Dispatcher::Call : public BodySink {
  public:
   // Routes outlive every request. The request is copied: the verb may outlive its connection.
   Call(const Route& route, const Request& request, KeyedAnswers* answers)
-      : route_(route), request_(request), answers_(answers) {}
+      : route_(route), request_(request) {
+    if (route.keep != Keep::nothing && !request.idempotency_key.empty()) answers_ = answers;
+  }
 
   const Route& route() const { return route_; }
   base::Share share() const { return request_.share(); }
+
+  // A known key gets no inner sink, so that nothing is written twice, unless the verb itself
+  // detects what already exists.
+  void begin_upload() {
+    if (answers_) {
+      request_.caller.keyed = KeyedAnswers::begin(route_, request_);
+      claim_.emplace(answers_->claim(request_));
+      may_be_known_ = answers_->is_known(*request_.caller.keyed);
+      if (may_be_known_ && route_.resume) return;
+    }
+    inner_ = std::get<UploadHandler>(route_.handler)(request_);
+  }
+  Taken write(std::string_view piece) override {
+    const Taken taken = inner_ ? inner_->write(piece) : Taken::all;
+    if (answers_ && taken == Taken::all) hash_.add(piece);
+    return taken;
+  }
+  Reply finish() override { return run({}); }
+  bool patient() const override { return inner_ && inner_->patient(); }
+
+  // Answers an error, too, and writes the log line.
   Reply run(const workspace::Progress& progress) {
-    Reply reply = guarded(request_, [&] { return run_once(progress); });
+    const auto began = Clock::now();
+    Reply reply;
+    try {
+      if (auto earlier = earlier_answer()) {
+        reply = std::move(*earlier);
+      } else if (const auto* handler = std::get_if<Handler>(&route_.handler)) {
+        reply = (*handler)(request_);
+      } else if (const auto* lasting = std::get_if<LongHandler>(&route_.handler)) {
+        reply = (*lasting)(request_, progress);
+      } else {
+        if (!inner_) workspace::refuse_unsettled(request_.caller, "its saved answer has expired");
+        reply = inner_->finish();
+      }
+      keep(reply);
+    } catch (const workspace::Waiting&) {
+      throw;  // no answer yet
+    } catch (...) {
+      const Error error = current_error();
+      reply = error_reply(error);
+      keep(reply, &error);
+    }
+    log_answer(request_, reply, began, patient());
     claim_.reset();  // before the answer goes out, so that an immediate repeat gets the same
     return reply;
   }
 
  private:
-  Reply run_once(const workspace::Progress& progress) {
-    if (!keeps(answers_, route_, request_)) return run_verb(request_, progress);
-    // A verb that finds its row by the key may run beside the first request, which writes that row.
-    if (route_.keep != Keep::refusal && !claim_) claim_.emplace(answers_->claim(request_));
-    Request keyed = request_;
-    keyed.caller.keyed = KeyedAnswers::begin(route_, request_);
-    keyed.caller.keyed->set_body_hash(base::sha256_hex(request_.body));
-    if (auto kept = answers_->find(*keyed.caller.keyed)) return std::move(*kept);
-    return run_keyed(*answers_, route_, keyed, [&] { return run_verb(keyed, progress); });
+  // The answer kept for this key, or the one that the effect of an earlier attempt gives.
+  std::optional<Reply> earlier_answer() {
+    attempt_.reset();
+    if (!answers_) return std::nullopt;
+    auto& keyed = request_.caller.keyed;
+    if (route_.is_upload()) {
+      keyed->set_body_hash(hash_.finish());
+    } else {
+      // A verb that finds its row by the key may run beside the first request, which writes that
+      // row.
+      if (route_.keep != Keep::refusal && !claim_) claim_.emplace(answers_->claim(request_));
+      keyed = KeyedAnswers::begin(route_, request_);
+      keyed->set_body_hash(base::sha256_hex(request_.body));
+    }
+    if (may_be_known_) {
+      if (auto kept = answers_->find(*keyed)) return kept;
+    }
+    attempt_ = keyed;
+    if (!route_.resume || !workspace::has_begun(request_.caller)) return std::nullopt;
+    return route_.resume(request_, keyed->begun);
   }
-  Reply run_verb(const Request& request, const workspace::Progress& progress) {
-    if (const auto* handler = std::get_if<Handler>(&route_.handler)) return (*handler)(request);
-    return std::get<LongHandler>(route_.handler)(request, progress);
+  // Keeps the answer of this attempt, if there is one, before it is sent.
+  void keep(const Reply& reply, const Error* error = nullptr) {
+    const auto attempt = std::exchange(attempt_, nullptr);
+    if (!attempt) return;
+    before_kept.pass();
+    if (error) {
+      answers_->keep_refusal(route_.keep, *attempt, *error);
+    } else {
+      answers_->keep(route_.keep, *attempt, reply);
+    }
+    attempt->until_answered.reset();
+    if (!error) after_kept.pass();
   }
 
   const Route& route_;
-  const Request request_;
-  KeyedAnswers* answers_;
+  Request request_;
+  KeyedAnswers* answers_ = nullptr;  // null: keeps none
   std::optional<KeyedAnswers::Claim> claim_;
+  std::shared_ptr<workspace::KeyedRequest> attempt_;  // the answer to it will be kept
+  std::unique_ptr<BodySink> inner_;
+  BodyHash hash_;
+  bool may_be_known_ = true;  // false: a kept record would be this upload's own
 };
 
 Reply Dispatcher::answer(const Route& route, const Request& request) {
   const auto call = std::make_shared<Call>(route, request, answers_);
   if (std::holds_alternative<LongHandler>(route.handler) && request.accepts(kLinesType)) {
-    auto lines = stream_progress(
-        [this, call](const auto& progress, const Done& done) { begin(call, progress, done); });
-    return Reply::stream(std::move(lines), kLinesType);
+    const auto late = std::make_shared<LateAnswer>(true);
+    auto begin_call = [this, call, late] {
+      begin(
+          call, [late](auto&&... progress) { late->post(progress_line(progress...)); },
+          [late](Reply reply) { late->finish(std::move(reply)); });
+    };
+    return Reply::stream(std::make_unique<LateSource>(late, std::move(begin_call)), kLinesType);
   }
   const workspace::Progress untold = [](const std::string&, int, const std::string&) {};
   try {
     return call->run(untold);
   } catch (const workspace::Waiting& waiting) {
-    const auto late = std::make_shared<LateAnswer>();
-    wait(waiting, call, untold, [late](Reply answer) { late->finish(std::move(answer)); });
+    const auto late = std::make_shared<LateAnswer>(false);
+    wait(waiting, call, untold, [late](Reply reply) { late->finish(std::move(reply)); });
     return Reply::stream(std::make_unique<LateSource>(late), kJsonType);
   }
 }
@@ -247,12 +260,9 @@ void Dispatcher::wait(const workspace::Waiting& waiting, const CallPtr& call,
 }
 
 std::unique_ptr<BodySink> Dispatcher::begin_upload(const Route& route, const Request& request) {
-  if (!keeps(answers_, route, request)) {
-    return std::make_unique<PlainSink>(request, std::get<UploadHandler>(route.handler)(request));
-  }
-  Request keyed = request;
-  keyed.caller.keyed = KeyedAnswers::begin(route, request);
-  return std::make_unique<KeyedSink>(*answers_, route, std::move(keyed));
+  auto call = std::make_unique<Call>(route, request, answers_);
+  call->begin_upload();
+  return call;
 }
 
 }  // namespace moorage::daemon

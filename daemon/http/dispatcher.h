@@ -7,7 +7,6 @@
 
 #include "daemon/http/exchange.h"
 #include "daemon/http/keyed_answers.h"
-#include "daemon/http/progress_stream.h"
 #include "daemon/http/router.h"
 #include "daemon/http/worker_pools.h"
 #include "workspace/context/waiters.h"
@@ -30,6 +29,7 @@ class Dispatcher {
 
  private:
   class Call;
+  using Done = std::function<void(Reply)>;  // takes the answer from any thread
   using CallPtr = std::shared_ptr<Call>;
   void begin(const CallPtr& call, const workspace::Progress& progress, const Done& done);
   void run(const CallPtr& call, const workspace::Progress& progress, const Done& done);

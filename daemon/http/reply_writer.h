@@ -8,7 +8,6 @@
 
 #include "daemon/http/asio.h"
 #include "daemon/http/exchange.h"
-#include "daemon/http/request_counters.h"
 #include "daemon/http/server.h"
 
 namespace moorage::daemon {

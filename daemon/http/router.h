@@ -2,7 +2,10 @@
 // refused. A `{}` in a pattern matches one path segment of any bytes.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,8 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/metrics.h"
 #include "daemon/http/exchange.h"
-#include "daemon/http/request_counters.h"
 #include "daemon/http/worker_pools.h"
 #include "workspace/verbs/requests.h"
 
@@ -68,6 +71,28 @@ struct Route {
   bool is_upload() const { return std::holds_alternative<UploadHandler>(handler); }
 };
 
+// Answers by status, for GET /metrics. Counting is one atomic addition.
+class Answers {
+ public:
+  static constexpr int kFirst = 100;
+  static constexpr int kLast = 599;
+  void add(int status) {
+    if (status >= kFirst && status <= kLast) by_status_.at(index(status)).add();
+  }
+  uint64_t count(int status) const { return by_status_.at(index(status)).value(); }
+
+ private:
+  static size_t index(int status) { return static_cast<size_t>(status - kFirst); }
+  std::array<base::Counter, kLast - kFirst + 1> by_status_;
+};
+
+// The server's own counters.
+struct RequestCounters {
+  std::deque<Answers> routes;  // in the router's order
+  Answers no_route;            // refused before routing
+  std::atomic<uint64_t> connections{0};
+};
+
 class Router {
  public:
   void add(Route route);
@@ -80,10 +105,8 @@ class Router {
   // parameter that the route does not take.
   std::variant<const Route*, Missed> match(std::string_view target, Request& request) const;
   const std::vector<Route>& routes() const { return routes_; }
-  RequestCounters& traffic() const {
-    return *traffic_;
-  }                                            // counters: for the server, and the metrics
-  Answers& answers(const Route* route) const;  // null: requests without a route
+  RequestCounters& traffic() const { return *traffic_; }  // for the server, and the metrics
+  Answers& answers(const Route* route) const;             // null: requests without a route
 
  private:
   std::unique_ptr<RequestCounters> traffic_ = std::make_unique<RequestCounters>();

@@ -3,7 +3,6 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "daemon/http/progress_stream.h"
 #include "served.h"
 
 using namespace moorage;
