@@ -9,7 +9,6 @@
 #include "daemon/http/server.h"
 #include "daemon/process_setup.h"
 #include "daemon/rescue.h"
-#include "daemon/routes/host_info.h"
 #include "daemon/routes/metrics_page.h"
 #include "daemon/routes/routes.h"
 #include "state_db/open_store.h"
@@ -128,9 +127,8 @@ int serve(Settings settings) {
   Services services(store, settings.services);
   const workspace::BestOfDriver::Work best_of_work(services.best_of_driver);
   const workspace::QuotaWatch::Work quota_work(services.quotas);
-  const InfoSource info{.events = events,
-                        .settings = settings.shown,
-                        .host = look_at_host(store, services.registry, settings.probe)};
+  const InfoSource info{
+      .events = events, .settings = settings.shown, .host = look_at_host(services, settings.probe)};
   services.reconciler.at_start();
   services.best_of_driver.at_start();
 

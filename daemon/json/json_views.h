@@ -4,17 +4,19 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backends/backend.h"
+#include "backends/probe.h"
 #include "base/os/files.h"
 #include "base/utf8.h"
 #include "base/wire/journal.h"
 #include "layers/tree_files.h"
 #include "state_db/event.h"
+#include "workspace/access/placement.h"
 #include "workspace/best_of/best_of.h"
 #include "workspace/changes/changes.h"
 #include "workspace/recovery/doctor.h"
@@ -85,37 +87,21 @@ std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::str
 std::string event_json(const state_db::Event& event);
 
 // Answers of GET /v1/info and GET /v1/config; plain data, filled in where the parts are wired.
-struct Check {
-  std::string name;
-  bool ok = false;
-  std::string text;
-  std::string hint;
-};
-struct BackendView {
-  std::string name;
-  bool usable = false;
-  std::string reason;
-  std::string isolation;
-  std::map<std::string, std::string> runtimes;  // and the isolation of each
-};
-struct RuleView {  // of the host's policy
-  std::string name;
-  std::string text;
-};
 struct InfoView {
   std::string version;
   std::string store_id;
   std::string store;
   std::string kernel;
   std::string cgroup;
-  std::vector<Check> checks;
-  std::vector<BackendView> backends;
+  std::vector<backends::Check> checks;
+  std::vector<std::pair<std::string, backends::Capabilities>> backends;  // by name
   StoreSpace space;
   uint64_t workspaces = 0;
   uint64_t sandboxes = 0;
   uint64_t execs_running = 0;
-  std::optional<uint64_t> rules;    // of the host's policy; unset: not evaluated now
-  std::vector<RuleView> own_rules;  // those that may apply to the caller's workspaces
+  std::optional<uint64_t> rules;  // of the host's policy; unset: not evaluated now
+  // Those that may apply to the caller's workspaces.
+  std::vector<workspace::PlacementRule> own_rules;
   std::optional<workspace::ReplicaStatus> replica;  // of the store's replica, if configured
   std::string rescue;  // why only rescue mode is served; empty in normal operation
 };

@@ -32,24 +32,25 @@ JsonObject replica_object(const workspace::ReplicaStatus& status) {
 }  // namespace
 
 std::string info_json(const InfoView& info) {
-  boost::json::array checks = array_of(info.checks, [](const Check& check) {
+  boost::json::array checks = array_of(info.checks, [](const backends::Check& check) {
     return JsonObject{{"name", check.name},
                       {"ok", check.ok},
                       {"text", lossy_utf8(check.text)},
                       {"hint", lossy_utf8(check.hint)}};
   });
   boost::json::array backends;
-  for (const auto& backend : info.backends) {
+  for (const auto& [name, can] : info.backends) {
     JsonObject runtimes;
-    for (const auto& [name, isolation] : backend.runtimes) runtimes[lossy_utf8(name)] = isolation;
-    JsonObject told{{"name", backend.name},
-                    {"usable", backend.usable},
-                    {"reason", lossy_utf8(backend.reason)},
-                    {"isolation", backend.isolation}};
+    for (const auto& [runtime, isolation] : can.runtimes)
+      runtimes[lossy_utf8(runtime)] = backends::isolation_name(isolation);
+    JsonObject told{{"name", name},
+                    {"usable", can.usable},
+                    {"reason", lossy_utf8(can.reason)},
+                    {"isolation", backends::isolation_name(can.isolation)}};
     if (!runtimes.empty()) told["runtimes"] = std::move(runtimes);
     backends.push_back(std::move(told));
   }
-  boost::json::array rules = array_of(info.own_rules, [](const RuleView& rule) {
+  boost::json::array rules = array_of(info.own_rules, [](const workspace::PlacementRule& rule) {
     return JsonObject{{"name", lossy_utf8(rule.name)}, {"text", lossy_utf8(rule.text)}};
   });
   JsonObject object{{"version", info.version},

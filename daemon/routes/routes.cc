@@ -26,6 +26,13 @@ Reply workspace_reply(const workspace::WorkspaceView& view, int status) {
   return Reply::json(workspace_json(view), status, view.row.id.str());
 }
 
+void check_body_size(uint64_t bytes, const workspace::Options& options) {
+  if (bytes <= options.upload_max_bytes) return;
+  throw Error(Code::invalid_argument,
+              "the body is larger than " + std::to_string(options.upload_max_bytes) + " bytes",
+              "the limit is the setting api.max_body_bytes");
+}
+
 Reply resumed_none(Api&, const Request&, const std::string&) { return Reply::none(); }
 
 namespace {

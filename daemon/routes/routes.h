@@ -7,7 +7,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "backends/probe.h"
 #include "daemon/http/router.h"
+#include "daemon/json/json_fields.h"
 #include "daemon/json/json_views.h"
 #include "daemon/routes/event_stream.h"
 #include "workspace/services/services.h"
@@ -17,6 +19,7 @@ namespace moorage::daemon {
 class MetricsPage;
 
 using Api = workspace::Services;  // what the handlers call; it outlives the router
+using Counted = workspace::Verb;
 
 // The rest of what the info routes show.
 struct InfoSource {
@@ -24,6 +27,8 @@ struct InfoSource {
   std::vector<SettingView> settings;
   InfoView host;  // the constant part; space and counts are filled per request
 };
+// Probes the host and its backends (about 10 ms); logs a warning for each failed check.
+InfoView look_at_host(Api& api, const backends::ProbeOptions& options);
 
 // What a route takes besides its handler; see Route.
 struct RouteRules {
@@ -70,6 +75,29 @@ class RouteTable {
 Reply workspace_reply(const workspace::WorkspaceView& view, int status = 200);
 // For a request repeated after its effect, whose answer has no body: 204.
 Reply resumed_none(Api& api, const Request& request, const std::string& subject);
+// The same for a verb that answers with the workspace it changed.
+template <auto service>
+Reply resumed(Api& api, const Request&, const std::string& subject) {
+  return workspace_reply((api.*service).resume(subject));
+}
+
+// What `read` makes of the JSON body; fields that it does not read are refused.
+template <typename Read>
+auto body_of(const Request& request, const Read& read) {
+  JsonFields fields = JsonFields::parse(request.body);
+  auto wanted = read(fields);
+  fields.finish();
+  return wanted;
+}
+// Runs a verb on the workspace that the path names, counts it, and shows the workspace.
+template <typename Service, typename Verb, typename... Wanted>
+Reply run_counted(Counted counted, Api& api, const Request& request, Service& service, Verb verb,
+                  const Wanted&... wanted) {
+  return workspace_reply(api.context.metrics.counted(
+      counted, [&] { return (service.*verb)(request.caller, request.parameter(0), wanted...); }));
+}
+// Refuses a body that becomes a file when it exceeds the setting api.max_body_bytes.
+void check_body_size(uint64_t bytes, const workspace::Options& options);
 
 void add_repository_routes(Router& router, Api& api);
 void add_workspace_routes(Router& router, Api& api);

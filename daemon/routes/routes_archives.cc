@@ -1,9 +1,7 @@
 // Archiving, unarchiving, export and import of workspaces. An archive is a stream both ways: it is
 // never held in memory, and a slow client holds no thread.
 #include "daemon/http/pipe_source.h"
-#include "daemon/json/json_fields.h"
 #include "daemon/routes/routes.h"
-#include "workspace/context/metrics.h"
 
 namespace moorage::daemon {
 namespace {
@@ -12,9 +10,7 @@ using base::ByteSpool;
 using workspace::Archives;
 using workspace::Imports;
 using workspace::Progress;
-using workspace::Right;
 using workspace::WithSnapshots;
-using Counted = workspace::Verb;
 
 constexpr std::chrono::milliseconds kSlice{1000};  // then other work gets the thread
 
@@ -94,12 +90,10 @@ Reply resume_import(Api& api, const Request& request, const std::string& subject
 template <auto verb, Counted counted>
 Reply run(Api& api, const Request& request, const Progress& progress) {
   JsonFields::parse(request.body).finish();
-  return workspace_reply(api.context.metrics.counted(counted, [&] {
-    return (api.archives.*verb)(request.caller, request.parameter(0), progress);
-  }));
+  return run_counted(counted, api, request, api.archives, verb, progress);
 }
 
-Reply resumed(Api& api, const Request& request, const std::string& subject) {
+Reply resume_move(Api& api, const Request& request, const std::string& subject) {
   return workspace_reply(api.archives.resume(request.caller, subject));
 }
 
@@ -107,7 +101,7 @@ Reply resumed(Api& api, const Request& request, const std::string& subject) {
 
 void add_archive_routes(Router& router, Api& api) {
   const RouteTable routes(router, api);
-  const RouteRules joined{.lane = Lane::slow, .keep = Keep::joined, .resume = resumed};
+  const RouteRules joined{.lane = Lane::slow, .keep = Keep::joined, .resume = resume_move};
   routes.add(
       "POST /v1/workspaces/import", Right::none, import_workspace,
       {.query = {"name"}, .lane = Lane::slow, .keep = Keep::joined, .resume = resume_import});

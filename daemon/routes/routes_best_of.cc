@@ -4,16 +4,12 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "daemon/json/json_fields.h"
 #include "daemon/routes/routes.h"
-#include "workspace/context/metrics.h"
 
 namespace moorage::daemon {
 namespace {
 
 using std::chrono::milliseconds;
-using workspace::Right;
-using Counted = workspace::Verb;
 
 constexpr uint64_t kMaxJsonBytes = 1 << 20;
 constexpr uint64_t kMaxWait_s = 3600;

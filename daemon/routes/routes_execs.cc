@@ -1,9 +1,7 @@
 #include "base/error.h"
 #include "base/log.h"
-#include "daemon/json/json_fields.h"
 #include "daemon/routes/exec_output.h"
 #include "daemon/routes/routes.h"
-#include "workspace/context/metrics.h"
 
 namespace moorage::daemon {
 namespace {
@@ -74,7 +72,7 @@ void put_gaps(Reply& reply, const std::vector<base::JournalReader::GapPlace>& ga
 }
 
 Reply start(Api& api, const Request& request) {
-  const auto view = api.context.metrics.counted(workspace::Verb::exec, [&] {
+  const auto view = api.context.metrics.counted(Counted::exec, [&] {
     return api.execs.start(request.caller, request.parameter(0), exec_request(request));
   });
   const std::string id = view.row.id.str();
@@ -201,9 +199,8 @@ std::unique_ptr<BodySink> input(Api& api, const Request& request) {
 }
 
 Reply send_signal(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  const std::string name = fields.required_text("signal");
-  fields.finish();
+  const auto name =
+      body_of(request, [](JsonFields& fields) { return fields.required_text("signal"); });
   api.execs.send_signal(request.caller, exec_id(request), name);
   return Reply::none();
 }

@@ -3,9 +3,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "daemon/http/preconditions.h"
-#include "daemon/json/json_fields.h"
 #include "daemon/routes/routes.h"
-#include "daemon/routes/upload_limit.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/context/free_space.h"
 
@@ -120,17 +118,18 @@ constexpr const char* kNoFile = "cannot write the file";
 // caller's right to write before the body, and again when the file gets its name.
 class WorkspaceFileSink : public BodySink {
  public:
-  WorkspaceFileSink(Api& api, const Request& request, const std::string& path, uint32_t mode,
-                    UploadLimit limit)
+  WorkspaceFileSink(Api& api, const Request& request, const std::string& path, uint32_t mode)
       : api_(api),
         caller_(request.caller),
         lease_(lease(api, request, Right::write)),
         path_(path),
         conditions_(request),
-        writer_(lease_.files.begin_write(path_, mode)),
-        limit_(std::move(limit)) {}
+        writer_(lease_.files.begin_write(path_, mode)) {}
   Taken write(std::string_view piece) override {
-    limit_.add(piece.size());
+    bytes_ += piece.size();
+    check_body_size(bytes_, api_.context.options);
+    workspace::require_room(api_.context.options, kNoFile, piece.size());
+    api_.quotas.require_room(lease_.row, piece.size());
     writer_.write(piece);
     hash_.add(piece);
     return Taken::all;
@@ -157,7 +156,7 @@ class WorkspaceFileSink : public BodySink {
   const Preconditions conditions_;
   layers::TreeFiles::Writer writer_;
   base::Sha256 hash_;
-  UploadLimit limit_;
+  uint64_t bytes_ = 0;
 };
 
 std::unique_ptr<BodySink> write(Api& api, const Request& request) {
@@ -167,11 +166,7 @@ std::unique_ptr<BodySink> write(Api& api, const Request& request) {
   const auto row =
       workspace::find_workspace(api.store, request.caller, request.parameter(0), Right::write);
   api.quotas.require_room(row, 0);
-  UploadLimit limit(api.context.options, [&api, row](size_t bytes) {
-    workspace::require_room(api.context.options, kNoFile, bytes);
-    api.quotas.require_room(row, bytes);
-  });
-  return std::make_unique<WorkspaceFileSink>(api, request, path, mode, std::move(limit));
+  return std::make_unique<WorkspaceFileSink>(api, request, path, mode);
 }
 
 Reply remove(Api& api, const Request& request) {
@@ -197,9 +192,8 @@ Reply move(Api& api, const Request& request) {
 }
 
 Reply make_directory(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  const std::string path = fields.required_bytes("path");
-  fields.finish();
+  const auto path =
+      body_of(request, [](JsonFields& fields) { return fields.required_bytes("path"); });
   workspace::require_room(api.context.options, kNoFile);
   return changed(api, request,
                  {.path = path,

@@ -1,4 +1,3 @@
-#include "daemon/json/json_fields.h"
 #include "daemon/json/json_object.h"
 #include "daemon/routes/routes.h"
 #include "workspace/context/free_space.h"
@@ -71,9 +70,8 @@ Reply explain(Api& api, const Request& request) {
 }
 
 Reply run(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  const auto until_free = fields.whole("until_free_bytes", 1, INT64_MAX);
-  fields.finish();
+  const auto until_free = body_of(
+      request, [](JsonFields& fields) { return fields.whole("until_free_bytes", 1, INT64_MAX); });
   const auto enough = [&] {
     const auto space = base::file_system_space(api.context.options.store);
     return until_free && space.free_bytes >= static_cast<uint64_t>(*until_free);

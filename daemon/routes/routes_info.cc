@@ -1,8 +1,7 @@
 #include <array>
 
+#include "base/log.h"
 #include "base/os/files.h"
-#include "daemon/json/json_fields.h"
-#include "daemon/routes/host_info.h"
 #include "daemon/routes/metrics_page.h"
 #include "daemon/routes/routes.h"
 #include "state_db/store.h"
@@ -45,15 +44,9 @@ std::string storage_of(const InfoSource& source) {
   return {};  // the overlay's own check gives the reason
 }
 
-void tell_rules(const std::vector<workspace::PlacementRule>& rules, uint32_t uid, InfoView& view) {
-  view.rules = rules.size();
-  for (const auto& rule : workspace::rules_for(rules, uid))
-    view.own_rules.push_back({rule.name, rule.text});
-}
-
 // The kind of disk limit on this host, and how to get a better one.
-Check check_of_quota(const layers::DiskQuota& quota) {
-  Check check{"disk quota", true, quota.name(), ""};
+backends::Check check_of_quota(const layers::DiskQuota& quota) {
+  backends::Check check{"disk quota", true, quota.name(), ""};
   if (!quota.refuses_bytes()) {
     check.hint =
         "the daemon measures and ends commands some MiB over a disk limit; to have the kernel "
@@ -62,6 +55,13 @@ Check check_of_quota(const layers::DiskQuota& quota) {
     check.hint = "the kernel refuses bytes at the disk limit; the daemon measures file counts";
   }
   return check;
+}
+
+decltype(InfoView::backends) backends_of(backends::Registry& registry) {
+  decltype(InfoView::backends) found;
+  for (const auto& name : registry.names())
+    found.emplace_back(name, registry.get(name).capabilities());
+  return found;
 }
 
 Reply health(Api&, const Request&) { return Reply::none(); }
@@ -73,14 +73,16 @@ Reply config(Api&, const InfoSource& source, const Request&) {
 Reply info(Api& api, const InfoSource& source, const Request& request) {
   InfoView view = source.host;
   auto& store = api.context.store;
-  view.backends = look_at_backends(api.context.backends);
+  view.backends = backends_of(api.registry);  // an engine may have started or stopped since
   view.checks.push_back(check_of_quota(api.context.storage.quota()));
   tell_of_room(workspace::look_at_room(api.context.options), view);
   view.workspaces = state_db::WorkspaceTable(store).count_live();
   view.sandboxes = state_db::SandboxTable(store).in_state(state_db::SandboxState::running).size();
   view.execs_running = state_db::ExecTable(store).count_running();
   tell_of_lost_work(api.context.options.lost(), view);
-  tell_rules(api.context.options.placement_rules, request.caller.uid, view);
+  const auto& rules = api.context.options.placement_rules;
+  view.rules = rules.size();
+  view.own_rules = workspace::rules_for(rules, request.caller.uid);
   if (api.replica.is_on()) view.replica = api.replica.status();
   return Reply::json(info_json(view));
 }
@@ -96,9 +98,7 @@ Reply doctor(Api& api, const InfoSource& source, const Request& request) {
 }
 
 Reply doctor_fix(Api& api, const InfoSource& source, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  const bool deep = fields.flag("deep");
-  fields.finish();
+  const bool deep = body_of(request, [](JsonFields& fields) { return fields.flag("deep"); });
   return Reply::json(diagnosis_json(api.doctor.fix(deep), storage_of(source)));
 }
 
@@ -110,6 +110,23 @@ Reply events(Api&, const InfoSource& source, const Request& request) {
 }
 
 }  // namespace
+
+InfoView look_at_host(Api& api, const backends::ProbeOptions& options) {
+  InfoView info;
+  info.version = MOORAGE_VERSION;
+  info.store_id = api.store.store_id();
+  info.store = options.store;
+  info.kernel = backends::kernel_release();
+  info.cgroup = backends::cgroup_kind();
+  info.checks = backends::probe_host(options);
+  for (const auto& check : info.checks) {
+    if (check.ok) continue;
+    base::log(base::LogLevel::warning, "host.check",
+              {{"name", check.name}, {"found", check.text}, {"hint", check.hint}});
+  }
+  info.backends = backends_of(api.registry);
+  return info;
+}
 
 void add_info_routes(Router& router, Api& api, const InfoSource& source) {
   const RouteTable routes(router, api);

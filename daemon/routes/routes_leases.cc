@@ -1,5 +1,4 @@
 // Sharing a workspace, and its lease.
-#include "daemon/json/json_fields.h"
 #include "daemon/routes/routes.h"
 
 namespace moorage::daemon {
@@ -62,10 +61,6 @@ Reply share(Api& api, const Request& request) {
   return workspace_reply(api.lease_verbs.share(request.caller, request.parameter(0), gid));
 }
 
-Reply resume_share(Api& api, const Request&, const std::string& subject) {
-  return workspace_reply(api.updates.resume(subject));
-}
-
 }  // namespace
 
 void add_lease_routes(Router& router, Api& api) {
@@ -78,7 +73,7 @@ void add_lease_routes(Router& router, Api& api) {
   routes.add("DELETE /v1/workspaces/{}/lease", Right::write, release,
              {.keep = Keep::joined, .resume = resumed_none});
   routes.add("POST /v1/workspaces/{}/share", Right::govern, share,
-             {.keep = Keep::joined, .resume = resume_share});
+             {.keep = Keep::joined, .resume = resumed<&Api::updates>});
 }
 
 }  // namespace moorage::daemon

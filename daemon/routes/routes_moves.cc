@@ -1,7 +1,5 @@
 // Moves a workspace to another backend, image or runtime.
-#include "daemon/json/json_fields.h"
 #include "daemon/routes/routes.h"
-#include "workspace/context/metrics.h"
 
 namespace moorage::daemon {
 namespace {
@@ -17,25 +15,18 @@ workspace::MoveRequest wanted_in(JsonFields& fields) {
 }
 
 Reply move(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  workspace::MoveRequest wanted = wanted_in(fields);
-  wanted.now = fields.flag("now");
-  wanted.wait = std::chrono::milliseconds(fields.whole("wait_ms", 0, kMaxWaitMs).value_or(0));
-  fields.finish();
-  return workspace_reply(api.context.metrics.counted(workspace::Verb::move, [&] {
-    return api.moves.move(request.caller, request.parameter(0), wanted);
-  }));
+  const auto wanted = body_of(request, [](JsonFields& fields) {
+    workspace::MoveRequest in = wanted_in(fields);
+    in.now = fields.flag("now");
+    in.wait = std::chrono::milliseconds(fields.whole("wait_ms", 0, kMaxWaitMs).value_or(0));
+    return in;
+  });
+  return run_counted(Counted::move, api, request, api.moves, &workspace::Moves::move, wanted);
 }
 
 Reply check(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  const workspace::MoveRequest wanted = wanted_in(fields);
-  fields.finish();
+  const auto wanted = body_of(request, wanted_in);
   return Reply::json(move_json(api.moves.check(request.caller, request.parameter(0), wanted)));
-}
-
-Reply resume_move(Api& api, const Request&, const std::string& joined) {
-  return workspace_reply(api.moves.resume(joined));
 }
 
 }  // namespace
@@ -43,7 +34,7 @@ Reply resume_move(Api& api, const Request&, const std::string& joined) {
 void add_move_routes(Router& router, Api& api) {
   const RouteTable routes(router, api);
   routes.add("POST /v1/workspaces/{}/move", Right::destroy, move,
-             {.lane = Lane::slow, .keep = Keep::joined, .resume = resume_move});
+             {.lane = Lane::slow, .keep = Keep::joined, .resume = resumed<&Api::moves>});
   routes.add("POST /v1/workspaces/{}/move/check", Right::destroy, check, {.keep = Keep::nothing});
 }
 

@@ -1,8 +1,5 @@
-#include "daemon/json/json_fields.h"
 #include "daemon/routes/routes.h"
-#include "daemon/routes/upload_limit.h"
 #include "workspace/context/free_space.h"
-#include "workspace/context/metrics.h"
 
 namespace moorage::daemon {
 namespace {
@@ -26,7 +23,7 @@ Reply answer(Api& api, state_db::RepositoryRow row, int status) {
 // For a repository cloned or fetched before the daemon died. If it was removed since, answers
 // not_found: a repeat does not bring it back.
 template <int status>
-Reply resumed(Api& api, const Request&, const std::string& subject) {
+Reply resume_fetch(Api& api, const Request&, const std::string& subject) {
   const auto id = base::RepoId::parse(subject).value();
   return answer(api, state_db::RepositoryTable(api.context.store).get(id), status);
 }
@@ -56,9 +53,7 @@ base::RepoId find(Api& api, const Caller& caller, const std::string& text) {
 }
 
 Reply add(Api& api, const Request& request, const Progress& progress) {
-  JsonFields fields = JsonFields::parse(request.body);
-  const std::string url = fields.required_text("url");
-  fields.finish();
+  const auto url = body_of(request, [](JsonFields& fields) { return fields.required_text("url"); });
   return answer(api, api.repositories.add(request.caller, url, progress), 201);
 }
 
@@ -66,7 +61,7 @@ Reply fetch(Api& api, const Request& request, const Progress& progress) {
   JsonFields::parse(request.body).finish();
   const auto id = find(api, request.caller, request.parameter(0));
   auto row = api.context.metrics.counted(
-      workspace::Verb::fetch, [&] { return api.repositories.fetch(request.caller, id, progress); });
+      Counted::fetch, [&] { return api.repositories.fetch(request.caller, id, progress); });
   return answer(api, std::move(row), 200);
 }
 
@@ -99,12 +94,11 @@ class BundleSink : public BodySink {
       : api_(api),
         caller_(request.caller),
         label_(request.required_query("label")),
-        file_(api.repositories.begin_import()),
-        limit_(api.context.options, [&options = api.context.options](size_t bytes) {
-          workspace::require_room(options, "cannot take an upload", bytes);
-        }) {}
+        file_(api.repositories.begin_import()) {}
   Taken write(std::string_view piece) override {
-    limit_.add(piece.size());
+    bytes_ += piece.size();
+    check_body_size(bytes_, api_.context.options);
+    workspace::require_room(api_.context.options, "cannot take an upload", piece.size());
     base::write_all(file_.get(), piece);
     return Taken::all;
   }
@@ -117,7 +111,7 @@ class BundleSink : public BodySink {
   const Caller caller_;
   const std::string label_;
   base::Fd file_;
-  UploadLimit limit_;
+  uint64_t bytes_ = 0;
 };
 
 std::unique_ptr<BodySink> import_bundle(Api& api, const Request& request) {
@@ -129,7 +123,7 @@ std::unique_ptr<BodySink> import_bundle(Api& api, const Request& request) {
 void add_repository_routes(Router& router, Api& api) {
   const RouteTable routes(router, api);
   routes.add("POST /v1/repos", Right::none, add,
-             {.lane = Lane::fetch, .keep = Keep::joined, .resume = resumed<201>});
+             {.lane = Lane::fetch, .keep = Keep::joined, .resume = resume_fetch<201>});
   routes.add("GET /v1/repos", Right::none, list);
   routes.add(
       "POST /v1/repos/import", Right::none, import_bundle,
@@ -139,7 +133,7 @@ void add_repository_routes(Router& router, Api& api) {
   routes.add("DELETE /v1/repos/{}", Right::none, remove,
              {.lane = Lane::slow, .keep = Keep::joined, .resume = resumed_none});
   routes.add("POST /v1/repos/{}/fetch", Right::none, fetch,
-             {.lane = Lane::fetch, .keep = Keep::joined, .resume = resumed<200>});
+             {.lane = Lane::fetch, .keep = Keep::joined, .resume = resume_fetch<200>});
 }
 
 }  // namespace moorage::daemon

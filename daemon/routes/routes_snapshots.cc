@@ -1,25 +1,21 @@
 // Snapshots of a workspace: taking, restoring, forking.
-#include "daemon/json/json_fields.h"
 #include "daemon/routes/routes.h"
-#include "workspace/context/metrics.h"
 
 namespace moorage::daemon {
 namespace {
 
-using workspace::Right;
-using Counted = workspace::Verb;
+using workspace::Snapshots;
 
 Reply answer(const state_db::SnapshotRow& row, int status = 200) {
   return Reply::json(snapshot_json(row), status, row.id.str());
 }
 
 Reply take(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  workspace::SnapshotRequest wanted;
-  wanted.name = fields.text("name").value_or("");
-  wanted.external_id = fields.text("external_id").value_or("");
-  wanted.idempotency_key = request.idempotency_key;
-  fields.finish();
+  const auto wanted = body_of(request, [&](JsonFields& fields) {
+    return workspace::SnapshotRequest{.name = fields.text("name").value_or(""),
+                                      .external_id = fields.text("external_id").value_or(""),
+                                      .idempotency_key = request.idempotency_key};
+  });
   const auto run = [&] { return api.snapshots.take(request.caller, request.parameter(0), wanted); };
   return answer(api.context.metrics.counted(Counted::snapshot, run), 201);
 }
@@ -40,25 +36,19 @@ Reply drop(Api& api, const Request& request) {
 }
 
 Reply restore(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  workspace::RestoreRequest wanted;
-  wanted.snapshot = fields.required_text("snapshot");
-  wanted.kill = fields.flag("kill");
-  fields.finish();
-  return workspace_reply(api.context.metrics.counted(Counted::restore, [&] {
-    return api.snapshots.restore(request.caller, request.parameter(0), wanted);
-  }));
+  const auto wanted = body_of(request, [](JsonFields& fields) {
+    return workspace::RestoreRequest{.snapshot = fields.required_text("snapshot"),
+                                     .kill = fields.flag("kill")};
+  });
+  return run_counted(Counted::restore, api, request, api.snapshots, &Snapshots::restore, wanted);
 }
 
 Reply undo(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  workspace::UndoRequest wanted;
-  wanted.exec = fields.text("exec").value_or("");
-  wanted.kill = fields.flag("kill");
-  fields.finish();
-  return workspace_reply(api.context.metrics.counted(Counted::restore, [&] {
-    return api.snapshots.undo(request.caller, request.parameter(0), wanted);
-  }));
+  const auto wanted = body_of(request, [](JsonFields& fields) {
+    return workspace::UndoRequest{.exec = fields.text("exec").value_or(""),
+                                  .kill = fields.flag("kill")};
+  });
+  return run_counted(Counted::restore, api, request, api.snapshots, &Snapshots::undo, wanted);
 }
 
 Reply fork(Api& api, const Request& request) {
@@ -75,12 +65,8 @@ Reply fork(Api& api, const Request& request) {
 }
 
 Reply promote(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  const bool kill = fields.flag("kill");
-  fields.finish();
-  return workspace_reply(api.context.metrics.counted(Counted::promote, [&] {
-    return api.snapshots.promote(request.caller, request.parameter(0), kill);
-  }));
+  const bool kill = body_of(request, [](JsonFields& fields) { return fields.flag("kill"); });
+  return run_counted(Counted::promote, api, request, api.snapshots, &Snapshots::promote, kill);
 }
 
 Reply tree(Api& api, const Request& request) {

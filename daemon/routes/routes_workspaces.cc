@@ -1,13 +1,12 @@
-#include "daemon/json/json_fields.h"
 #include "daemon/json/policy_json.h"
 #include "daemon/routes/routes.h"
-#include "workspace/context/metrics.h"
 
 namespace moorage::daemon {
 namespace {
 
+using workspace::Deletion;
 using workspace::Progress;
-using Counted = workspace::Verb;
+using workspace::StartStop;
 
 constexpr size_t kUsualPage = 1000;
 
@@ -68,38 +67,28 @@ Reply status(Api& api, const Request& request) {
   return Reply::json(status_json(api.views.status(request.caller, request.parameter(0))));
 }
 
-template <bool stopped>
-Reply resume(Api& api, const Request&, const std::string& subject) {
-  return workspace_reply(stopped ? api.start_stop.resume(subject) : api.updates.resume(subject));
-}
-
 Reply resume_look(Api& api, const Request&, const std::string& subject) {
   return workspace_reply(api.views.look(base::WorkspaceId::parse(subject).value()));
 }
 
 Reply update(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  const workspace::PolicyChange change = policy_change(fields);
-  fields.finish();
-  return workspace_reply(api.context.metrics.counted(Counted::update, [&] {
-    return api.updates.update(request.caller, request.parameter(0), change);
-  }));
+  const auto change = body_of(request, policy_change);
+  return run_counted(Counted::update, api, request, api.updates, &workspace::Update::update,
+                     change);
 }
 
 // Below the time that a client waits for a silent answer.
 constexpr int64_t kMostWait_ms = 1'500'000;
 
 Reply remove(Api& api, const Request& request) {
-  const std::string& name = request.parameter(0);
-  auto& metrics = api.context.metrics;
   const workspace::BusyRule busy{
       .force = request.query_flag("force"),
       .wait = std::chrono::milliseconds(request.query_number("wait_ms", kMostWait_ms).value_or(0))};
   if (!request.query_flag("purge")) {
-    return workspace_reply(metrics.counted(
-        Counted::remove, [&] { return api.deletion.remove(request.caller, name, busy); }));
+    return run_counted(Counted::remove, api, request, api.deletion, &Deletion::remove, busy);
   }
-  metrics.counted(Counted::purge, [&] { api.deletion.purge(request.caller, name, busy); });
+  api.context.metrics.counted(
+      Counted::purge, [&] { api.deletion.purge(request.caller, request.parameter(0), busy); });
   return Reply::none();
 }
 
@@ -110,12 +99,9 @@ Reply resume_remove(Api& api, const Request& request, const std::string& subject
 }
 
 Reply undelete(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  const std::string new_name = fields.text("name").value_or("");
-  fields.finish();
-  return workspace_reply(api.context.metrics.counted(Counted::undelete, [&] {
-    return api.deletion.undelete(request.caller, request.parameter(0), new_name);
-  }));
+  const std::string new_name =
+      body_of(request, [](JsonFields& fields) { return fields.text("name").value_or(""); });
+  return run_counted(Counted::undelete, api, request, api.deletion, &Deletion::undelete, new_name);
 }
 
 Reply diff(Api& api, const Request& request) {
@@ -130,21 +116,18 @@ Reply diff(Api& api, const Request& request) {
 
 Reply start(Api& api, const Request& request) {
   JsonFields::parse(request.body).finish();
-  return workspace_reply(api.context.metrics.counted(
-      Counted::start, [&] { return api.start_stop.start(request.caller, request.parameter(0)); }));
+  return run_counted(Counted::start, api, request, api.start_stop, &StartStop::start);
 }
 
 Reply stop(Api& api, const Request& request) {
-  JsonFields fields = JsonFields::parse(request.body);
-  workspace::StopRequest wanted;
-  wanted.run_hook = !fields.flag("no_hook");
-  wanted.busy.force = fields.flag("force");
-  wanted.busy.wait =
-      std::chrono::milliseconds(fields.whole("wait_ms", 0, kMostWait_ms).value_or(0));
-  fields.finish();
-  return workspace_reply(api.context.metrics.counted(Counted::stop, [&] {
-    return api.start_stop.stop(request.caller, request.parameter(0), wanted);
-  }));
+  const auto wanted = body_of(request, [](JsonFields& fields) {
+    workspace::StopRequest stop{.run_hook = !fields.flag("no_hook")};
+    stop.busy.force = fields.flag("force");
+    stop.busy.wait =
+        std::chrono::milliseconds(fields.whole("wait_ms", 0, kMostWait_ms).value_or(0));
+    return stop;
+  });
+  return run_counted(Counted::stop, api, request, api.start_stop, &StartStop::stop, wanted);
 }
 
 }  // namespace
@@ -157,7 +140,7 @@ void add_workspace_routes(Router& router, Api& api) {
   routes.add("GET /v1/workspaces", Right::read, list, {.query = {"deleted", "after", "limit"}});
   routes.add("GET /v1/workspaces/{}", Right::read, show, {.lane = Lane::look});
   routes.add("PATCH /v1/workspaces/{}", Right::govern, update,
-             {.lane = Lane::look, .keep = Keep::joined, .resume = resume<false>});
+             {.lane = Lane::look, .keep = Keep::joined, .resume = resumed<&Api::updates>});
   routes.add("DELETE /v1/workspaces/{}", Right::destroy, remove,
              {.query = {"purge", "force", "wait_ms"},
               .lane = Lane::slow,
@@ -166,7 +149,7 @@ void add_workspace_routes(Router& router, Api& api) {
   routes.add("POST /v1/workspaces/{}/undelete", Right::destroy, undelete, shown_again);
   routes.add("POST /v1/workspaces/{}/start", Right::write, start, shown_again);
   routes.add("POST /v1/workspaces/{}/stop", Right::write, stop,
-             {.lane = Lane::slow, .keep = Keep::joined, .resume = resume<true>});
+             {.lane = Lane::slow, .keep = Keep::joined, .resume = resumed<&Api::start_stop>});
   routes.add("GET /v1/workspaces/{}/diff", Right::read, diff,
              {.query = {"stat"}, .lane = Lane::slow});
   routes.add("GET /v1/workspaces/{}/status", Right::read, status, {.lane = Lane::slow});
