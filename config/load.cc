@@ -104,7 +104,7 @@ void apply_overrides(const std::map<std::string, std::string>& overrides, Settin
   for (const auto& [name, value] : overrides) {
     const Setting* setting = find_setting(name);
     if (!setting && name == kPolicy) {
-      throw Error(Code::invalid_argument, "--set: policy is a list of rules",
+      throw Error(Code::invalid_argument, "--set cannot set policy, a list of rules",
                   "Put them in the file given with --config.");
     }
     if (!setting) refuse_unknown(name, "--set");
@@ -161,7 +161,7 @@ void show_policy(const std::vector<PolicyRule>& rules, std::vector<ShownSetting>
 std::string find_libexec_directory() {
   std::string path(4096, '\0');
   path.resize(static_cast<size_t>(
-      base::check(readlink("/proc/self/exe", path.data(), path.size()), "/proc/self/exe")));
+      base::check(readlink("/proc/self/exe", path.data(), path.size()), "find this program")));
   const std::string directory = path.substr(0, path.rfind('/'));
   const std::string installed = directory.substr(0, directory.rfind('/')) + "/libexec/moorage";
   return base::path_exists(installed) ? installed : directory;

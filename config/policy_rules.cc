@@ -56,7 +56,7 @@ class RuleReader {
   PolicyRule read() {
     rule_.place = file_ + ":" + std::to_string(node_.line);
     if (node_.kind != Kind::map) {
-      refuse(node_, "a rule of policy holds \"key: value\" lines",
+      refuse(node_, "a rule in policy consists of \"key: value\" lines",
              "For instance: - backends: [lxc]");
     }
     read_fields(node_, "a rule of policy",
@@ -159,7 +159,7 @@ class RuleReader {
 
   void read_labels(const YamlNode& node) {
     if (node.kind != Kind::map || node.items.empty())
-      refuse(node, "\"labels\" must hold labels: {team: infra}");
+      refuse(node, "\"labels\" must be a map like {team: infra}");
     std::string text;
     for (const YamlNode& item : node.items) {
       check_label(item);
@@ -177,7 +177,7 @@ class RuleReader {
                           });
     if (!good_key)
       refuse_at(item.key_line, item.key_column,
-                "a label's key is 1-63 of A-Z a-z 0-9 - _ ., not \"" + item.key + "\"");
+                "a label's key is 1-63 characters of A-Z a-z 0-9 - _ ., not \"" + item.key + "\"");
     if (item.kind != Kind::scalar)
       refuse_at(item.key_line, item.key_column, "label \"" + item.key + "\" must have one value",
                 "Write an empty value as \"\".");
@@ -235,7 +235,7 @@ class RuleReader {
   void read_limits(const YamlNode& node, const std::string& key, std::vector<Field> fields,
                    PolicyLimits& to, const std::string* names = nullptr) {
     if (node.kind != Kind::map || node.items.empty())
-      refuse(node, "\"" + key + "\" must hold values: {memory: 2GiB}");
+      refuse(node, "\"" + key + "\" must be a map like {memory: 2GiB}");
     fields.push_back(
         {"memory", [&](const YamlNode& n) { read_size(n, kMemory, to.memory_bytes); }});
     fields.push_back({"cpus", [&](const YamlNode& n) { to.cpus = parsed(n, parse_cpus); }});

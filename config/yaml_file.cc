@@ -82,14 +82,14 @@ class Reader {
     if (!parser.HandleNextDocument(documents)) return;
     const YAML::Mark first = documents.begin;
     if (!parser.HandleNextDocument(documents)) return;
-    if (documents.begin.pos == first.pos) refuse(first, "this is not YAML");
-    refuse(documents.begin, "the file must hold one document");
+    if (documents.begin.pos == first.pos) refuse(first, "the file is not valid YAML");
+    refuse(documents.begin, "the file must contain only one YAML document");
   }
 
   void add_group(const std::string& group, const YAML::Node& section) {
     if (section.IsNull()) return;
     if (!section.IsMap())
-      refuse(section.Mark(), "\"" + group + "\" is a section: \"key: value\" lines below it");
+      refuse(section.Mark(), "\"" + group + "\" must be a section with \"key: value\" lines");
     for (const auto& pair : section) {
       add_value(group + "." + key_text(pair.first, group + "."), pair.first, pair.second);
     }
@@ -116,8 +116,8 @@ class Reader {
   }
 
   YamlNode tree(const YAML::Node& value, int level) {
-    if (level > kMaxTreeLevels) refuse(value.Mark(), "this is nested too deeply");
-    if (++tree_values_ > kMaxTreeValues) refuse(value.Mark(), "these are more than 10000 values");
+    if (level > kMaxTreeLevels) refuse(value.Mark(), "values are nested too deeply");
+    if (++tree_values_ > kMaxTreeValues) refuse(value.Mark(), "there are more than 10000 values");
     YamlNode node;
     node.line = value.Mark().line + 1;
     node.column = value.Mark().column + 1;

@@ -143,23 +143,21 @@ TEST_CASE("a wrong type or shape is refused with its place") {
         ":2:15: repo.file_roots must be a list: [/a, /b]");
   CHECK(refusal("repo:\n  file_roots: [[/srv]]\n") ==
         ":2:16: \"repo.file_roots\" must be a list of plain values");
-  CHECK(refusal("store: /x\n") == ":1:8: \"store\" is a section: \"key: value\" lines below it");
+  CHECK(refusal("store: /x\n") == ":1:8: \"store\" must be a section with \"key: value\" lines");
   CHECK(refusal("store:\n  directory:\n") == ":2:3: \"store.directory\" has no value");
   CHECK(refusal("store:\n  directory: ~\n") == ":2:3: \"store.directory\" has no value");
   CHECK(refusal("- a\n") == ":1:1: the file must hold settings as \"key: value\"");
-  CHECK(refusal("log: {}\n---\nlog: {}\n").find("the file must hold one document") !=
+  CHECK(refusal("log: {}\n---\nlog: {}\n").find("the file must contain only one YAML document") !=
         std::string::npos);
-  CHECK(refusal(",~") == ":1:1: this is not YAML");  // yaml-cpp would loop forever
+  CHECK(refusal(",~") == ":1:1: the file is not valid YAML");  // yaml-cpp would loop forever
   CHECK(refusal("store: [\n").starts_with(":"));
   CHECK(refusal("store:\n\tdirectory: /x\n").starts_with(":2:"));
 }
 
 TEST_CASE("values out of range and unknown units are refused") {
   CHECK(refusal("daemon: {threads: 1}\n") == ":1:19: daemon.threads: \"1\" is not from 2 to 1024");
-  CHECK(refusal("daemon: {threads: -4}\n") ==
-        ":1:19: daemon.threads: \"-4\" is not an integer");
-  CHECK(refusal("daemon: {threads: 4 threads}\n").find("is not an integer") !=
-        std::string::npos);
+  CHECK(refusal("daemon: {threads: -4}\n") == ":1:19: daemon.threads: \"-4\" is not an integer");
+  CHECK(refusal("daemon: {threads: 4 threads}\n").find("is not an integer") != std::string::npos);
   CHECK(refusal("sandbox: {memory_bytes: 4GB}\n").find("KiB, MiB, GiB or TiB") !=
         std::string::npos);
   CHECK(refusal("sandbox: {memory_bytes: 1MiB}\n").find("is not from 16MiB to 1024TiB") !=

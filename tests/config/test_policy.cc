@@ -129,8 +129,7 @@ TEST_CASE("a value of a rule that is wrong is refused with its place") {
   CHECK(refusal("policy:\n  - max: {cpus: none}\n") == ":2:17: cpus: \"none\" is not a number");
   CHECK(
       refusal("policy:\n  - max: {disk: 0}\n").starts_with(":2:17: disk: \"0\" is not from 1MiB"));
-  CHECK(refusal("policy:\n  - backends: [LXC]\n") ==
-        ":2:16: \"LXC\" is not an allowed name");
+  CHECK(refusal("policy:\n  - backends: [LXC]\n") == ":2:16: \"LXC\" is not an allowed name");
   CHECK(refusal("policy:\n  - labels: {\"a b\": c}\n    backends: [lxc]\n")
             .starts_with(":2:14: a label's key is"));
   CHECK(refusal("policy:\n  - labels: {team: \"a\\nb\"}\n    backends: [lxc]\n")
@@ -141,7 +140,7 @@ TEST_CASE("a rule of a wrong shape is refused with its place") {
   CHECK(refusal("policy: strict\n") ==
         ":1:9: policy must be a list of rules | Each begins with a dash: - backends: [lxc]");
   CHECK(refusal("policy:\n  max: {cpus: 1}\n").starts_with(":2:3: policy must be a list of rules"));
-  CHECK(refusal("policy: [lxc]\n").starts_with(":1:10: a rule of policy holds"));
+  CHECK(refusal("policy: [lxc]\n").starts_with(":1:10: a rule in policy consists"));
   CHECK(refusal("policy:\n  - backends: lxc\n") == ":2:15: \"backends\" must be a list: [a, b]");
   CHECK(refusal("policy:\n  - users: []\n    backends: [lxc]\n") ==
         ":2:12: \"users\" must be a list: [a, b] | To leave it unrestricted, omit it.");
@@ -149,7 +148,7 @@ TEST_CASE("a rule of a wrong shape is refused with its place") {
         ":2:16: \"backends\" must be a list of plain values");
   CHECK(refusal("policy:\n  - backends:\n") == ":2:5: \"backends\" has no value");
   CHECK(refusal("policy:\n  - max: {cpus: [1]}\n") == ":2:17: \"cpus\" must be one value");
-  CHECK(refusal("policy:\n  - max: 4\n").starts_with(":2:10: \"max\" must hold values"));
+  CHECK(refusal("policy:\n  - max: 4\n").starts_with(":2:10: \"max\" must be a map like"));
   CHECK(refusal("policy:\n  - labels: {team: ~}\n    backends: [lxc]\n")
             .starts_with(":2:14: label \"team\" must have one value"));
   CHECK(refusal("policy:\n  - [a]: b\n") == ":2:5: a key must be a plain word");
@@ -186,7 +185,7 @@ TEST_CASE("an alias expands to its value, within a limit") {
 
 TEST_CASE("rules come only from the file") {
   CHECK_THROWS_WITH(load({.file = "/dev/null", .overrides = {{"policy", "[]"}}}),
-                    "--set: policy is a list of rules");
+                    "--set cannot set policy, a list of rules");
   const Loaded loaded = load_text("", {{"MOORAGE_POLICY", "[]"}});
   CHECK(loaded.unknown_variables == std::vector<std::string>{"MOORAGE_POLICY"});
 }
