@@ -6,7 +6,7 @@
 #include "base/os/fd.h"
 #include "base/wire/journal.h"
 #include "fuzz.h"
-#include "workspace/exec/end_record.h"
+#include "workspace/exec/decide_end.h"
 
 namespace moorage {
 namespace {

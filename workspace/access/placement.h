@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "state_db/tables/workspace_row.h"
-#include "workspace/context/placement_rule.h"
+#include "workspace/context/context.h"
 
 namespace moorage::backends {
 class Registry;

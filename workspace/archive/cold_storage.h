@@ -9,7 +9,7 @@
 #include <string>
 
 #include "workspace/chain/integrity.h"
-#include "workspace/context/progress.h"
+#include "workspace/context/context.h"
 #include "workspace/repositories/repositories.h"
 
 namespace moorage::workspace {

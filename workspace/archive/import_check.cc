@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/size_text.h"
 #include "workspace/access/policy.h"
-#include "workspace/context/names.h"
+#include "workspace/context/checks.h"
 
 namespace moorage::workspace {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "state_db/tables/exec_category.h"
 #include "state_db/word_list.h"
-#include "workspace/context/names.h"
+#include "workspace/context/checks.h"
 
 namespace moorage::workspace {
 namespace {

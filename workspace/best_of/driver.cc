@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <thread>
+#include <tuple>
 
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -11,7 +13,6 @@
 #include "base/os/files.h"
 #include "state_db/store.h"
 #include "state_db/tables/snapshots.h"
-#include "workspace/best_of/choice.h"
 #include "workspace/context/try_step.h"
 
 namespace moorage::workspace {
@@ -50,6 +51,32 @@ void remove_patches(const Options& options, const BestOfRow& row) {
   if (row.patch_bytes == 0) return;
   base::remove_tree(patches_path(options, row.wanted.workspace, row.id));
   rmdir(directory_of(options, row.wanted.workspace).c_str());  // fails while other patches remain
+}
+
+std::optional<uint32_t> first_passing(const std::vector<AttemptRow>& attempts) {
+  for (const auto& attempt : attempts) {
+    if (attempt.state == AttemptState::passed) return attempt.number;
+    if (!attempt.has_ended()) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+auto size_of(const AttemptRow& attempt) {
+  constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
+  const uint64_t bytes = attempt.diff ? attempt.diff->bytes : kUnknown;
+  const uint64_t lines = attempt.diff ? attempt.diff->added + attempt.diff->removed : kUnknown;
+  return std::tuple(bytes, lines, attempt.number);
+}
+
+std::optional<uint32_t> smallest_diff(const std::vector<AttemptRow>& attempts) {
+  const AttemptRow* smallest = nullptr;
+  for (const auto& attempt : attempts) {
+    if (!attempt.has_ended()) return std::nullopt;
+    if (attempt.state != AttemptState::passed) continue;
+    if (smallest == nullptr || size_of(attempt) < size_of(*smallest)) smallest = &attempt;
+  }
+  if (smallest == nullptr) return std::nullopt;
+  return smallest->number;
 }
 
 }  // namespace
@@ -293,6 +320,19 @@ void BestOfDriver::finish(const BestOfRow& row, const std::vector<AttemptRow>& a
              {"passed", passed},
              {"chosen", row.chosen},
              {"promotion", state_db::promotion_name(row.promotion)}});
+}
+
+std::optional<uint32_t> choose_attempt(state_db::Promote promote,
+                                       const std::vector<AttemptRow>& attempts) {
+  switch (promote) {
+    case state_db::Promote::none:
+      return std::nullopt;
+    case state_db::Promote::first_passing:
+      return first_passing(attempts);
+    case state_db::Promote::smallest_diff:
+      return smallest_diff(attempts);
+  }
+  return std::nullopt;
 }
 
 }  // namespace moorage::workspace

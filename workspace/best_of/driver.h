@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -30,6 +31,14 @@ std::string beginning_lock(base::WorkspaceId workspace);
 // The caller that drives it: has the starter's rights, checked again at each step, but no lease.
 Caller owner_of(const state_db::BestOfRow& row);
 void carry_lease(const state_db::BestOfRow& row, Caller& caller);  // adds the request's lease
+
+// Chooses the attempt of a best-of to promote, from rows alone. first_passing: the lowest number
+// that passed, known once all before it have ended; being faster by luck does not win.
+// smallest_diff: the passing attempt whose patch has the fewest bytes (then lines, then the lower
+// number), known once all have ended; unmeasured ones come last. nullopt: none, or not known yet.
+// `attempts` are sorted by number.
+std::optional<uint32_t> choose_attempt(state_db::Promote promote,
+                                       const std::vector<state_db::AttemptRow>& attempts);
 
 class BestOfDriver : public ExecListener {
  public:

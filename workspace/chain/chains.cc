@@ -6,9 +6,9 @@
 #include "state_db/tables/layers.h"
 #include "state_db/tables/snapshots.h"
 #include "workspace/chain/initial_files.h"
-#include "workspace/chain/unused_layers.h"
+#include "workspace/chain/layer_life.h"
+#include "workspace/context/checks.h"
 #include "workspace/context/disk_use.h"
-#include "workspace/context/ready.h"
 
 namespace moorage::workspace {
 namespace {

@@ -13,7 +13,7 @@
 #include "state_db/tables/layer_disk.h"
 #include "state_db/tables/layers.h"
 #include "workspace/chain/initial_files.h"
-#include "workspace/chain/unused_layers.h"
+#include "workspace/chain/layer_life.h"
 #include "workspace/context/try_step.h"
 
 namespace moorage::workspace {

@@ -2,7 +2,7 @@
 
 #include "state_db/store.h"
 #include "state_db/tables/layers.h"
-#include "workspace/context/ready.h"
+#include "workspace/context/checks.h"
 
 namespace moorage::workspace {
 

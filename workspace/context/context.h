@@ -6,15 +6,17 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "backends/backend.h"
 #include "base/keyed_mutex.h"
 #include "layers/ids.h"
 #include "layers/overlay.h"
 #include "state_db/tables/workspaces.h"
 #include "workspace/context/live_sandboxes.h"
-#include "workspace/context/placement_rule.h"
 
 namespace moorage::state_db {
 class Store;
@@ -30,6 +32,32 @@ class Registry;
 namespace moorage::workspace {
 
 struct Metrics;
+
+struct PlacementLimits {  // an unset limit is left alone
+  std::optional<uint64_t> memory_bytes{};
+  std::optional<double> cpus{};
+  std::optional<uint32_t> pids{};
+  std::optional<uint64_t> disk_bytes{};
+};
+
+// A rule of the host: where whose workspaces may run and how much they may use. Plain data from the
+// configuration's `policy:`; workspace/access/placement.h gives its meaning.
+struct PlacementRule {
+  std::string name{};  // "policy rule 2 (/etc/moorage/moorage.yaml:14)"
+  std::string text{};  // as in the file
+  // Whose workspaces it applies to. Empty: all.
+  std::vector<uint32_t> users{};   // their owners
+  std::vector<uint32_t> groups{};  // any of the owner's
+  std::map<std::string, std::string> labels{};
+  // What it requires. Empty or unset: nothing.
+  std::vector<std::string> backends{};
+  std::optional<backends::Isolation> min_isolation{};
+  std::string default_backend{};
+  std::string default_runtime{};  // of that backend
+  std::string default_image{};
+  PlacementLimits usual{};  // for new workspaces that name none
+  PlacementLimits most{};
+};
 
 struct Options {
   std::string store;  // /var/lib/moorage
@@ -94,6 +122,11 @@ struct Context {
 inline std::string repo_directory(base::RepoId id) { return id.str(); }
 // Of repositories that belong to one user; the scope of a shared one is empty.
 inline std::string local_scope(uint32_t uid) { return "local:" + std::to_string(uid); }
+
+// How a long verb reports its progress to the client: "fetch", "checkout", "start"; percent is -1
+// if the total is unknown. Called from any thread.
+using Progress =
+    std::function<void(const std::string& phase, int percent, const std::string& text)>;
 
 // Joins the key of a request to its subject (workspace/access/keyed_request.h); may be empty.
 // Called in the transaction that writes the effect.

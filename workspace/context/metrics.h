@@ -1,13 +1,13 @@
 // Counters of the verbs and commands of this layer, for GET /metrics.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/metrics.h"
 #include "state_db/tables/execs.h"
-#include "workspace/context/gc_rung.h"
 #include "workspace/context/waiters.h"
 
 namespace moorage::workspace {
@@ -40,6 +40,11 @@ inline constexpr std::array<std::string_view, 21> kVerbNames{
     "fetch",  "update",  "archive", "unarchive", "export",   "import",  "snapshot",
     "drop",   "restore", "fork",    "promote",   "best-of",  "compare", "move"};
 
+// The kinds of things that collection takes, least harm first (workspace/upkeep/gc_plan.h).
+enum class GcRung { cache, base_tree, workspace, mirror };
+inline constexpr std::array<std::string_view, 4> kGcRungNames{"cache", "base_tree", "workspace",
+                                                              "mirror"};
+
 struct VerbMetrics {
   base::Histogram seconds;                 // of successful calls
   std::array<base::Counter, 13> refusals;  // by base::Code
@@ -60,7 +65,14 @@ struct Metrics {
   std::array<base::Counter, kGcRungNames.size()> collected;  // rows of gc, by rung
   base::Counter collected_bytes;
 
-  void count_end(const state_db::ExecRow& row, const state_db::ExecOutcome& outcome);
+  void count_end(const state_db::ExecRow& row, const state_db::ExecOutcome& outcome) {
+    const size_t category =
+        outcome.category ? static_cast<size_t>(*outcome.category) : kCategories - 1;
+    ended.at(static_cast<size_t>(outcome.state)).at(category).add();
+    output_bytes.add(outcome.output_bytes);
+    const int64_t took_ms = std::max<int64_t>(0, outcome.ended_wall_ms - row.started_wall_ms);
+    exec_total.observe(static_cast<double>(took_ms) / 1000);
+  }
 
   // Runs the verb and counts its outcome.
   template <typename Work>

@@ -40,6 +40,11 @@ struct ExecVerdict {
   std::string why;
 };
 
+// The payload of a journal's `end` frame, as the warden writes it (JSON; see warden/). A sandbox
+// could tamper with it, so a missing or out-of-range field means "interrupted, damaged end
+// record".
+state_db::ExecOutcome parse_exec_end(const std::string& payload);
+
 bool succeeded(const state_db::ExecOutcome& outcome);
 
 // `record.category`, if set, says why the command could not start, or why it was interrupted.

@@ -11,7 +11,7 @@
 #include "state_db/grouped_reads.h"
 #include "state_db/store.h"
 #include "workspace/context/metrics.h"
-#include "workspace/exec/end_record.h"
+#include "workspace/exec/decide_end.h"
 #include "workspace/exec/evidence.h"
 #include "workspace/exec/watched_exec.h"
 

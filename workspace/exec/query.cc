@@ -10,7 +10,7 @@
 #include "backends/envd_client.h"
 #include "base/error.h"
 #include "base/wire/journal.h"
-#include "workspace/exec/end_record.h"
+#include "workspace/exec/decide_end.h"
 
 namespace moorage::workspace {
 namespace {

@@ -1,6 +1,7 @@
 #include "workspace/repositories/repositories.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -282,6 +283,19 @@ base::RepoId Repositories::adopt(uint32_t uid, const state_db::RepositoryRow& fr
                             from.scope.empty() ? from.fetch_url : ""});
   if (!has_objects(begun.id, objects)) take_pack(begun.id, objects, pack_fd);
   return begun.id;
+}
+
+std::string ImportedWork::subject() const {
+  return repo.str() + " " + head_commit + " " + work_commit;
+}
+
+ImportedWork ImportedWork::parse(const std::string& subject) {
+  std::istringstream words(subject);
+  std::string id;
+  ImportedWork work;
+  words >> id >> work.head_commit >> work.work_commit;
+  work.repo = base::RepoId::parse(id).value();
+  return work;
 }
 
 }  // namespace moorage::workspace

@@ -15,16 +15,25 @@
 #include <utility>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/single_flight.h"
 #include "repo_cache/base_tree.h"
 #include "state_db/tables/repositories.h"
 #include "workspace/context/context.h"
-#include "workspace/context/progress.h"
-#include "workspace/repositories/imported_work.h"
 
 namespace moorage::workspace {
 
 bool is_torn(const state_db::BaseTreeRow& row);  // a power cut may have damaged it
+
+// The work of a local checkout that its owner uploaded: commits of an imported repository.
+struct ImportedWork {
+  base::RepoId repo;
+  std::string head_commit;
+  std::string work_commit;  // child of head: uncommitted and untracked files; may equal head_commit
+
+  std::string subject() const;  // what its upload joins to its key
+  static ImportedWork parse(const std::string& subject);
+};
 
 class Repositories {
  public:

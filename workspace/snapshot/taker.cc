@@ -15,10 +15,8 @@
 #include "state_db/tables/layer_disk.h"
 #include "state_db/tables/layers.h"
 #include "state_db/tables/sandboxes.h"
-#include "workspace/chain/failed_workspace.h"
 #include "workspace/chain/initial_files.h"
-#include "workspace/chain/new_layers.h"
-#include "workspace/chain/unused_layers.h"
+#include "workspace/chain/layer_life.h"
 #include "workspace/context/free_space.h"
 #include "workspace/context/freeze_guard.h"
 

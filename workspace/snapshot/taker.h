@@ -4,7 +4,7 @@
 //   by restack   the same while a sandbox runs, if nothing in it holds the mounts: restack.h
 //   as a copy    while a sandbox runs: layers/copy.h; only the last pass freezes all processes
 //
-// Each writes two commits (state_db/tables/snapshots.h); workspace/chain/unused_layers.h settles
+// Each writes two commits (state_db/tables/snapshots.h); workspace/chain/layer_life.h settles
 // what a crash leaves between them.
 #pragma once
 

@@ -19,7 +19,7 @@
 #include "state_db/tables/repositories.h"
 #include "state_db/tables/workspaces.h"
 #include "workspace/archive/cold_layers.h"
-#include "workspace/context/gc_rung.h"
+#include "workspace/context/metrics.h"
 
 namespace moorage::workspace {
 

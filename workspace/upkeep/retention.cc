@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
-#include "workspace/chain/unused_layers.h"
+#include "workspace/chain/layer_life.h"
 #include "workspace/context/try_step.h"
 
 namespace moorage::workspace {

@@ -13,8 +13,8 @@
 #include "state_db/tables/snapshots.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/access/placement.h"
-#include "workspace/chain/failed_workspace.h"
 #include "workspace/chain/initial_files.h"
+#include "workspace/chain/layer_life.h"
 #include "workspace/context/free_space.h"
 #include "workspace/sandbox/sandboxes.h"
 

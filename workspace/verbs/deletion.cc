@@ -13,11 +13,10 @@
 #include "workspace/access/keyed_request.h"
 #include "workspace/archive/cold_layers.h"
 #include "workspace/archive/store.h"
-#include "workspace/chain/failed_workspace.h"
 #include "workspace/chain/initial_files.h"
-#include "workspace/chain/unused_layers.h"
+#include "workspace/chain/layer_life.h"
 #include "workspace/chain/workspace_note.h"
-#include "workspace/verbs/busy.h"
+#include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
 namespace {

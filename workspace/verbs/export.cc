@@ -11,7 +11,7 @@
 #include "workspace/archive/contents.h"
 #include "workspace/archive/read_back.h"
 #include "workspace/archive/store.h"
-#include "workspace/chain/unused_layers.h"
+#include "workspace/chain/layer_life.h"
 #include "workspace/context/free_space.h"
 #include "workspace/context/try_step.h"
 

@@ -14,9 +14,8 @@
 #include "workspace/access/placement.h"
 #include "workspace/archive/import_check.h"
 #include "workspace/archive/store.h"
-#include "workspace/chain/failed_workspace.h"
 #include "workspace/chain/initial_files.h"
-#include "workspace/chain/unused_layers.h"
+#include "workspace/chain/layer_life.h"
 #include "workspace/chain/workspace_note.h"
 #include "workspace/context/free_space.h"
 

@@ -58,8 +58,8 @@ class Moves {
  private:
   MovePlan plan(const state_db::WorkspaceRow& row, const MoveRequest& request);
   void cancel_all(const Caller& caller, const MovePlan& plan);
-  // move.cc. New sandboxes are created at `place`; the running one ends when the next one exists. A
-  // repeat returns `notice`, too. Caller holds the lock.
+  // New sandboxes are created at `place`; the running one ends when the next one exists. A repeat
+  // returns `notice`, too. Caller holds the lock.
   void change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
                     const Caller& caller, const std::string& notice);
   void move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place,

@@ -20,11 +20,10 @@
 #include "state_db/tables/workspaces.h"
 #include "workspace/access/leases.h"
 #include "workspace/access/policy.h"
-#include "workspace/context/names.h"
-#include "workspace/context/progress.h"
-#include "workspace/context/ready.h"
+#include "workspace/context/checks.h"
+#include "workspace/context/context.h"
 #include "workspace/replica/replica.h"
-#include "workspace/repositories/imported_work.h"
+#include "workspace/repositories/repositories.h"
 
 namespace moorage::workspace {
 

@@ -17,8 +17,7 @@
 #include "state_db/tables/layers.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/access/placement.h"
-#include "workspace/chain/failed_workspace.h"
-#include "workspace/chain/unused_layers.h"
+#include "workspace/chain/layer_life.h"
 #include "workspace/context/disk_use.h"
 
 namespace moorage::workspace {

@@ -1,5 +1,7 @@
 #include "workspace/verbs/start_stop.h"
 
+#include <algorithm>
+
 #include "backends/backend.h"
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -7,7 +9,7 @@
 #include "state_db/tables/sandboxes.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/access/placement.h"
-#include "workspace/verbs/busy.h"
+#include "workspace/context/waiters.h"
 
 namespace moorage::workspace {
 namespace {
@@ -16,6 +18,9 @@ using state_db::SandboxState;
 using state_db::WorkspaceState;
 
 MOORAGE_CRASH_POINT(stop_before_intent, "stop.before_intent");
+
+constexpr size_t kNamed = 5;
+constexpr size_t kMostOfOne = 60;  // bytes
 
 }  // namespace
 
@@ -140,6 +145,38 @@ void StartStop::stop_sandbox(const state_db::WorkspaceRow& present, const std::s
                              const std::function<void()>& begin) {
   const auto stopped = sandboxes_.stop(present, reason, begin);
   if (stopped && stopped->state == WorkspaceState::ready) snapshots_.after_stop(*stopped);
+}
+
+std::vector<state_db::ExecRow> commands_of(state_db::Store& store, base::WorkspaceId id) {
+  auto running = state_db::ExecTable(store).running();
+  std::erase_if(running, [&](const auto& exec) {
+    return exec.request.workspace != id || !exec.request.hook.empty();
+  });
+  return running;
+}
+
+std::string name_commands(const std::vector<state_db::ExecRow>& execs) {
+  std::string text;
+  for (size_t n = 0; n < std::min(execs.size(), kNamed); ++n) {
+    std::string command;
+    for (const auto& word : execs[n].request.argv) command += (command.empty() ? "" : " ") + word;
+    if (command.size() > kMostOfOne) command.replace(kMostOfOne, std::string::npos, "...");
+    text += (n == 0 ? "" : ", ") + execs[n].id.str() + " (" + command + ")";
+  }
+  if (execs.size() > kNamed) text += " and " + std::to_string(execs.size() - kNamed) + " more";
+  return text + (execs.size() == 1 ? " runs" : " run");
+}
+
+std::vector<base::ExecId> make_way(state_db::Store& store, const Caller& caller,
+                                   const state_db::WorkspaceRow& row, const BusyRule& rule) {
+  const auto running = commands_of(store, row.id);
+  std::vector<base::ExecId> ids;
+  for (const auto& exec : running) ids.push_back(exec.id);
+  if (ids.empty() || rule.force) return ids;
+  const std::string text = row.name + " is busy: " + name_commands(running);
+  const auto until = caller.asked + rule.wait;
+  if (Waiting::Clock::now() < until) throw Waiting(ids, text, until);
+  throw base::Error(base::Code::conflict, text, "--wait waits for the end, --force ends it now");
 }
 
 }  // namespace moorage::workspace

@@ -1,10 +1,9 @@
 // Choosing the attempt of a best-of to promote.
-#include "workspace/best_of/choice.h"
-
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
 #include "workspace/best_of/best_of.h"
+#include "workspace/best_of/driver.h"
 
 using namespace moorage;
 using namespace moorage::workspace;

@@ -1,4 +1,4 @@
-#include "workspace/context/names.h"
+#include "workspace/context/checks.h"
 
 #include <algorithm>
 
@@ -82,6 +82,19 @@ void check_labels(const std::map<std::string, std::string>& labels) {
                   "label '" + key + "': a value is at most 255 bytes without control characters");
     }
   }
+}
+
+void require_ready(const state_db::WorkspaceRow& row) {
+  using state_db::WorkspaceState;
+  if (row.state == WorkspaceState::ready) return;
+  std::string hint = "wait until that ends: moorage show " + row.name;
+  if (row.state == WorkspaceState::failed) hint = "create another; moorage events shows why";
+  if (row.state == WorkspaceState::deleted) hint = "moorage undelete " + row.id.str();
+  if (row.state == WorkspaceState::archived) {
+    hint = "moorage unarchive " + row.name + ", or start it, which unarchives it first";
+  }
+  throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)),
+              hint);
 }
 
 }  // namespace moorage::workspace

@@ -1,6 +1,4 @@
 // Collection beside merges and other collections, which lock and release layers.
-#include "workspace/chain/unused_layers.h"
-
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "state_db/tables/repositories.h"
 #include "state_db/tables/snapshots.h"
 #include "state_db/tables/workspaces.h"
+#include "workspace/chain/layer_life.h"
 #include "workspace/context/context_fixture.h"
 
 using namespace moorage;

@@ -1,18 +1,26 @@
-#include "workspace/chain/unused_layers.h"
+#include "workspace/chain/layer_life.h"
+
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "base/crash_point.h"
+#include "base/error.h"
 #include "base/log.h"
+#include "base/os/fd.h"
 #include "base/os/files.h"
+#include "layers/node_copy.h"
+#include "layers/overlay.h"
 #include "state_db/recovery_table.h"
 #include "state_db/store.h"
+#include "state_db/tables/execs.h"
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layers.h"
 #include "state_db/tables/sandboxes.h"
-#include "workspace/chain/new_layers.h"
+#include "state_db/tables/snapshots.h"
 #include "workspace/context/try_step.h"
 
 namespace moorage::workspace {
@@ -84,36 +92,69 @@ void settle_snapshot(Context& context, const state_db::SnapshotRow& row) {
     const bool exchanged = running->mounted->mounts.tree_device != sandbox->tree_device;
     seen = exchanged ? state_db::SnapshotSeen::new_mounts : state_db::SnapshotSeen::old_mounts;
   }
-  switch (decide(row.way, seen)) {
-    case state_db::Repair::finish:
-      if (!sandbox) make_layers(context, {row.next_layer});  // else its sandbox writes to it
-      context.store.transaction([&] {
-        table.finish(row.id, 0);
-        // A seal covers only synced files, and nobody has written since.
-        if (!state_db::IntegrityTable(context.store).get(row.workspace).seal.empty())
-          table.set_durable(row.id);
-        if (sandbox) {
-          const layers::ActiveMounts& mounts = running->mounted->mounts;
-          state_db::SandboxTable(context.store)
-              .set_devices(sandbox->id, mounts.tree_device, mounts.home_device);
-        }
-        state_db::IntegrityTable(context.store).clear_seal(row.workspace);
-      });
-      break;
-    case state_db::Repair::undo:
-      table.undo(row.id, "the daemon stopped during the snapshot");
-      break;
-    case state_db::Repair::unset:
-    case state_db::Repair::nothing:
-    case state_db::Repair::wait:
-    case state_db::Repair::adopt:
-    case state_db::Repair::redo:
-    case state_db::Repair::keep_aside:
-    case state_db::Repair::report:
-      return;
+  const auto repair = decide(row.way, seen);
+  if (repair == state_db::Repair::undo) {
+    table.undo(row.id, "the daemon stopped during the snapshot");
+  } else if (repair == state_db::Repair::finish) {
+    if (!sandbox) make_layers(context, {row.next_layer});  // else its sandbox writes to it
+    context.store.transaction([&] {
+      table.finish(row.id, 0);
+      // A seal covers only synced files, and nobody has written since.
+      if (!state_db::IntegrityTable(context.store).get(row.workspace).seal.empty())
+        table.set_durable(row.id);
+      if (sandbox) {
+        const layers::ActiveMounts& mounts = running->mounted->mounts;
+        state_db::SandboxTable(context.store)
+            .set_devices(sandbox->id, mounts.tree_device, mounts.home_device);
+      }
+      state_db::IntegrityTable(context.store).clear_seal(row.workspace);
+    });
+  } else {
+    return;
   }
   base::log(base::LogLevel::warning, "snapshot.settled",
             {{"sn", row.id}, {"state", state_db::state_name(table.get(row.id).state)}});
+}
+
+void make_layer(Context& context, base::LayerId layer) {
+  context.storage.make_layer(layer);
+  const auto below = state_db::LayerTable(context.store).get(layer).parent;
+  if (!below) return;
+  for (const std::string part : {"/tree/upper", "/home/upper", "/system/upper"}) {
+    const base::Fd from = base::open_directory(context.storage.layer_path(below) + part);
+    const base::Fd to = base::open_directory(context.storage.layer_path(layer) + part);
+    struct stat status {};
+    base::check(fstat(from.get(), &status), "stat " + below.str() + part);
+    layers::copy_directory_attributes(from.get(), to.get(), status);
+  }
+}
+
+void make_layers(Context& context, const std::vector<base::LayerId>& layers) {
+  for (const auto layer : layers) make_layer(context, layer);
+  if (!layers.empty()) context.storage.sync_layer(layers.back());
+}
+
+void abandon(Context& context, const state_db::WorkspaceRow& row, const std::string& reason) {
+  // The row first: a crash must not leave a ready row without its layer, nor let a complete layer
+  // (as an import may have) be finished without its history.
+  state_db::WorkspaceTable(context.store).fail(row.id, reason);
+  remove_remains(context, row);
+}
+
+void remove_remains(Context& context, const state_db::WorkspaceRow& row) {
+  // An import has snapshots before it is ready:
+  state_db::SnapshotTable(context.store).drop_all(row.id, "its import failed");
+  context.storage.remove_layer(row.layer);
+  // A failed workspace must not keep its parent layers.
+  if (row.layer && state_db::LayerTable(context.store).get(row.layer).parent) {
+    context.store.transaction([&] {
+      state_db::WorkspaceTable(context.store).set_layer(row.id, {});
+      state_db::LayerTable(context.store).remove({row.layer});
+    });
+  }
+  // Records of an import:
+  base::remove_tree(context.options.store + "/workspaces/" + row.id.str());
+  state_db::ExecTable(context.store).forget_past(row.id);
 }
 
 }  // namespace moorage::workspace

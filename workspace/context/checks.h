@@ -1,9 +1,12 @@
-// Checks of the names that a request or an imported archive gives. Each throws invalid_argument.
+// Checks of the names that a request or an imported archive gives (they throw invalid_argument), and
+// of a workspace's state before every effect on it.
 #pragma once
 
 #include <map>
 #include <string>
 #include <string_view>
+
+#include "state_db/tables/workspaces.h"
 
 namespace moorage::workspace {
 
@@ -16,5 +19,8 @@ void check_external_id(const std::string& external_id);
 // Like git check-ref-format --branch.
 void check_branch_name(const std::string& branch);
 void check_labels(const std::map<std::string, std::string>& labels);
+
+// Throws conflict for a workspace in another state, with a hint about the next step.
+void require_ready(const state_db::WorkspaceRow& row);
 
 }  // namespace moorage::workspace
