@@ -1,10 +1,36 @@
 #include "workspace/upkeep/quota_use.h"
 
 #include <algorithm>
+#include <chrono>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "base/size_text.h"
 
 namespace moorage::workspace {
+namespace {
+
+constexpr int64_t kTriedAgain_ms = 10 * 60'000;
+constexpr base::UsageLimits kWalk{.time = std::chrono::milliseconds(10'000)};
+constexpr base::UsageLimits kShortWalk{.time = std::chrono::milliseconds(50)};
+
+std::optional<base::Usage> walk(const std::string& path, const base::UsageLimits& limits) {
+  try {
+    return base::tree_usage(path, limits);
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::debug, "workspace.not_measured",
+              {{"path", path}, {"error", error.message()}});
+    if (error.code() != base::Code::conflict) return std::nullopt;
+    return base::Usage{.complete = false};  // directories move during the walk
+  }
+}
+
+void add(layers::QuotaUse& sum, const base::Space& from, const base::Space& to) {
+  sum.bytes += from.free_bytes - std::min(from.free_bytes, to.free_bytes);
+  sum.files = *sum.files + from.free_inodes - std::min(from.free_inodes, to.free_inodes);
+}
+
+}  // namespace
 
 uint64_t minus(uint64_t from, uint64_t what) { return from - std::min(from, what); }
 
@@ -39,6 +65,33 @@ std::string text_of(const layers::QuotaUse& use, const layers::QuotaLimit& limit
   if (use.files) text += ", " + std::to_string(*use.files);
   if (use.files && limit.files > 0) text += " of " + std::to_string(limit.files);
   return text + (use.files ? " files" : "");
+}
+
+std::optional<base::Usage> usage_of_written(const std::string& path, const Still& still) {
+  const auto usage = walk(path, still ? kShortWalk : kWalk);
+  if (!usage || usage->complete || !still) return usage;
+  const auto held = still();
+  return walk(path, kWalk);
+}
+
+SpaceMoves::Sums SpaceMoves::look() {
+  const std::lock_guard lock(mutex_);
+  const base::Space now = base::file_system_space(path_);
+  const base::Space before = last_.value_or(now);
+  add(sums_.lost, before, now);
+  add(sums_.gained, now, before);
+  last_ = now;
+  return sums_;
+}
+
+bool CountlessLayers::is_due(base::LayerId layer) const {
+  const auto known = again_boot_ms_.find(layer);
+  return known == again_boot_ms_.end() || clock_.boot_ms() >= known->second;
+}
+
+void CountlessLayers::note(base::LayerId layer, bool counted) {
+  again_boot_ms_.erase(layer);
+  if (!counted) again_boot_ms_[layer] = clock_.boot_ms() + kTriedAgain_ms;
 }
 
 }  // namespace moorage::workspace

@@ -1,9 +1,18 @@
-// Arithmetic on the disk use and limit of a workspace (layers/quota/disk_quota.h), for its watcher.
+// What the disk watcher (quota_watch.h) counts with.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/os/files.h"
 #include "layers/quota/disk_quota.h"
 
 namespace moorage::workspace {
@@ -16,10 +25,52 @@ uint64_t minus(uint64_t from, uint64_t what);  // at least 0
 layers::QuotaUse minus(const layers::QuotaUse& use, const layers::QuotaUse& less);
 layers::QuotaUse plus(const layers::QuotaUse& use, const layers::QuotaUse& more);
 bool is_over(const layers::QuotaUse& use, const layers::QuotaLimit& limit);
-bool has_grown(const layers::QuotaUse& now,
-               const layers::QuotaUse& before);  // by more than the slack
-double fullness(const layers::QuotaUse& use,
-                const layers::QuotaLimit& limit);  // 1: the limit is reached
+// By more than the slack.
+bool has_grown(const layers::QuotaUse& now, const layers::QuotaUse& before);
+// 1: the limit is reached.
+double fullness(const layers::QuotaUse& use, const layers::QuotaLimit& limit);
 std::string text_of(const layers::QuotaUse& use, const layers::QuotaLimit& limit);
+
+// Freezes the writers while its result lives.
+using Still = std::function<std::shared_ptr<void>()>;
+
+// Counts a layer under writers. A short walk comes first. If it is incomplete, or fails because
+// directories move, a longer one follows while the writers are frozen. Incomplete: it cannot be
+// counted; the result is a lower bound. Empty: it is unreadable or gone. Without `still` nobody
+// writes, and one walk is enough.
+std::optional<base::Usage> usage_of_written(const std::string& path, const Still& still);
+
+// How much free space the store's file system has lost and gained, sampled so often that the two
+// hide little of each other. It includes everything that takes space, by written pages or without
+// (fallocate, empty files), but not who took it. One statfs per sample.
+class SpaceMoves {
+ public:
+  struct Sums {  // of all changes between samples, since the first
+    layers::QuotaUse lost{0, 0};
+    layers::QuotaUse gained{0, 0};
+  };
+  explicit SpaceMoves(std::string path) : path_(std::move(path)) {}
+  Sums look();
+
+ private:
+  const std::string path_;
+  std::mutex mutex_;
+  std::optional<base::Space> last_;
+  Sums sums_;
+};
+
+// Frozen layers that took too long to count, and when to retry each: the host may have been busy.
+// Its owner locks it.
+class CountlessLayers {
+ public:
+  explicit CountlessLayers(const base::Clock& clock) : clock_(clock) {}
+  bool has(base::LayerId layer) const { return again_boot_ms_.contains(layer); }
+  bool is_due(base::LayerId layer) const;  // also true before the first attempt
+  void note(base::LayerId layer, bool counted);
+
+ private:
+  const base::Clock& clock_;
+  std::map<base::LayerId, int64_t> again_boot_ms_;
+};
 
 }  // namespace moorage::workspace

@@ -8,7 +8,7 @@
 // that wrote since the last walk, category disk_quota; one that ends by itself is checked at its
 // end and gets the same reason. Others keep running, so that an agent can remove files. A process
 // left behind by a command is killed when it writes, with its sandbox if nothing else runs. Empty
-// files and fallocate write no page: lost free space of the whole store (space_changes.h) hints at
+// files and fallocate write no page: lost free space of the whole store (SpaceMoves) hints at
 // them in a sandbox whose processes did anything; of these, all that were not asleep end. Others
 // may have freed as much meanwhile, so it also walks at times.
 #pragma once
@@ -33,9 +33,8 @@
 #include "workspace/context/disk_use.h"
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/watcher.h"
-#include "workspace/upkeep/countless_layers.h"
+#include "workspace/upkeep/quota_use.h"
 #include "workspace/upkeep/sandbox_writes.h"
-#include "workspace/upkeep/space_changes.h"
 #include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {

@@ -8,8 +8,6 @@
 #include "base/os/files.h"
 #include "state_db/store.h"
 #include "workspace/context/disk_use.h"
-#include "workspace/upkeep/quota_count.h"
-#include "workspace/upkeep/quota_use.h"
 #include "workspace/upkeep/quota_watch.h"
 
 namespace moorage::workspace {

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "state_db/store.h"
-#include "workspace/upkeep/quota_use.h"
 #include "workspace/upkeep/quota_watch.h"
 
 namespace moorage::workspace {

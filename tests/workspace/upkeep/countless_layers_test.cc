@@ -1,4 +1,4 @@
-#include "workspace/upkeep/countless_layers.h"
+#include "workspace/upkeep/quota_use.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "workspace/upkeep/quota_count.h"
+#include "workspace/upkeep/quota_use.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
