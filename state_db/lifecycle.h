@@ -3,6 +3,7 @@
 // start is an interrupted step, which workspace/ finishes. The names are part of the API.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -48,103 +49,100 @@ enum class SnapshotState : uint8_t { taking, kept, dropped };
 template <typename State>
 struct Move { State from; State to; };
 
-// Each has: the id, the noun of its events, names in enum order, the first state, the legal moves.
+// The first state of each life cycle is the first of its enumeration.
+template <typename State, typename IdOfRow>
+struct LifeCycleOf { using Id = IdOfRow; static constexpr State kFirst{}; };
+
+// Each also has: the noun of its events, names in enum order, the legal moves.
 template <typename State>
 struct LifeCycle;
 
 template <>
-struct LifeCycle<RepositoryState> {
-  using S = RepositoryState;
-  using Id = base::RepoId;
+struct LifeCycle<RepositoryState> : LifeCycleOf<RepositoryState, base::RepoId> {
+  using enum RepositoryState;
   static constexpr std::string_view kNoun = "repository";
   static constexpr std::array<std::string_view, 5> kNames{
       "cloning", "ready", "fetching", "broken", "evicted"};
-  static constexpr S kFirst = S::cloning;
-  static constexpr std::array<Move<S>, 10> kMoves{{
-      {S::cloning, S::ready},  {S::cloning, S::broken},
-      {S::ready, S::fetching}, {S::ready, S::broken},    {S::ready, S::evicted},
-      {S::fetching, S::ready}, {S::fetching, S::broken},
-      {S::broken, S::cloning}, {S::broken, S::evicted},  {S::evicted, S::cloning}}};
+  static constexpr std::array<Move<RepositoryState>, 10> kMoves{{
+      {cloning, ready}, {cloning, broken}, {ready, fetching}, {ready, broken}, {ready, evicted},
+      {fetching, ready}, {fetching, broken}, {broken, cloning}, {broken, evicted}, {evicted, cloning}}};
 };
 
 template <>
-struct LifeCycle<WorkspaceState> {
-  using S = WorkspaceState;
-  using Id = base::WorkspaceId;
+struct LifeCycle<WorkspaceState> : LifeCycleOf<WorkspaceState, base::WorkspaceId> {
+  using enum WorkspaceState;
   static constexpr std::string_view kNoun = "workspace";
   static constexpr std::array<std::string_view, 8> kNames{
       "creating", "ready", "archiving", "archived", "unarchiving", "deleting", "deleted", "failed"};
-  static constexpr S kFirst = S::creating;
-  static constexpr std::array<Move<S>, 14> kMoves{{
-      {S::creating, S::ready},       {S::creating, S::failed},
-      {S::ready, S::archiving},      {S::ready, S::deleting},
-      {S::archiving, S::archived},   {S::archiving, S::ready},
-      {S::archived, S::unarchiving}, {S::archived, S::deleting},
-      {S::unarchiving, S::ready},    {S::unarchiving, S::archived},
-      {S::failed, S::deleting},      {S::deleting, S::deleted},
-      {S::deleted, S::ready},        {S::deleted, S::archived}}};
+  static constexpr std::array<Move<WorkspaceState>, 14> kMoves{{
+      {creating, ready}, {creating, failed}, {ready, archiving}, {ready, deleting},
+      {archiving, archived}, {archiving, ready}, {archived, unarchiving}, {archived, deleting},
+      {unarchiving, ready}, {unarchiving, archived}, {failed, deleting}, {deleting, deleted},
+      {deleted, ready}, {deleted, archived}}};
 };
 
 template <>
-struct LifeCycle<SandboxState> {
-  using S = SandboxState;
-  using Id = base::SandboxId;
+struct LifeCycle<SandboxState> : LifeCycleOf<SandboxState, base::SandboxId> {
+  using enum SandboxState;
   static constexpr std::string_view kNoun = "sandbox";
   static constexpr std::array<std::string_view, 7> kNames{
       "starting", "running", "frozen", "stopping", "stopped", "lost", "destroyed"};
-  static constexpr S kFirst = S::starting;
-  static constexpr std::array<Move<S>, 13> kMoves{{
-      {S::starting, S::running},  {S::starting, S::stopping}, {S::starting, S::lost},
-      {S::running, S::frozen},    {S::running, S::stopping},  {S::running, S::lost},
-      {S::frozen, S::running},    {S::frozen, S::stopping},   {S::frozen, S::lost},
-      {S::stopping, S::stopped},  {S::stopping, S::lost},
-      {S::stopped, S::destroyed}, {S::lost, S::destroyed}}};
+  static constexpr std::array<Move<SandboxState>, 13> kMoves{{
+      {starting, running}, {starting, stopping}, {starting, lost},
+      {running, frozen}, {running, stopping}, {running, lost},
+      {frozen, running}, {frozen, stopping}, {frozen, lost},
+      {stopping, stopped}, {stopping, lost}, {stopped, destroyed}, {lost, destroyed}}};
 };
 
 template <>
-struct LifeCycle<ExecState> {
-  using S = ExecState;
-  using Id = base::ExecId;
+struct LifeCycle<ExecState> : LifeCycleOf<ExecState, base::ExecId> {
+  using enum ExecState;
   static constexpr std::string_view kNoun = "exec";
   static constexpr std::array<std::string_view, 7> kNames{
       "running", "exited", "signalled", "timed_out", "oom_killed", "cancelled", "interrupted"};
-  static constexpr S kFirst = S::running;
-  static constexpr std::array<Move<S>, 6> kMoves{{
-      {S::running, S::exited},     {S::running, S::signalled}, {S::running, S::timed_out},
-      {S::running, S::oom_killed}, {S::running, S::cancelled}, {S::running, S::interrupted}}};
+  static constexpr std::array<Move<ExecState>, 6> kMoves{{
+      {running, exited}, {running, signalled}, {running, timed_out},
+      {running, oom_killed}, {running, cancelled}, {running, interrupted}}};
 };
 
 template <>
-struct LifeCycle<SnapshotState> {
-  using S = SnapshotState;
-  using Id = base::SnapshotId;
+struct LifeCycle<SnapshotState> : LifeCycleOf<SnapshotState, base::SnapshotId> {
+  using enum SnapshotState;
   static constexpr std::string_view kNoun = "snapshot";
   static constexpr std::array<std::string_view, 3> kNames{"taking", "kept", "dropped"};
-  static constexpr S kFirst = S::taking;
-  static constexpr std::array<Move<S>, 3> kMoves{{
-      {S::taking, S::kept}, {S::taking, S::dropped}, {S::kept, S::dropped}}};
+  static constexpr std::array<Move<SnapshotState>, 3> kMoves{{
+      {taking, kept}, {taking, dropped}, {kept, dropped}}};
 };
 // clang-format on
 
+// A value of an enumeration and its word, from the list of its words in their order.
+template <typename Enum, size_t kCount>
+constexpr std::optional<Enum> from_word(const std::array<std::string_view, kCount>& words,
+                                        std::string_view word) {
+  const auto found = std::find(words.begin(), words.end(), word);
+  if (found == words.end()) return std::nullopt;
+  return static_cast<Enum>(found - words.begin());
+}
+template <typename Enum, size_t kCount>
+constexpr std::string_view to_word(const std::array<std::string_view, kCount>& words, Enum value) {
+  return words.at(static_cast<size_t>(value));
+}
+
 template <typename State>
 constexpr std::string_view state_name(State state) {
-  return LifeCycle<State>::kNames.at(static_cast<size_t>(state));
+  return to_word(LifeCycle<State>::kNames, state);
 }
 
 template <typename State>
 constexpr std::optional<State> state_from_name(std::string_view name) {
-  for (size_t i = 0; i < LifeCycle<State>::kNames.size(); ++i) {
-    if (LifeCycle<State>::kNames[i] == name) return static_cast<State>(i);
-  }
-  return std::nullopt;
+  return from_word<State>(LifeCycle<State>::kNames, name);
 }
 
 template <typename State>
 constexpr bool may_move(State from, State to) {
-  for (const auto& move : LifeCycle<State>::kMoves) {
-    if (move.from == from && move.to == to) return true;
-  }
-  return false;
+  const auto& moves = LifeCycle<State>::kMoves;
+  return std::any_of(moves.begin(), moves.end(),
+                     [&](const auto& move) { return move.from == from && move.to == to; });
 }
 
 }  // namespace moorage::state_db

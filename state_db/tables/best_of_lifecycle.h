@@ -20,33 +20,26 @@ enum class AttemptState : uint8_t {
   waiting, applying, testing, passed, failed, interrupted, cancelled };
 
 template <>
-struct LifeCycle<BestOfState> {
-  using S = BestOfState;
-  using Id = base::BestOfId;
+struct LifeCycle<BestOfState> : LifeCycleOf<BestOfState, base::BestOfId> {
+  using enum BestOfState;
   static constexpr std::string_view kNoun = "best_of";
   static constexpr std::array<std::string_view, 5> kNames{
       "preparing", "running", "done", "cancelled", "failed"};
-  static constexpr S kFirst = S::preparing;
-  static constexpr std::array<Move<S>, 5> kMoves{{
-      {S::preparing, S::running}, {S::preparing, S::failed},
-      {S::running, S::done},      {S::running, S::cancelled}, {S::running, S::failed}}};
+  static constexpr std::array<Move<BestOfState>, 5> kMoves{{
+      {preparing, running}, {preparing, failed},
+      {running, done}, {running, cancelled}, {running, failed}}};
 };
 
 template <>
-struct LifeCycle<AttemptState> {
-  using S = AttemptState;
-  using Id = base::AttemptId;
+struct LifeCycle<AttemptState> : LifeCycleOf<AttemptState, base::AttemptId> {
+  using enum AttemptState;
   static constexpr std::string_view kNoun = "attempt";
   static constexpr std::array<std::string_view, 7> kNames{
       "waiting", "applying", "testing", "passed", "failed", "interrupted", "cancelled"};
-  static constexpr S kFirst = S::waiting;
-  static constexpr std::array<Move<S>, 12> kMoves{{
-      {S::waiting, S::applying},  {S::waiting, S::failed},
-      {S::waiting, S::interrupted}, {S::waiting, S::cancelled},
-      {S::applying, S::testing},  {S::applying, S::failed},
-      {S::applying, S::interrupted}, {S::applying, S::cancelled},
-      {S::testing, S::passed},    {S::testing, S::failed},
-      {S::testing, S::interrupted}, {S::testing, S::cancelled}}};
+  static constexpr std::array<Move<AttemptState>, 12> kMoves{{
+      {waiting, applying}, {waiting, failed}, {waiting, interrupted}, {waiting, cancelled},
+      {applying, testing}, {applying, failed}, {applying, interrupted}, {applying, cancelled},
+      {testing, passed}, {testing, failed}, {testing, interrupted}, {testing, cancelled}}};
 };
 // clang-format on
 

@@ -10,6 +10,8 @@
 #include <optional>
 #include <string_view>
 
+#include "state_db/lifecycle.h"
+
 namespace moorage::state_db {
 
 enum class ExecCategory : uint8_t {
@@ -37,14 +39,10 @@ inline constexpr std::array<std::string_view, 14> kExecCategoryNames{
     "pids_limit", "disk_full",      "network_denied", "disk_quota"};
 
 constexpr std::string_view category_name(ExecCategory category) {
-  return kExecCategoryNames.at(static_cast<size_t>(category));
+  return to_word(kExecCategoryNames, category);
 }
-
 constexpr std::optional<ExecCategory> category_from_name(std::string_view name) {
-  for (size_t i = 0; i < kExecCategoryNames.size(); ++i) {
-    if (kExecCategoryNames[i] == name) return static_cast<ExecCategory>(i);
-  }
-  return std::nullopt;
+  return from_word<ExecCategory>(kExecCategoryNames, name);
 }
 
 }  // namespace moorage::state_db
