@@ -4,6 +4,7 @@
 
 #include <cassert>
 
+#include "base/error.h"
 #include "state_db/connection.h"
 #include "state_db/log_sync.h"
 #include "state_db/word_list.h"
@@ -26,6 +27,7 @@ Statement::~Statement() {
 }
 
 bool Statement::step() {
+  next_column_ = 0;
   try {
     return statement_->executeStep();
   } catch (const SQLite::Exception& error) {
@@ -42,12 +44,10 @@ int64_t Statement::finish() {
   return connection_.total_changes() - before;
 }
 
-void Statement::put_integer(int64_t value) { statement_->bind(next_value_++, value); }
-void Statement::put_real(double value) { statement_->bind(next_value_++, value); }
-void Statement::put_text(std::string_view value) {
-  statement_->bind(next_value_++, std::string(value));
-}
 void Statement::put_null() { statement_->bind(next_value_++); }
+void Statement::put_integer(int64_t value) { statement_->bind(next_value_++, value); }
+void Statement::put(double value) { statement_->bind(next_value_++, value); }
+void Statement::put(std::string_view value) { statement_->bind(next_value_++, std::string(value)); }
 void Statement::put(const Blob& value) {
   // A null pointer would bind NULL; an empty blob is not NULL.
   const char* bytes = value.bytes.empty() ? "" : value.bytes.data();
@@ -61,19 +61,27 @@ void Statement::put(const std::vector<std::string>& words) {
                    static_cast<int>(bytes.size()));
 }
 
-int64_t Statement::get_integer() { return statement_->getColumn(next_column_++).getInt64(); }
-double Statement::get_real() { return statement_->getColumn(next_column_++).getDouble(); }
-bool Statement::next_is_null() { return statement_->getColumn(next_column_).isNull(); }
-
-std::string Statement::get_bytes() {
-  const SQLite::Column column = statement_->getColumn(next_column_++);
-  const void* bytes = column.getBlob();
-  return bytes
-             ? std::string(static_cast<const char*>(bytes), static_cast<size_t>(column.getBytes()))
-             : std::string();
+void Statement::put(const std::vector<int64_t>& numbers) {
+  std::string list;
+  for (const int64_t number : numbers) list += (list.empty() ? "" : ",") + std::to_string(number);
+  put("[" + list + "]");
 }
 
-void Statement::get(std::vector<std::string>& out) { out = decode_words(get_bytes()); }
+int64_t Statement::get_integer() { return statement_->getColumn(next_column_++).getInt64(); }
+void Statement::get(double& out) { out = statement_->getColumn(next_column_++).getDouble(); }
+bool Statement::next_is_null() { return statement_->getColumn(next_column_).isNull(); }
+
+void Statement::get(std::string& out) {
+  const SQLite::Column column = statement_->getColumn(next_column_++);
+  const auto* const bytes = static_cast<const char*>(column.getBlob());
+  out.assign(bytes ? bytes : "", bytes ? static_cast<size_t>(column.getBytes()) : 0);
+}
+
+void Statement::get(std::vector<std::string>& out) {
+  std::string bytes;
+  get(bytes);
+  out = decode_words(bytes);
+}
 
 void Statement::throw_unknown_state(std::string_view noun, const std::string& name) {
   throw Error(Code::corrupted, "state.db has the unknown " + std::string(noun) + " state " + name);

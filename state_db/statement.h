@@ -3,7 +3,8 @@
 //   auto query = store.prepare("SELECT id, name FROM layers WHERE parent = ?");
 //   query.bind(parent);
 //   while (query.step()) query.read(row.id, row.name);
-// An id of 0 is stored as NULL. Writing outside of Store::transaction is a programmer error.
+// An id of 0 is stored as NULL. Lists of numbers and ids are bound as JSON, for json_each, so that
+// one statement can query many rows. Writing outside of Store::transaction is a programmer error.
 #pragma once
 
 #include <concepts>
@@ -16,7 +17,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/error.h"
 #include "base/ids.h"
 #include "state_db/lifecycle.h"
 
@@ -45,26 +45,31 @@ class Statement {
   void bind(const auto&... values) { (put(values), ...); }
   // True: a row is ready to read.
   bool step();
-  void read(auto&... columns) {
-    next_column_ = 0;
-    (get(columns), ...);
+  // Reads the columns after the last ones read of this row.
+  void read(auto&... columns) { (get(columns), ...); }
+  // Bind, and let read_row(statement, row) fill all rows, or the first one.
+  template <typename Row>
+  std::vector<Row> all(const auto& read_row, const auto&... values) {
+    bind(values...);
+    std::vector<Row> rows;
+    while (step()) read_row(*this, rows.emplace_back());
+    return rows;
   }
-  // Reads the columns after the last ones read.
-  void read_next(auto&... columns) { (get(columns), ...); }
-  // Bind, and read the first column of all rows, or of the only row.
+  template <typename Row>
+  std::optional<Row> first(const auto& read_row, const auto&... values) {
+    bind(values...);
+    std::optional<Row> row;
+    if (step()) read_row(*this, row.emplace());
+    return row;
+  }
+  // The same for the first column.
   template <typename T>
   std::vector<T> column(const auto&... values) {
-    bind(values...);
-    std::vector<T> all;
-    while (step()) read(all.emplace_back());
-    return all;
+    return all<T>([](Statement& query, T& value) { query.read(value); }, values...);
   }
   template <typename T>
   std::optional<T> value(const auto&... values) {
-    bind(values...);
-    std::optional<T> found;
-    if (step()) read(found.emplace());
-    return found;
+    return first<T>([](Statement& query, T& value) { query.read(value); }, values...);
   }
   // Binds, writes, and returns how many rows changed.
   int64_t run(const auto&... values) {
@@ -74,38 +79,39 @@ class Statement {
 
  private:
   int64_t finish();
-  void put_integer(int64_t value);
-  void put_real(double value);
-  void put_text(std::string_view value);
   void put_null();
+  void put_integer(int64_t value);
+  void put(double value);
+  void put(std::string_view value);
   void put(const Blob& value);
   void put(const std::vector<std::string>& words);  // format of word_list.h
+  void put(const std::vector<int64_t>& numbers);
   int64_t get_integer();
-  double get_real();
-  std::string get_bytes();
   bool next_is_null();
   [[noreturn]] void throw_unknown_state(std::string_view noun, const std::string& name);
 
-  void put(std::string_view value) { put_text(value); }
-  void put(const std::string& value) { put_text(value); }
-  void put(const char* value) { put_text(value); }
-  void put(double value) { put_real(value); }
   void put(std::integral auto value) { put_integer(static_cast<int64_t>(value)); }
+  template <base::IdPrefix Prefix>
+  void put(const std::vector<base::Id<Prefix>>& ids) {
+    std::vector<int64_t> numbers;
+    for (const auto id : ids) numbers.push_back(id.value);
+    put(numbers);
+  }
   template <base::IdPrefix Prefix>
   void put(base::Id<Prefix> id) {
     id ? put_integer(id.value) : put_null();
   }
   template <typename State>
   requires std::is_enum_v<State>
-  void put(State state) { put_text(state_name(state)); }
+  void put(State state) { put(state_name(state)); }
   template <typename T>
   void put(const std::optional<T>& value) {
     value ? put(*value) : put_null();
   }
 
-  void get(std::string& out) { out = get_bytes(); }
+  void get(std::string& out);
   void get(std::vector<std::string>& out);
-  void get(double& out) { out = get_real(); }
+  void get(double& out);
   void get(bool& out) { out = get_integer() != 0; }
   void get(std::integral auto& out) {
     out = static_cast<std::remove_reference_t<decltype(out)>>(get_integer());
@@ -117,7 +123,8 @@ class Statement {
   template <typename State>
   requires std::is_enum_v<State>
   void get(State& out) {
-    const std::string name = get_bytes();
+    std::string name;
+    get(name);
     const auto state = state_from_name<State>(name);
     if (!state) throw_unknown_state(LifeCycle<State>::kNoun, name);
     out = *state;
@@ -139,10 +146,5 @@ class Statement {
   int next_value_ = 1;
   int next_column_ = 0;
 };
-
-// One statement in a transaction of its own; returns how many rows changed.
-int64_t write(auto& store, std::string_view sql, const auto&... values) {
-  return store.transaction([&] { return store.prepare(sql).run(values...); });
-}
 
 }  // namespace moorage::state_db

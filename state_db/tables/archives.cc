@@ -4,9 +4,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
-#include "state_db/tables/id_list.h"
 #include "state_db/tables/idempotency.h"
 
 namespace moorage::state_db {
@@ -15,13 +14,8 @@ namespace {
 constexpr std::string_view kSelect =
     "SELECT id, workspace, whole, bytes, sha256, wall_ms, seal FROM archives ";
 
-std::vector<ArchiveRow> read_all(Statement& query) {
-  std::vector<ArchiveRow> rows;
-  while (query.step()) {
-    ArchiveRow& row = rows.emplace_back();
-    query.read(row.number, row.workspace, row.whole, row.bytes, row.sha256, row.wall_ms, row.seal);
-  }
-  return rows;
+void read_row(Statement& query, ArchiveRow& row) {
+  query.read(row.number, row.workspace, row.whole, row.bytes, row.sha256, row.wall_ms, row.seal);
 }
 
 std::string prefix_of(const std::string& store_id) { return "moorage-" + store_id + "-"; }
@@ -48,7 +42,7 @@ std::optional<int64_t> archive_number(const std::string& file_name, const std::s
 ArchiveRow ArchiveTable::begin(base::WorkspaceId id) {
   return store_.transaction([&] {
     store_.move(id, WorkspaceState::ready, WorkspaceState::archiving);
-    store_.prepare("INSERT INTO archives (workspace) VALUES (?)").run(id);
+    insert(store_, "INSERT INTO archives (workspace)", id);
     return find(id).value();
   });
 }
@@ -56,16 +50,14 @@ ArchiveRow ArchiveTable::begin(base::WorkspaceId id) {
 void ArchiveTable::finish(base::WorkspaceId id, const ArchiveFile& file,
                           const std::vector<base::LayerId>& layers) {
   store_.transaction([&] {
-    store_
-        .prepare(
-            "UPDATE archives SET whole = 1, bytes = ?, sha256 = ?, wall_ms = ?, seal = ? WHERE "
-            "workspace = ?")
-        .run(file.bytes, file.sha256, store_.clock().wall_ms(), file.seal, id);
-    store_
-        .prepare(
-            "INSERT INTO archive_layers (archive, layer) SELECT archives.id, value FROM archives, "
-            "json_each(?) WHERE workspace = ?")
-        .run(id_list(layers), id);
+    change(store_,
+           "UPDATE archives SET whole = 1, bytes = ?, sha256 = ?, wall_ms = ?, seal = ? "
+           "WHERE workspace = ?",
+           file.bytes, file.sha256, store_.clock().wall_ms(), file.seal, id);
+    change(store_,
+           "INSERT INTO archive_layers (archive, layer) SELECT archives.id, value "
+           "FROM archives, json_each(?) WHERE workspace = ?",
+           layers, id);
     store_.move(id, WorkspaceState::archiving, WorkspaceState::archived);
   });
 }
@@ -84,7 +76,7 @@ void ArchiveTable::begin_restore(base::WorkspaceId id) {
 
 void ArchiveTable::finish_restore(base::WorkspaceId id) {
   store_.transaction([&] {
-    store_.prepare("UPDATE archives SET whole = 0 WHERE workspace = ?").run(id);
+    change(store_, "UPDATE archives SET whole = 0 WHERE workspace = ?", id);
     store_.move(id, WorkspaceState::unarchiving, WorkspaceState::ready);
   });
 }
@@ -98,38 +90,30 @@ void ArchiveTable::undo_restore(base::WorkspaceId id, const std::string& reason)
 
 void ArchiveTable::forget(base::WorkspaceId id) {
   store_.transaction([&] {
-    store_
-        .prepare(
-            "DELETE FROM archive_layers WHERE archive IN (SELECT id FROM archives WHERE workspace "
-            "= ?)")
-        .run(id);
-    store_.prepare("DELETE FROM archives WHERE workspace = ?").run(id);
+    change(
+        store_,
+        "DELETE FROM archive_layers WHERE archive IN (SELECT id FROM archives WHERE workspace = ?)",
+        id);
+    change(store_, "DELETE FROM archives WHERE workspace = ?", id);
   });
 }
 
 std::optional<ArchiveRow> ArchiveTable::find(base::WorkspaceId id) {
   Statement query = store_.prepare(std::string(kSelect) + "WHERE workspace = ?");
-  query.bind(id);
-  auto rows = read_all(query);
-  if (rows.empty()) return std::nullopt;
-  return rows.front();
+  return query.first<ArchiveRow>(read_row, id);
 }
 
 std::vector<ArchiveRow> ArchiveTable::list() {
-  Statement query = store_.prepare(std::string(kSelect) + "ORDER BY id");
-  return read_all(query);
+  return store_.prepare(std::string(kSelect) + "ORDER BY id").all<ArchiveRow>(read_row);
 }
 
 std::vector<ArchiveTable::Place> ArchiveTable::places() {
   Statement query = store_.prepare(
-      "SELECT a.workspace, a.whole, w.state, w.layer FROM archives a JOIN workspaces w ON w.id = "
-      "a.workspace ORDER BY a.id");
-  std::vector<Place> places;
-  while (query.step()) {
-    Place& place = places.emplace_back();
-    query.read(place.workspace, place.whole, place.state, place.layer);
-  }
-  return places;
+      "SELECT a.workspace, a.whole, w.state, w.layer FROM archives a "
+      "JOIN workspaces w ON w.id = a.workspace ORDER BY a.id");
+  return query.all<Place>([](Statement& row, Place& place) {
+    row.read(place.workspace, place.whole, place.state, place.layer);
+  });
 }
 
 std::string ArchiveTable::name_prefix() const { return prefix_of(store_.store_id()); }

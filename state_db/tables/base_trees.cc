@@ -1,7 +1,7 @@
 // BaseTrees, declared in repositories.h.
 #include "base/clock.h"
 #include "base/error.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 #include "state_db/tables/repositories.h"
 
@@ -11,35 +11,27 @@ namespace {
 
 constexpr std::string_view kSelect =
     "SELECT repository, commit_id, files, bytes, submodules, lfs_files, synced, boot_id, "
-    "created_wall_ms, last_used_wall_ms, parent, disk_files, disk_bytes FROM base_trees WHERE "
-    "repository = ? ";
+    "created_wall_ms, last_used_wall_ms, parent, disk_files, disk_bytes FROM base_trees "
+    "WHERE repository = ? ";
 
-BaseTreeRow read_row(Statement& query) {
-  BaseTreeRow row;
+void read_row(Statement& query, BaseTreeRow& row) {
   query.read(row.repository, row.commit, row.files, row.bytes, row.submodules, row.lfs_files,
              row.synced, row.boot_id, row.created_wall_ms, row.last_used_wall_ms, row.parent,
              row.disk_files, row.disk_bytes);
-  return row;
 }
 
 void refuse_used(Store& store, base::RepoId repository, const std::string& commit) {
   Statement query =
       store.prepare("SELECT id FROM layers WHERE repository = ? AND base_commit = ? LIMIT 1");
-  query.bind(repository, commit);
-  if (!query.step()) return;
-  base::LayerId layer;
-  query.read(layer);
-  throw Error(Code::conflict, "base tree " + commit + " is in use by " + layer.str());
+  if (const auto layer = query.value<base::LayerId>(repository, commit))
+    throw Error(Code::conflict, "base tree " + commit + " is in use by " + layer->str());
 }
 
 void refuse_stood_on(Store& store, base::RepoId repository, const std::string& commit) {
   Statement query =
       store.prepare("SELECT commit_id FROM base_trees WHERE repository = ? AND parent = ? LIMIT 1");
-  query.bind(repository, commit);
-  if (!query.step()) return;
-  std::string above;
-  query.read(above);
-  throw Error(Code::conflict, "base tree " + above + " is a delta over " + commit);
+  if (const auto above = query.value<std::string>(repository, commit))
+    throw Error(Code::conflict, "base tree " + *above + " is a delta over " + commit);
 }
 
 }  // namespace
@@ -48,30 +40,24 @@ void BaseTreeTable::put(const BaseTreeRow& tree) {
   store_.transaction([&] {
     if (!tree.parent.empty() && !find(tree.repository, tree.parent))
       throw Error(Code::conflict, "base tree " + tree.parent + " was removed meanwhile");
-    store_
-        .prepare(
-            "INSERT OR REPLACE INTO base_trees (repository, commit_id, files, bytes, submodules, "
-            "lfs_files, synced, boot_id, created_wall_ms, last_used_wall_ms, parent, disk_files, "
-            "disk_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-        .run(tree.repository, tree.commit, tree.files, tree.bytes, tree.submodules, tree.lfs_files,
-             tree.synced, tree.boot_id, tree.created_wall_ms, tree.last_used_wall_ms, tree.parent,
-             tree.disk_files, tree.disk_bytes);
+    insert(store_,
+           "INSERT OR REPLACE INTO base_trees (repository, commit_id, files, bytes, submodules, "
+           "lfs_files, synced, boot_id, created_wall_ms, last_used_wall_ms, parent, disk_files, "
+           "disk_bytes)",
+           tree.repository, tree.commit, tree.files, tree.bytes, tree.submodules, tree.lfs_files,
+           tree.synced, tree.boot_id, tree.created_wall_ms, tree.last_used_wall_ms, tree.parent,
+           tree.disk_files, tree.disk_bytes);
   });
 }
 
 std::optional<BaseTreeRow> BaseTreeTable::find(base::RepoId repository, const std::string& commit) {
   Statement query = store_.prepare(std::string(kSelect) + "AND commit_id = ?");
-  query.bind(repository, commit);
-  if (!query.step()) return std::nullopt;
-  return read_row(query);
+  return query.first<BaseTreeRow>(read_row, repository, commit);
 }
 
 std::vector<BaseTreeRow> BaseTreeTable::list(base::RepoId repository) {
   Statement query = store_.prepare(std::string(kSelect) + "ORDER BY commit_id");
-  query.bind(repository);
-  std::vector<BaseTreeRow> rows;
-  while (query.step()) rows.push_back(read_row(query));
-  return rows;
+  return query.all<BaseTreeRow>(read_row, repository);
 }
 
 void BaseTreeTable::set_synced(base::RepoId repository, const std::string& commit) {
@@ -95,15 +81,15 @@ void BaseTreeTable::remove(base::RepoId repository, const std::string& commit) {
   store_.transaction([&] {
     refuse_used(store_, repository, commit);
     refuse_stood_on(store_, repository, commit);
-    store_.prepare("DELETE FROM base_trees WHERE repository = ? AND commit_id = ?")
-        .run(repository, commit);
+    change(store_, "DELETE FROM base_trees WHERE repository = ? AND commit_id = ?", repository,
+           commit);
   });
 }
 
 void BaseTreeTable::remove_all(base::RepoId repository) {
   store_.transaction([&] {
     for (const auto& tree : list(repository)) refuse_used(store_, repository, tree.commit);
-    store_.prepare("DELETE FROM base_trees WHERE repository = ?").run(repository);
+    change(store_, "DELETE FROM base_trees WHERE repository = ?", repository);
   });
 }
 

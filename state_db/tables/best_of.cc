@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 #include "state_db/tables/execs.h"
 #include "state_db/word_list.h"
@@ -18,10 +18,10 @@ constexpr std::array<std::string_view, 3> kPromotes{"", "first-passing", "smalle
 constexpr std::array<std::string_view, 3> kPromotions{"", "done", "refused"};
 
 constexpr std::string_view kSelect =
-    "SELECT id, workspace, owner_uid, owner_gids, lease, lease_secret_hash, "
-    "each_command, test_command, patch_bytes, timeout_ms, promote, parallel, keep, state, reason, "
-    "cancel_requested, chosen, promotion, "
-    "promotion_note, created_wall_ms, ended_wall_ms, request_hash FROM best_of ";
+    "SELECT id, workspace, owner_uid, owner_gids, lease, lease_secret_hash, each_command, "
+    "test_command, patch_bytes, timeout_ms, promote, parallel, keep, state, reason, "
+    "cancel_requested, chosen, promotion, promotion_note, created_wall_ms, ended_wall_ms, "
+    "request_hash FROM best_of ";
 constexpr std::string_view kSelectAttempt =
     "SELECT id, best_of, number, workspace, label, patch_offset, patch_bytes, state, reason, "
     "each_exec, test_exec, measured, diff_files, diff_added, diff_removed, diff_bytes, tail, "
@@ -40,15 +40,6 @@ std::vector<uint32_t> split(const std::string& text) {
   return gids;
 }
 
-template <typename Value, size_t kCount>
-std::optional<Value> value_of(const std::array<std::string_view, kCount>& names,
-                              std::string_view name) {
-  for (size_t i = 0; i < kCount; ++i) {
-    if (names[i] == name) return static_cast<Value>(i);
-  }
-  return std::nullopt;
-}
-
 uint64_t text_bytes(const NewBestOf& wanted) {
   uint64_t bytes = 0;
   for (const auto* words : {&wanted.each, &wanted.test}) {
@@ -57,92 +48,65 @@ uint64_t text_bytes(const NewBestOf& wanted) {
   return bytes;
 }
 
-// Stops after kMostListedBytes.
-std::vector<BestOfRow> read_all(Statement& query) {
-  std::vector<BestOfRow> rows;
-  uint64_t bytes = 0;
-  while (bytes < kMostListedBytes && query.step()) {
-    BestOfRow& row = rows.emplace_back();
-    NewBestOf& wanted = row.wanted;
-    std::string gids;
-    std::string promote;
-    std::string promotion;
-    query.read(row.id, wanted.workspace, wanted.owner_uid, gids, wanted.lease,
-               wanted.lease_secret_hash, wanted.each, wanted.test, row.patch_bytes,
-               wanted.timeout_ms, promote, wanted.parallel, wanted.keep, row.state, row.reason,
-               row.cancel_requested, row.chosen, promotion, row.promotion_note, row.created_wall_ms,
-               row.ended_wall_ms, wanted.request_hash);
-    wanted.owner_gids = split(gids);
-    wanted.promote = promote_from_name(promote).value_or(Promote::none);
-    row.promotion = value_of<Promotion>(kPromotions, promotion).value_or(Promotion::none);
-    bytes += text_bytes(wanted);
-  }
-  return rows;
+void read_row(Statement& query, BestOfRow& row) {
+  NewBestOf& wanted = row.wanted;
+  std::string gids;
+  std::string promote;
+  std::string promotion;
+  query.read(row.id, wanted.workspace, wanted.owner_uid, gids, wanted.lease,
+             wanted.lease_secret_hash, wanted.each, wanted.test, row.patch_bytes, wanted.timeout_ms,
+             promote, wanted.parallel, wanted.keep, row.state, row.reason, row.cancel_requested,
+             row.chosen, promotion, row.promotion_note, row.created_wall_ms, row.ended_wall_ms,
+             wanted.request_hash);
+  wanted.owner_gids = split(gids);
+  wanted.promote = promote_from_name(promote).value_or(Promote::none);
+  row.promotion = from_word<Promotion>(kPromotions, promotion).value_or(Promotion::none);
 }
 
-template <typename... Values>
-std::vector<BestOfRow> select(Store& store, std::string_view where, const Values&... values) {
-  Statement query = store.prepare(std::string(kSelect) + std::string(where));
-  query.bind(values...);
-  return read_all(query);
+std::optional<BestOfRow> find_one(Store& store, std::string_view where, const auto&... values) {
+  return store.prepare(std::string(kSelect) + std::string(where))
+      .first<BestOfRow>(read_row, values...);
 }
 
-template <typename... Values>
-std::vector<AttemptRow> select_attempts(Store& store, std::string_view where,
-                                        const Values&... values) {
-  Statement query = store.prepare(std::string(kSelectAttempt) + std::string(where));
-  query.bind(values...);
-  std::vector<AttemptRow> rows;
-  while (query.step()) {
-    AttemptRow& row = rows.emplace_back();
-    bool measured = false;
-    AttemptDiff diff;
-    query.read(row.id, row.best_of, row.number, row.workspace, row.patch.label,
-               row.patch.patch_offset, row.patch.patch_bytes, row.state, row.reason, row.each_exec,
-               row.test_exec, measured, diff.files, diff.added, diff.removed, diff.bytes, row.tail,
-               row.started_wall_ms, row.ended_wall_ms);
-    if (measured) row.diff = diff;
-  }
-  return rows;
+void read_attempt(Statement& query, AttemptRow& row) {
+  bool measured = false;
+  AttemptDiff diff;
+  query.read(row.id, row.best_of, row.number, row.workspace, row.patch.label,
+             row.patch.patch_offset, row.patch.patch_bytes, row.state, row.reason, row.each_exec,
+             row.test_exec, measured, diff.files, diff.added, diff.removed, diff.bytes, row.tail,
+             row.started_wall_ms, row.ended_wall_ms);
+  if (measured) row.diff = diff;
 }
 
 }  // namespace
 
-std::string_view promote_name(Promote promote) {
-  return kPromotes.at(static_cast<size_t>(promote));
-}
+std::string_view promote_name(Promote promote) { return to_word(kPromotes, promote); }
 std::optional<Promote> promote_from_name(std::string_view name) {
-  return value_of<Promote>(kPromotes, name);
+  return from_word<Promote>(kPromotes, name);
 }
-std::string_view promotion_name(Promotion promotion) {
-  return kPromotions.at(static_cast<size_t>(promotion));
-}
+std::string_view promotion_name(Promotion promotion) { return to_word(kPromotions, promotion); }
 
 BestOfRow BestOfTable::begin(const NewBestOf& wanted) {
   return store_.transaction([&] {
     uint64_t patch_bytes = 0;
     for (const auto& attempt : wanted.attempts) patch_bytes += attempt.patch_bytes;
-    store_
-        .prepare(
-            "INSERT INTO best_of (workspace, owner_uid, owner_gids, lease, lease_secret_hash, "
-            "each_command, test_command, patch_bytes, timeout_ms, promote, parallel, keep, state, "
-            "created_wall_ms, idempotency_key, request_hash) VALUES (?, ?, ?, ?, ?, "
-            "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-        .run(wanted.workspace, wanted.owner_uid, join(wanted.owner_gids), wanted.lease,
-             wanted.lease_secret_hash, wanted.each, wanted.test, patch_bytes, wanted.timeout_ms,
-             promote_name(wanted.promote), wanted.parallel, wanted.keep,
-             LifeCycle<BestOfState>::kFirst, store_.clock().wall_ms(), wanted.idempotency_key,
-             wanted.request_hash);
-    const base::BestOfId id{store_.last_insert_id()};
+    const base::BestOfId id{insert(
+        store_,
+        "INSERT INTO best_of (workspace, owner_uid, owner_gids, lease, lease_secret_hash, "
+        "each_command, test_command, patch_bytes, timeout_ms, promote, parallel, keep, state, "
+        "created_wall_ms, idempotency_key, request_hash)",
+        wanted.workspace, wanted.owner_uid, join(wanted.owner_gids), wanted.lease,
+        wanted.lease_secret_hash, wanted.each, wanted.test, patch_bytes, wanted.timeout_ms,
+        promote_name(wanted.promote), wanted.parallel, wanted.keep, LifeCycle<BestOfState>::kFirst,
+        store_.clock().wall_ms(), wanted.idempotency_key, wanted.request_hash)};
     store_.record_new<BestOfState>(id, id.str());
     uint32_t number = 0;
     for (const auto& attempt : wanted.attempts) {
-      store_
-          .prepare(
-              "INSERT INTO best_of_attempts (best_of, number, label, patch_offset, patch_bytes, "
-              "state) VALUES (?, ?, ?, ?, ?, ?)")
-          .run(id, ++number, attempt.label, attempt.patch_offset, attempt.patch_bytes,
-               LifeCycle<AttemptState>::kFirst);
+      insert(
+          store_,
+          "INSERT INTO best_of_attempts (best_of, number, label, patch_offset, patch_bytes, state)",
+          id, ++number, attempt.label, attempt.patch_offset, attempt.patch_bytes,
+          LifeCycle<AttemptState>::kFirst);
     }
     return get(id);
   });
@@ -150,23 +114,19 @@ BestOfRow BestOfTable::begin(const NewBestOf& wanted) {
 
 std::optional<BestOfRow> BestOfTable::find_made(const NewBestOf& wanted) {
   if (!wanted.idempotency_key) return std::nullopt;
-  auto made = select(store_, "WHERE owner_uid = ? AND idempotency_key = ?", wanted.owner_uid,
-                     wanted.idempotency_key);
-  if (made.empty()) return std::nullopt;
-  if (made.front().wanted.request_hash != wanted.request_hash) {
-    throw Error(Code::already_exists,
-                "the idempotency key " + *wanted.idempotency_key + " was used for another request",
-                "Use a new key for a new request.");
-  }
-  return std::move(made.front());
+  auto made = find_one(store_, "WHERE owner_uid = ? AND idempotency_key = ?", wanted.owner_uid,
+                       wanted.idempotency_key);
+  if (made)
+    require_same_request(made->wanted.request_hash == wanted.request_hash, *wanted.idempotency_key);
+  return made;
 }
 
 void BestOfTable::begin_running(base::BestOfId id, const std::vector<base::WorkspaceId>& forks) {
   store_.transaction([&] {
     store_.move(id, BestOfState::preparing, BestOfState::running);
     for (size_t n = 0; n < forks.size(); ++n) {
-      store_.prepare("UPDATE best_of_attempts SET workspace = ? WHERE best_of = ? AND number = ?")
-          .run(forks[n], id, n + 1);
+      change(store_, "UPDATE best_of_attempts SET workspace = ? WHERE best_of = ? AND number = ?",
+             forks[n], id, n + 1);
     }
   });
 }
@@ -174,8 +134,8 @@ void BestOfTable::begin_running(base::BestOfId id, const std::vector<base::Works
 void BestOfTable::fail_preparing(base::BestOfId id, const std::string& reason) {
   store_.transaction([&] {
     store_.move(id, BestOfState::preparing, BestOfState::failed, reason);
-    store_.prepare("UPDATE best_of SET ended_wall_ms = ?, idempotency_key = NULL WHERE id = ?")
-        .run(store_.clock().wall_ms(), id);
+    change(store_, "UPDATE best_of SET ended_wall_ms = ?, idempotency_key = NULL WHERE id = ?",
+           store_.clock().wall_ms(), id);
     for (const auto& row : attempts(id))
       store_.move(row.id, row.state, AttemptState::cancelled, "it never started");
   });
@@ -184,21 +144,20 @@ void BestOfTable::fail_preparing(base::BestOfId id, const std::string& reason) {
 void BestOfTable::finish(base::BestOfId id, BestOfState to, const std::string& reason) {
   store_.transaction([&] {
     store_.move(id, BestOfState::running, to, reason);
-    store_.prepare("UPDATE best_of SET ended_wall_ms = ? WHERE id = ?")
-        .run(store_.clock().wall_ms(), id);
+    change(store_, "UPDATE best_of SET ended_wall_ms = ? WHERE id = ?", store_.clock().wall_ms(),
+           id);
   });
 }
 
 bool BestOfTable::request_cancel(base::BestOfId id) {
   return write(store_,
-               "UPDATE best_of SET cancel_requested = 1 WHERE id = ? AND state IN "
-               "('preparing','running')",
+               "UPDATE best_of SET cancel_requested = 1 WHERE id = ? "
+               "AND state IN ('preparing','running')",
                id) == 1;
 }
 
 void BestOfTable::choose(base::BestOfId id, uint32_t number) {
-  store_.transaction(
-      [&] { store_.prepare("UPDATE best_of SET chosen = ? WHERE id = ?").run(number, id); });
+  write(store_, "UPDATE best_of SET chosen = ? WHERE id = ?", number, id);
 }
 
 void BestOfTable::set_promotion(base::BestOfId id, Promotion promotion, const std::string& note) {
@@ -206,25 +165,27 @@ void BestOfTable::set_promotion(base::BestOfId id, Promotion promotion, const st
         promotion_name(promotion), event_text(note), id);
 }
 
-BestOfRow BestOfTable::get(base::BestOfId id) {
-  if (auto row = find(id)) return *std::move(row);
-  throw Error(Code::not_found, "there is no " + id.str());
-}
+BestOfRow BestOfTable::get(base::BestOfId id) { return require_row(find(id), id); }
 
 std::optional<BestOfRow> BestOfTable::find(base::BestOfId id) {
-  auto rows = select(store_, "WHERE id = ?", id);
-  if (rows.empty()) return std::nullopt;
-  return std::move(rows.front());
+  return find_one(store_, "WHERE id = ?", id);
 }
 
 std::optional<BestOfRow> BestOfTable::find_of(base::AttemptId id) {
-  auto rows = select(store_, "WHERE id = (SELECT best_of FROM best_of_attempts WHERE id = ?)", id);
-  if (rows.empty()) return std::nullopt;
-  return std::move(rows.front());
+  return find_one(store_, "WHERE id = (SELECT best_of FROM best_of_attempts WHERE id = ?)", id);
 }
 
 std::vector<BestOfRow> BestOfTable::of_workspace(base::WorkspaceId workspace) {
-  return select(store_, "WHERE workspace = ? ORDER BY id DESC LIMIT 50", workspace);
+  Statement query =
+      store_.prepare(std::string(kSelect) + "WHERE workspace = ? ORDER BY id DESC LIMIT 50");
+  query.bind(workspace);
+  std::vector<BestOfRow> rows;
+  uint64_t bytes = 0;
+  while (bytes < kMostListedBytes && query.step()) {
+    read_row(query, rows.emplace_back());
+    bytes += text_bytes(rows.back().wanted);
+  }
+  return rows;
 }
 
 std::vector<base::BestOfId> BestOfTable::open() {
@@ -234,29 +195,29 @@ std::vector<base::BestOfId> BestOfTable::open() {
 }
 
 std::vector<AttemptRow> BestOfTable::attempts(base::BestOfId id) {
-  return select_attempts(store_, "WHERE best_of = ? ORDER BY number", id);
+  return store_.prepare(std::string(kSelectAttempt) + "WHERE best_of = ? ORDER BY number")
+      .all<AttemptRow>(read_attempt, id);
 }
 
 AttemptRow BestOfTable::attempt(base::AttemptId id) {
-  auto rows = select_attempts(store_, "WHERE id = ?", id);
-  if (rows.empty()) throw Error(Code::not_found, "there is no " + id.str());
-  return std::move(rows.front());
+  Statement query = store_.prepare(std::string(kSelectAttempt) + "WHERE id = ?");
+  return require_row(query.first<AttemptRow>(read_attempt, id), id);
 }
 
 uint64_t BestOfTable::count_under_way(uint32_t owner_uid) {
   // Uses the index of unfinished ones: the finished ones may be many.
   Statement query = store_.prepare(
       "SELECT count(*) FROM best_of JOIN best_of_attempts ON best_of_attempts.best_of = best_of.id "
-      "WHERE best_of.state IN ('preparing','running') AND best_of_attempts.state IN "
-      "('applying','testing') AND best_of.owner_uid = ?");
+      "WHERE best_of.state IN ('preparing','running') "
+      "AND best_of_attempts.state IN ('applying','testing') AND best_of.owner_uid = ?");
   return query.value<uint64_t>(owner_uid).value_or(0);
 }
 
 void BestOfTable::start(base::AttemptId id) {
   store_.transaction([&] {
     store_.move(id, AttemptState::waiting, AttemptState::applying);
-    store_.prepare("UPDATE best_of_attempts SET started_wall_ms = ? WHERE id = ?")
-        .run(store_.clock().wall_ms(), id);
+    change(store_, "UPDATE best_of_attempts SET started_wall_ms = ? WHERE id = ?",
+           store_.clock().wall_ms(), id);
   });
 }
 
@@ -268,11 +229,10 @@ void BestOfTable::begin_test(base::AttemptId id, const std::optional<AttemptDiff
   store_.transaction([&] {
     store_.move(id, AttemptState::applying, AttemptState::testing);
     if (!diff) return;
-    store_
-        .prepare(
-            "UPDATE best_of_attempts SET measured = 1, diff_files = ?, diff_added = ?, "
-            "diff_removed = ?, diff_bytes = ? WHERE id = ?")
-        .run(diff->files, diff->added, diff->removed, diff->bytes, id);
+    change(store_,
+           "UPDATE best_of_attempts SET measured = 1, diff_files = ?, diff_added = ?, "
+           "diff_removed = ?, diff_bytes = ? WHERE id = ?",
+           diff->files, diff->added, diff->removed, diff->bytes, id);
   });
 }
 
@@ -283,8 +243,8 @@ void BestOfTable::set_test(base::AttemptId id, base::ExecId exec) {
 void BestOfTable::end(const AttemptRow& row, const End& end) {
   store_.transaction([&] {
     store_.move(row.id, row.state, end.state, end.reason);
-    store_.prepare("UPDATE best_of_attempts SET tail = ?, ended_wall_ms = ? WHERE id = ?")
-        .run(Blob{end.tail}, store_.clock().wall_ms(), row.id);
+    change(store_, "UPDATE best_of_attempts SET tail = ?, ended_wall_ms = ? WHERE id = ?",
+           Blob{end.tail}, store_.clock().wall_ms(), row.id);
   });
 }
 

@@ -29,8 +29,7 @@ int64_t Store::add_event(std::string_view kind, const Subject& subject, std::str
 std::vector<Event> Store::events(int64_t since_seq, size_t limit, base::WorkspaceId only) {
   constexpr std::string_view kColumns =
       "SELECT seq, wall_ms, kind, from_state, to_state, text, repository, workspace, sandbox, "
-      "exec, "
-      "snapshot FROM events ";
+      "exec, snapshot FROM events ";
   std::string sql(kColumns);
   sql += only ? "WHERE workspace = ? AND seq > ? ORDER BY seq LIMIT ?"
               : "WHERE seq > ? ORDER BY seq LIMIT ?";
@@ -58,8 +57,8 @@ int64_t Store::last_event() {
 int64_t Store::trim_events(int64_t keep) {
   return transaction([&] {
     return prepare(
-               "DELETE FROM events WHERE seq <= (SELECT seq FROM events ORDER BY seq DESC LIMIT 1 "
-               "OFFSET ?)")
+               "DELETE FROM events "
+               "WHERE seq <= (SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ?)")
         .run(keep);
   });
 }

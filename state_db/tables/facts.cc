@@ -1,6 +1,6 @@
 #include "state_db/tables/facts.h"
 
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 
 namespace moorage::state_db {
@@ -11,9 +11,8 @@ std::optional<std::string> find_fact(Store& store, const std::string& name) {
 }
 
 void set_fact(Store& store, const std::string& name, const std::string& value) {
-  store.transaction([&] {
-    store.prepare("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)").run(name, value);
-  });
+  store.transaction(
+      [&] { insert(store, "INSERT OR REPLACE INTO meta (name, value)", name, value); });
 }
 
 }  // namespace moorage::state_db

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 
 namespace moorage::state_db {
@@ -34,15 +34,12 @@ bool IdCounters::raise(std::string_view prefix, int64_t used) {
   const std::string_view table = table_of(prefix);
   return store_.transaction([&] {
     Statement query = store_.prepare("SELECT seq FROM sqlite_sequence WHERE name = ?");
-    query.bind(table);
-    const bool counted = query.step();
-    int64_t last = 0;
-    if (counted) query.read(last);
-    if (last >= used) return false;
-    store_
-        .prepare(counted ? "UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1"
-                         : "INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)")
-        .run(table, used);
+    const auto last = query.value<int64_t>(table);
+    if (last && *last >= used) return false;
+    change(store_,
+           last ? "UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1"
+                : "INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)",
+           table, used);
     return true;
   });
 }

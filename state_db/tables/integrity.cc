@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 
 namespace moorage::state_db {
@@ -13,43 +13,37 @@ namespace {
 constexpr std::array<std::string_view, 5> kNames{"", "intact", "changed-outside", "lost",
                                                  "needs-repair"};
 
-IntegrityState state_of(std::string_view name) {
-  for (size_t i = 1; i < kNames.size(); ++i) {
-    if (kNames.at(i) == name) return static_cast<IntegrityState>(i);
-  }
-  throw Error(Code::corrupted, "state.db: unknown integrity " + std::string(name));
+IntegrityState state_of(const std::string& name) {
+  const auto state = from_word<IntegrityState>(kNames, name);
+  if (name.empty() || !state) throw Error(Code::corrupted, "state.db: unknown integrity " + name);
+  return *state;
+}
+
+void read_row(Statement& query, IntegrityRow& row) {
+  std::string state;
+  query.read(state, row.reason, row.wall_ms, row.seal, row.sealed_wall_ms);
+  row.state = state_of(state);
 }
 
 }  // namespace
 
-std::string_view integrity_name(IntegrityState state) {
-  return kNames.at(static_cast<size_t>(state));
-}
+std::string_view integrity_name(IntegrityState state) { return to_word(kNames, state); }
 
 IntegrityRow IntegrityTable::get(base::WorkspaceId id) {
   Statement query = store_.prepare(
       "SELECT state, reason, wall_ms, seal, sealed_wall_ms FROM workspace_integrity "
       "WHERE workspace = ?");
-  query.bind(id);
-  IntegrityRow row;
-  if (!query.step()) return row;
-  std::string state;
-  query.read(state, row.reason, row.wall_ms, row.seal, row.sealed_wall_ms);
-  row.state = state_of(state);
-  return row;
+  return query.first<IntegrityRow>(read_row, id).value_or(IntegrityRow{});
 }
 
 std::map<base::WorkspaceId, IntegrityRow> IntegrityTable::all() {
   Statement query = store_.prepare(
       "SELECT workspace, state, reason, wall_ms, seal, sealed_wall_ms FROM workspace_integrity");
   std::map<base::WorkspaceId, IntegrityRow> rows;
+  base::WorkspaceId id;
   while (query.step()) {
-    base::WorkspaceId id;
-    std::string state;
-    IntegrityRow row;
-    query.read(id, state, row.reason, row.wall_ms, row.seal, row.sealed_wall_ms);
-    row.state = state_of(state);
-    rows.emplace(id, std::move(row));
+    query.read(id);
+    read_row(query, rows[id]);
   }
   return rows;
 }
@@ -57,18 +51,15 @@ std::map<base::WorkspaceId, IntegrityRow> IntegrityTable::all() {
 void IntegrityTable::set(base::WorkspaceId id, IntegrityState state, const std::string& reason) {
   store_.transaction([&] {
     const IntegrityRow before = get(id);
-    store_
-        .prepare(
-            "INSERT INTO workspace_integrity (workspace, state, reason, wall_ms) "
-            "VALUES (?1, ?2, ?3, ?4) ON CONFLICT (workspace) DO UPDATE SET state = ?2, "
-            "reason = ?3, wall_ms = ?4")
-        .run(id, std::string(integrity_name(state)), reason, store_.clock().wall_ms());
+    change(store_,
+           "INSERT INTO workspace_integrity (workspace, state, reason, wall_ms) VALUES (?1, ?2, "
+           "?3, ?4) ON CONFLICT (workspace) DO UPDATE SET state = ?2, reason = ?3, wall_ms = ?4",
+           id, integrity_name(state), reason, store_.clock().wall_ms());
     if (before.state == state && before.reason == reason) return;
     if (before.state == IntegrityState::unknown && reason.empty()) return;  // nothing to report
-    Subject subject;
-    subject.workspace = id;
     const std::string name(integrity_name(state));
-    store_.add_event("workspace.integrity", subject, reason.empty() ? name : name + ": " + reason);
+    store_.add_event("workspace.integrity", {.workspace = id},
+                     reason.empty() ? name : name + ": " + reason);
   });
 }
 
@@ -84,16 +75,15 @@ void IntegrityTable::clear_seal(base::WorkspaceId id) {
 }
 
 void IntegrityTable::remove(base::WorkspaceId id) {
-  store_.transaction(
-      [&] { store_.prepare("DELETE FROM workspace_integrity WHERE workspace = ?").run(id); });
+  write(store_, "DELETE FROM workspace_integrity WHERE workspace = ?", id);
 }
 
 std::vector<base::WorkspaceId> IntegrityTable::unsealed_at_rest() {
   Statement query = store_.prepare(
       "SELECT i.workspace FROM workspace_integrity i JOIN workspaces w ON w.id = i.workspace "
       "WHERE i.seal = '' AND i.sealed_wall_ms > 0 AND i.state = 'intact' AND w.state = 'ready' "
-      "AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.workspace = w.id AND "
-      "s.state NOT IN ('stopped','destroyed'))");
+      "AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.workspace = w.id "
+      "AND s.state NOT IN ('stopped','destroyed'))");
   return query.column<base::WorkspaceId>();
 }
 

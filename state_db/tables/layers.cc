@@ -2,9 +2,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
-#include "state_db/tables/id_list.h"
 #include "state_db/tables/layer_disk.h"
 
 namespace moorage::state_db {
@@ -14,17 +13,9 @@ namespace {
 constexpr std::string_view kColumns =
     "id, parent, repository, base_commit, frozen, created_wall_ms, cold, disk_bytes";
 
-LayerRow read_row(Statement& query) {
-  LayerRow row;
+void read_row(Statement& query, LayerRow& row) {
   query.read(row.id, row.parent, row.repository, row.base_commit, row.frozen, row.created_wall_ms,
              row.cold, row.disk_bytes);
-  return row;
-}
-
-std::vector<LayerRow> read_all(Statement& query) {
-  std::vector<LayerRow> rows;
-  while (query.step()) rows.push_back(read_row(query));
-  return rows;
 }
 
 std::string select(std::string_view where) {
@@ -48,53 +39,40 @@ void check_parent(const LayerRow& parent, const NewLayer& layer) {
 base::LayerId LayerTable::create(const NewLayer& layer) {
   return store_.transaction([&] {
     if (layer.parent) check_parent(get(layer.parent), layer);
-    store_
-        .prepare(
-            "INSERT INTO layers (parent, repository, base_commit, created_wall_ms) VALUES (?, ?, "
-            "?, ?)")
-        .run(layer.parent, layer.repository, layer.base_commit, store_.clock().wall_ms());
-    return base::LayerId{store_.last_insert_id()};
+    return base::LayerId{
+        insert(store_, "INSERT INTO layers (parent, repository, base_commit, created_wall_ms)",
+               layer.parent, layer.repository, layer.base_commit, store_.clock().wall_ms())};
   });
 }
 
-LayerRow LayerTable::get(base::LayerId id) {
-  if (auto row = find(id)) return *row;
-  throw Error(Code::not_found, "there is no " + id.str());
-}
+LayerRow LayerTable::get(base::LayerId id) { return require_row(find(id), id); }
 
 std::optional<LayerRow> LayerTable::find(base::LayerId id) {
-  Statement query = store_.prepare(select("WHERE id = ?"));
-  query.bind(id);
-  if (!query.step()) return std::nullopt;
-  return read_row(query);
+  return store_.prepare(select("WHERE id = ?")).first<LayerRow>(read_row, id);
 }
 
 std::vector<LayerRow> LayerTable::list() {
-  Statement query = store_.prepare(select("ORDER BY id"));
-  return read_all(query);
+  return store_.prepare(select("ORDER BY id")).all<LayerRow>(read_row);
 }
 
 std::vector<base::LayerId> LayerTable::unknown(const std::vector<base::LayerId>& ids) {
   Statement query =
       store_.prepare("SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM layers)");
-  return query.column<base::LayerId>(id_list(ids));
+  return query.column<base::LayerId>(ids);
 }
 
 std::vector<LayerRow> LayerTable::chain(base::LayerId top) {
   // By depth, not by id: merged layers are above a younger one.
   Statement query = store_.prepare(
-      "WITH RECURSIVE below (layer, depth) AS (SELECT ?, 0 UNION ALL SELECT layers.parent, depth + "
-      "1 FROM layers JOIN below ON layers.id = layer WHERE layers.parent IS NOT NULL) " +
+      "WITH RECURSIVE below (layer, depth) AS (SELECT ?, 0 UNION ALL SELECT layers.parent, "
+      "depth + 1 FROM layers JOIN below ON layers.id = layer WHERE layers.parent IS NOT NULL) " +
       select("JOIN below ON layer = id ORDER BY depth"));
-  query.bind(top);
-  return read_all(query);
+  return query.all<LayerRow>(read_row, top);
 }
 
 void LayerTable::freeze(base::LayerId id) {
   store_.transaction([&] {
-    if (store_.prepare("UPDATE layers SET frozen = 1 WHERE id = ?").run(id) == 0) {
-      throw Error(Code::not_found, "there is no " + id.str());
-    }
+    require_row(change(store_, "UPDATE layers SET frozen = 1 WHERE id = ?", id) > 0, id);
   });
 }
 
@@ -103,27 +81,22 @@ void LayerTable::exchange_parent(base::LayerId id, base::LayerId from, base::Lay
     check_parent(
         get(to),
         {.parent = to, .repository = get(id).repository, .base_commit = get(id).base_commit});
-    if (store_.prepare("UPDATE layers SET parent = ? WHERE id = ? AND parent = ?")
-            .run(to, id, from) == 0) {
+    if (change(store_, "UPDATE layers SET parent = ? WHERE id = ? AND parent = ?", to, id, from) ==
+        0) {
       throw Error(Code::conflict, from.str() + " is not below " + id.str());
     }
-    store_
-        .prepare(
-            "UPDATE layers SET instead_of = ?, mounted_upto = (SELECT max(id) FROM layers) "
-            "WHERE id = ?")
-        .run(from, to);
+    change(store_,
+           "UPDATE layers SET instead_of = ?, "
+           "mounted_upto = (SELECT max(id) FROM layers) WHERE id = ?",
+           from, to);
   });
 }
 
 std::vector<ReplacedLayer> LayerTable::replaced() {
   Statement query = store_.prepare(
       "SELECT id, mounted_upto FROM layers WHERE instead_of IS NOT NULL ORDER BY id");
-  std::vector<ReplacedLayer> rows;
-  while (query.step()) {
-    ReplacedLayer& row = rows.emplace_back();
-    query.read(row.by, row.mounted_upto);
-  }
-  return rows;
+  return query.all<ReplacedLayer>(
+      [](Statement& row, ReplacedLayer& layer) { row.read(layer.by, layer.mounted_upto); });
 }
 
 void LayerTable::forget_replaced(base::LayerId by) {
@@ -132,9 +105,9 @@ void LayerTable::forget_replaced(base::LayerId by) {
 
 std::vector<base::WorkspaceId> LayerTable::workspaces_on(base::LayerId id) {
   Statement query = store_.prepare(
-      "WITH RECURSIVE above (layer) AS (SELECT ? UNION SELECT layers.id FROM layers JOIN above ON "
-      "layers.parent = above.layer) SELECT workspaces.id FROM workspaces JOIN above ON "
-      "workspaces.layer = above.layer ORDER BY workspaces.id");
+      "WITH RECURSIVE above (layer) AS (SELECT ? UNION SELECT layers.id FROM layers "
+      "JOIN above ON layers.parent = above.layer) SELECT workspaces.id FROM workspaces "
+      "JOIN above ON workspaces.layer = above.layer ORDER BY workspaces.id");
   return query.column<base::WorkspaceId>(id);
 }
 
@@ -143,8 +116,7 @@ void LayerTable::remove(const std::vector<base::LayerId>& ids) {
     // One statement, so `ids` may list a layer and its parent in any order.
     store_.transaction([&] {
       LayerDisk(store_).give_up(ids);
-      store_.prepare("DELETE FROM layers WHERE id IN (SELECT value FROM json_each(?))")
-          .run(id_list(ids));
+      change(store_, "DELETE FROM layers WHERE id IN (SELECT value FROM json_each(?))", ids);
     });
   } catch (const Error& error) {
     if (error.code() != Code::conflict) throw;
@@ -156,10 +128,10 @@ void LayerTable::remove(const std::vector<base::LayerId>& ids) {
 std::set<std::pair<base::RepoId, std::string>> LayerTable::bases() {
   Statement query = store_.prepare("SELECT DISTINCT repository, base_commit FROM layers");
   std::set<std::pair<base::RepoId, std::string>> bases;
+  std::pair<base::RepoId, std::string> base;
   while (query.step()) {
-    std::pair<base::RepoId, std::string> base;
     query.read(base.first, base.second);
-    bases.insert(std::move(base));
+    bases.insert(base);
   }
   return bases;
 }
@@ -191,29 +163,24 @@ std::vector<LayerTable::Archived> LayerTable::only_archived() {
       "SELECT below.layer, workspace, cold FROM below JOIN layers ON layers.id = below.layer WHERE "
       "frozen = 1 AND below.layer NOT IN (SELECT layer FROM hot) AND below.layer NOT IN (SELECT "
       "layer FROM kept) ORDER BY below.layer, workspace");
-  std::vector<Archived> found;
-  while (query.step()) {
-    Archived& row = found.emplace_back();
-    query.read(row.layer, row.workspace, row.cold);
-  }
-  return found;
+  return query.all<Archived>(
+      [](Statement& row, Archived& layer) { row.read(layer.layer, layer.workspace, layer.cold); });
 }
 
 void LayerTable::set_cold(const std::vector<base::LayerId>& ids, bool cold) {
   write(store_, "UPDATE layers SET cold = ? WHERE id IN (SELECT value FROM json_each(?))", cold,
-        id_list(ids));
+        ids);
 }
 
 std::vector<LayerRow> LayerTable::unused() {
   Statement query = store_.prepare(
       "WITH RECURSIVE used (layer) AS (SELECT layer FROM workspaces WHERE layer IS NOT NULL UNION "
       "SELECT layer FROM snapshots WHERE layer IS NOT NULL UNION SELECT next_layer FROM snapshots "
-      "WHERE next_layer IS NOT NULL UNION SELECT layers.parent FROM layers JOIN used ON layers.id "
-      "= "
-      "used.layer WHERE layers.parent IS NOT NULL UNION SELECT instead_of FROM layers JOIN used ON "
-      "layers.id = used.layer WHERE instead_of IS NOT NULL) " +
+      "WHERE next_layer IS NOT NULL UNION SELECT layers.parent FROM layers "
+      "JOIN used ON layers.id = used.layer WHERE layers.parent IS NOT NULL UNION SELECT instead_of "
+      "FROM layers JOIN used ON layers.id = used.layer WHERE instead_of IS NOT NULL) " +
       select("WHERE id NOT IN (SELECT layer FROM used) ORDER BY id"));
-  return read_all(query);
+  return query.all<LayerRow>(read_row);
 }
 
 }  // namespace moorage::state_db

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 
 namespace moorage::state_db {
@@ -12,11 +12,9 @@ constexpr std::string_view kSelect =
     "SELECT workspace, generation, holder, holder_uid, ttl_ms, acquired_wall_ms, ended, clearing, "
     "secret_hash, request_key FROM leases WHERE ";
 
-LeaseRow read_row(Statement& query) {
-  LeaseRow row;
+void read_row(Statement& query, LeaseRow& row) {
   query.read(row.workspace, row.generation, row.holder, row.holder_uid, row.ttl_ms,
              row.acquired_wall_ms, row.ended, row.clearing, row.secret_hash, row.request_key);
-  return row;
 }
 
 std::string told(const std::string& holder, uint32_t uid, int64_t generation) {
@@ -30,20 +28,16 @@ LeaseRow LeaseTable::grant(const NewLease& lease) {
     const auto before = find(lease.workspace);
     const int64_t generation = before ? before->generation + 1 : 1;
     const bool clearing = lease.end_execs || (before && before->clearing);
-    store_
-        .prepare(
-            "INSERT OR REPLACE INTO leases (workspace, generation, holder, holder_uid, ttl_ms, "
-            "acquired_wall_ms, ended, clearing, secret_hash, request_key) VALUES (?, ?, ?, ?, ?, "
-            "?, "
-            "'', ?, ?, ?)")
-        .run(lease.workspace, generation, lease.holder, lease.holder_uid, lease.ttl_ms,
-             store_.clock().wall_ms(), clearing, lease.secret_hash, lease.request_key);
+    insert(store_,
+           "INSERT OR REPLACE INTO leases (workspace, generation, holder, holder_uid, ttl_ms, "
+           "acquired_wall_ms, ended, clearing, secret_hash, request_key)",
+           lease.workspace, generation, lease.holder, lease.holder_uid, lease.ttl_ms,
+           store_.clock().wall_ms(), "", clearing, lease.secret_hash, lease.request_key);
     if (lease.end_execs) {
-      store_
-          .prepare(
-              "UPDATE execs SET cancel_requested = 1, reason = ? WHERE state = 'running' AND "
-              "workspace = ? AND cancel_requested = 0")
-          .run("the lease was taken over by " + lease.holder, lease.workspace);
+      change(store_,
+             "UPDATE execs SET cancel_requested = 1, reason = ? WHERE state = 'running' "
+             "AND workspace = ? AND cancel_requested = 0",
+             "the lease was taken over by " + lease.holder, lease.workspace);
     }
     const bool over = before && before->held();
     std::string text = told(lease.holder, lease.holder_uid, generation);
@@ -58,7 +52,7 @@ void LeaseTable::end(base::WorkspaceId workspace, const std::string& how) {
   store_.transaction([&] {
     const auto row = find(workspace);
     if (!row || !row->held()) return;
-    store_.prepare("UPDATE leases SET ended = ? WHERE workspace = ?").run(how, workspace);
+    change(store_, "UPDATE leases SET ended = ? WHERE workspace = ?", how, workspace);
     store_.add_event("lease." + how, {.workspace = workspace},
                      told(row->holder, row->holder_uid, row->generation));
   });
@@ -69,15 +63,12 @@ void LeaseTable::renew_secret(base::WorkspaceId workspace, const std::string& se
 }
 
 void LeaseTable::set_cleared(base::WorkspaceId workspace) {
-  store_.transaction(
-      [&] { store_.prepare("UPDATE leases SET clearing = 0 WHERE workspace = ?").run(workspace); });
+  write(store_, "UPDATE leases SET clearing = 0 WHERE workspace = ?", workspace);
 }
 
 std::optional<LeaseRow> LeaseTable::find(base::WorkspaceId workspace) {
   Statement query = store_.prepare(std::string(kSelect) + "workspace = ?");
-  query.bind(workspace);
-  if (!query.step()) return std::nullopt;
-  return read_row(query);
+  return query.first<LeaseRow>(read_row, workspace);
 }
 
 std::vector<LeaseRow> LeaseTable::list() {
@@ -85,9 +76,7 @@ std::vector<LeaseRow> LeaseTable::list() {
       std::string(kSelect) +
       "workspace NOT IN (SELECT id FROM workspaces WHERE purged_wall_ms IS NOT NULL) ORDER BY "
       "workspace");
-  std::vector<LeaseRow> rows;
-  while (query.step()) rows.push_back(read_row(query));
-  return rows;
+  return query.all<LeaseRow>(read_row);
 }
 
 }  // namespace moorage::state_db

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/os/boot_id.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 
 namespace moorage::state_db {
@@ -15,31 +15,20 @@ namespace {
 
 constexpr std::string_view kSelect =
     "SELECT sandboxes.id, workspace, backend, image, slot, state, reason, init_pid, "
-    "init_start_ticks, "
-    "boot_id, tree_device, home_device, created_wall_ms, started_wall_ms, ended_wall_ms, runtime, "
-    "isolation, first_host_id, standby "
-    "FROM sandboxes LEFT JOIN id_ranges ON id_ranges.sandbox = sandboxes.id WHERE ";
+    "init_start_ticks, boot_id, tree_device, home_device, created_wall_ms, started_wall_ms, "
+    "ended_wall_ms, runtime, isolation, first_host_id, standby FROM sandboxes "
+    "LEFT JOIN id_ranges ON id_ranges.sandbox = sandboxes.id WHERE ";
 
-template <typename... Values>
-std::vector<SandboxRow> select(Store& store, const SandboxTable& sandboxes, std::string_view where,
-                               const Values&... values) {
-  Statement query = store.prepare(std::string(kSelect) + std::string(where));
-  query.bind(values...);
-  std::vector<SandboxRow> rows;
-  while (query.step()) {
-    SandboxRow& row = rows.emplace_back();
+std::vector<SandboxRow> select(Store& store, std::string_view where, const auto&... values) {
+  const auto read_row = [&](Statement& query, SandboxRow& row) {
     query.read(row.id, row.workspace, row.backend, row.image, row.slot, row.state, row.reason,
                row.init.pid, row.init.start_ticks, row.boot_id, row.tree_device, row.home_device,
                row.created_wall_ms, row.started_wall_ms, row.ended_wall_ms, row.runtime,
                row.isolation, row.first_host_id, row.standby);
-    row.name = sandboxes.derived_name(row.id);
-  }
-  return rows;
-}
-
-std::optional<SandboxRow> only(std::vector<SandboxRow> rows) {
-  if (rows.empty()) return std::nullopt;
-  return std::move(rows.front());
+    row.name = "moorage-" + store.store_id() + "-" + row.id.str();
+  };
+  return store.prepare(std::string(kSelect) + std::string(where))
+      .all<SandboxRow>(read_row, values...);
 }
 
 // The lowest slot of this pool whose ids are free. Older sandboxes may come from a pool at another
@@ -68,15 +57,11 @@ uint32_t lowest_free_slot(Store& store, const NewSandbox& wanted) {
 }
 
 void set_ended(Store& store, base::SandboxId id) {
-  store.prepare("UPDATE sandboxes SET ended_wall_ms = ? WHERE id = ? AND ended_wall_ms = 0")
-      .run(store.clock().wall_ms(), id);
+  change(store, "UPDATE sandboxes SET ended_wall_ms = ? WHERE id = ? AND ended_wall_ms = 0",
+         store.clock().wall_ms(), id);
 }
 
 }  // namespace
-
-std::string SandboxTable::derived_name(base::SandboxId id) const {
-  return "moorage-" + store_.store_id() + "-" + id.str();
-}
 
 SandboxRow SandboxTable::create(const NewSandbox& wanted) {
   return store_.transaction([&] {
@@ -89,15 +74,14 @@ SandboxRow SandboxTable::create(const NewSandbox& wanted) {
     const uint32_t first_host_id = wanted.first_host_id != 0
                                        ? wanted.first_host_id
                                        : wanted.pool_first_id + slot * kIdsOfSandbox;
-    store_
-        .prepare(
-            "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms, "
-            "runtime, isolation, first_host_id, standby) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-        .run(wanted.workspace, wanted.backend, wanted.image, LifeCycle<SandboxState>::kFirst,
-             base::boot_id(), store_.clock().wall_ms(), wanted.runtime, wanted.isolation,
-             first_host_id, wanted.standby);
-    const base::SandboxId id{store_.last_insert_id()};
-    store_.prepare("INSERT INTO id_ranges (slot, sandbox) VALUES (?, ?)").run(slot, id);
+    const base::SandboxId id{
+        insert(store_,
+               "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms, "
+               "runtime, isolation, first_host_id, standby)",
+               wanted.workspace, wanted.backend, wanted.image, LifeCycle<SandboxState>::kFirst,
+               base::boot_id(), store_.clock().wall_ms(), wanted.runtime, wanted.isolation,
+               first_host_id, wanted.standby)};
+    insert(store_, "INSERT INTO id_ranges (slot, sandbox)", slot, id);
     store_.record_new<SandboxState>(id);
     return get(id);
   });
@@ -105,13 +89,11 @@ SandboxRow SandboxTable::create(const NewSandbox& wanted) {
 
 base::SandboxId SandboxTable::add_past(const NewSandbox& past, std::string_view reason) {
   return store_.transaction([&] {
-    store_
-        .prepare(
-            "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms) "
-            "VALUES (?, ?, ?, ?, ?, ?)")
-        .run(past.workspace, past.backend, past.image, LifeCycle<SandboxState>::kFirst,
-             base::boot_id(), store_.clock().wall_ms());
-    const base::SandboxId id{store_.last_insert_id()};
+    const base::SandboxId id{
+        insert(store_,
+               "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms)",
+               past.workspace, past.backend, past.image, LifeCycle<SandboxState>::kFirst,
+               base::boot_id(), store_.clock().wall_ms())};
     store_.record_new<SandboxState>(id);
     set_lost(id, SandboxState::starting, reason);
     set_destroyed(id, SandboxState::lost, reason);
@@ -122,12 +104,11 @@ base::SandboxId SandboxTable::add_past(const NewSandbox& past, std::string_view 
 void SandboxTable::set_running(base::SandboxId id, const SandboxStart& start) {
   store_.transaction([&] {
     store_.move(id, SandboxState::starting, SandboxState::running);
-    store_
-        .prepare(
-            "UPDATE sandboxes SET init_pid = ?, init_start_ticks = ?, tree_device = ?, "
-            "home_device = ?, started_wall_ms = ?, standby = 0 WHERE id = ?")
-        .run(start.init.pid, start.init.start_ticks, start.tree_device, start.home_device,
-             store_.clock().wall_ms(), id);
+    change(store_,
+           "UPDATE sandboxes SET init_pid = ?, init_start_ticks = ?, tree_device = ?, "
+           "home_device = ?, started_wall_ms = ?, standby = 0 WHERE id = ?",
+           start.init.pid, start.init.start_ticks, start.tree_device, start.home_device,
+           store_.clock().wall_ms(), id);
   });
 }
 
@@ -157,36 +138,32 @@ void SandboxTable::set_lost(base::SandboxId id, SandboxState from, std::string_v
 void SandboxTable::set_destroyed(base::SandboxId id, SandboxState from, std::string_view reason) {
   store_.transaction([&] {
     store_.move(id, from, SandboxState::destroyed, reason);
-    store_.prepare("DELETE FROM id_ranges WHERE sandbox = ?").run(id);
+    change(store_, "DELETE FROM id_ranges WHERE sandbox = ?", id);
     set_ended(store_, id);
   });
 }
 
-SandboxRow SandboxTable::get(base::SandboxId id) {
-  if (auto row = find(id)) return *std::move(row);
-  throw Error(Code::not_found, "there is no " + id.str());
-}
+SandboxRow SandboxTable::get(base::SandboxId id) { return require_row(find(id), id); }
 
 std::optional<SandboxRow> SandboxTable::find(base::SandboxId id) {
-  return only(select(store_, *this, "sandboxes.id = ?", id));
+  return only(select(store_, "sandboxes.id = ?", id));
 }
 
 std::optional<SandboxRow> SandboxTable::live(base::WorkspaceId workspace) {
-  return only(select(store_, *this,
-                     "workspace = ? AND state NOT IN ('stopped','destroyed') AND standby = 0",
-                     workspace));
+  return only(select(
+      store_, "workspace = ? AND state NOT IN ('stopped','destroyed') AND standby = 0", workspace));
 }
 
 std::optional<SandboxRow> SandboxTable::last(base::WorkspaceId workspace) {
-  return only(select(store_, *this, "workspace = ? ORDER BY sandboxes.id DESC LIMIT 1", workspace));
+  return only(select(store_, "workspace = ? ORDER BY sandboxes.id DESC LIMIT 1", workspace));
 }
 
 std::vector<SandboxRow> SandboxTable::of_workspace(base::WorkspaceId workspace) {
-  return select(store_, *this, "workspace = ? ORDER BY sandboxes.id", workspace);
+  return select(store_, "workspace = ? ORDER BY sandboxes.id", workspace);
 }
 
 std::vector<SandboxRow> SandboxTable::in_state(SandboxState state) {
-  return select(store_, *this, "state = ? ORDER BY sandboxes.id", state);
+  return select(store_, "state = ? ORDER BY sandboxes.id", state);
 }
 
 SandboxTable::Counts SandboxTable::count_by_state() {
@@ -212,7 +189,7 @@ std::map<base::WorkspaceId, SandboxRow> SandboxTable::all_live() {
 
 std::vector<SandboxRow> SandboxTable::not_destroyed() {
   // The plus makes SQLite use the short index instead of walking all rows in id order.
-  return select(store_, *this, "state <> 'destroyed' ORDER BY +sandboxes.id");
+  return select(store_, "state <> 'destroyed' ORDER BY +sandboxes.id");
 }
 
 }  // namespace moorage::state_db

@@ -93,7 +93,6 @@ class SandboxTable {
   std::map<base::WorkspaceId, SandboxRow> all_live();  // neither stopped nor destroyed: one each
   using Counts = std::array<uint64_t, LifeCycle<SandboxState>::kNames.size() - 1>;
   Counts count_by_state();  // without destroyed, the last state
-  std::string derived_name(base::SandboxId id) const;
 
  private:
   Store& store_;

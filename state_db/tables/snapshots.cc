@@ -1,11 +1,10 @@
 #include "state_db/tables/snapshots.h"
 
-#include <algorithm>
 #include <array>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "state_db/tables/layers.h"
@@ -20,43 +19,28 @@ constexpr std::array<std::string_view, 4> kWays{"at-rest", "restack", "copy", "s
 
 constexpr std::string_view kSelect =
     "SELECT id, workspace, parent, layer, next_layer, next_on, name, external_id, cause, exec, "
-    "way, "
-    "pause_us, durable, state, reason, created_wall_ms, created_age_ms, (SELECT disk_bytes FROM "
-    "layers WHERE layers.id = snapshots.layer) FROM snapshots ";
+    "way, pause_us, durable, state, reason, created_wall_ms, created_age_ms, "
+    "(SELECT disk_bytes FROM layers WHERE layers.id = snapshots.layer) FROM snapshots ";
 
 template <typename Value, size_t kCount>
 Value value_of(const std::array<std::string_view, kCount>& names, const std::string& name) {
-  for (size_t i = 0; i < kCount; ++i) {
-    if (names[i] == name) return static_cast<Value>(i);
-  }
+  if (const auto value = from_word<Value>(names, name)) return *value;
   throw Error(Code::corrupted, "a snapshot has " + name + ", which this version does not know");
 }
 
-std::vector<SnapshotRow> read_all(Statement& query) {
-  std::vector<SnapshotRow> rows;
-  while (query.step()) {
-    SnapshotRow& row = rows.emplace_back();
-    std::string cause;
-    std::string way;
-    query.read(row.id, row.workspace, row.parent, row.layer, row.next_layer, row.next_on, row.name,
-               row.external_id, cause, row.exec, way, row.pause_us, row.durable, row.state,
-               row.reason, row.created_wall_ms, row.created_age_ms, row.disk_bytes);
-    row.cause = value_of<SnapshotCause>(kCauses, cause);
-    row.way = value_of<SnapshotWay>(kWays, way);
-  }
-  return rows;
+void read_row(Statement& query, SnapshotRow& row) {
+  std::string cause;
+  std::string way;
+  query.read(row.id, row.workspace, row.parent, row.layer, row.next_layer, row.next_on, row.name,
+             row.external_id, cause, row.exec, way, row.pause_us, row.durable, row.state,
+             row.reason, row.created_wall_ms, row.created_age_ms, row.disk_bytes);
+  row.cause = value_of<SnapshotCause>(kCauses, cause);
+  row.way = value_of<SnapshotWay>(kWays, way);
 }
 
-template <typename... Values>
-std::vector<SnapshotRow> select(Store& store, std::string_view where, const Values&... values) {
-  Statement query = store.prepare(std::string(kSelect) + std::string(where));
-  query.bind(values...);
-  return read_all(query);
-}
-
-std::optional<SnapshotRow> only(std::vector<SnapshotRow> rows) {
-  if (rows.empty()) return std::nullopt;
-  return std::move(rows.front());
+std::vector<SnapshotRow> select(Store& store, std::string_view where, const auto&... values) {
+  return store.prepare(std::string(kSelect) + std::string(where))
+      .all<SnapshotRow>(read_row, values...);
 }
 
 // The layer of a snapshot that a workspace may continue from.
@@ -74,13 +58,11 @@ base::LayerId kept_layer(Store& store, base::SnapshotId id, const LayerRow& pres
 
 }  // namespace
 
-std::string_view cause_name(SnapshotCause cause) { return kCauses.at(static_cast<size_t>(cause)); }
+std::string_view cause_name(SnapshotCause cause) { return to_word(kCauses, cause); }
 std::optional<SnapshotCause> cause_from_name(std::string_view name) {
-  const auto found = std::find(kCauses.begin(), kCauses.end(), name);
-  if (found == kCauses.end()) return std::nullopt;
-  return static_cast<SnapshotCause>(found - kCauses.begin());
+  return from_word<SnapshotCause>(kCauses, name);
 }
-std::string_view way_name(SnapshotWay way) { return kWays.at(static_cast<size_t>(way)); }
+std::string_view way_name(SnapshotWay way) { return to_word(kWays, way); }
 
 SnapshotRow SnapshotTable::begin(const NewSnapshot& wanted) {
   return store_.transaction([&] {
@@ -88,12 +70,11 @@ SnapshotRow SnapshotTable::begin(const NewSnapshot& wanted) {
       throw Error(Code::already_exists, "it already has a snapshot " + wanted.name,
                   "Choose another name, or drop that one first.");
     }
-    if (!select(store_, "WHERE workspace = ? AND state = 'taking'", wanted.workspace).empty()) {
+    if (taking(wanted.workspace))
       throw Error(Code::conflict, "another snapshot of it is in progress", "Try again.");
-    }
     Statement query = store_.prepare("SELECT layer, stands_on FROM workspaces WHERE id = ?");
     query.bind(wanted.workspace);
-    if (!query.step()) throw Error(Code::not_found, "there is no " + wanted.workspace.str());
+    require_row(query.step(), wanted.workspace);
     base::LayerId writable;
     base::SnapshotId parent;
     query.read(writable, parent);
@@ -103,16 +84,14 @@ SnapshotRow SnapshotTable::begin(const NewSnapshot& wanted) {
     if (wanted.next_on) below = kept_layer(store_, wanted.next_on, row);
     const base::LayerId made = LayerTable(store_).create(
         {.parent = below, .repository = row.repository, .base_commit = row.base_commit});
-    store_
-        .prepare(
-            "INSERT INTO snapshots (workspace, parent, layer, next_layer, next_on, name, "
-            "external_id, cause, exec, way, state, created_wall_ms, created_age_ms, "
-            "idempotency_key, request_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-        .run(wanted.workspace, parent, here ? writable : made, here ? made : base::LayerId{},
-             wanted.next_on, wanted.name, wanted.external_id, cause_name(wanted.cause), wanted.exec,
-             way_name(wanted.way), LifeCycle<SnapshotState>::kFirst, store_.clock().wall_ms(),
-             StoreAge(store_).now_ms(), wanted.idempotency_key, wanted.request_hash);
-    const base::SnapshotId id{store_.last_insert_id()};
+    const base::SnapshotId id{insert(
+        store_,
+        "INSERT INTO snapshots (workspace, parent, layer, next_layer, next_on, name, external_id, "
+        "cause, exec, way, state, created_wall_ms, created_age_ms, idempotency_key, request_hash)",
+        wanted.workspace, parent, here ? writable : made, here ? made : base::LayerId{},
+        wanted.next_on, wanted.name, wanted.external_id, cause_name(wanted.cause), wanted.exec,
+        way_name(wanted.way), LifeCycle<SnapshotState>::kFirst, store_.clock().wall_ms(),
+        StoreAge(store_).now_ms(), wanted.idempotency_key, wanted.request_hash)};
     store_.record_new<SnapshotState>(id, wanted.name);
     return get(id);
   });
@@ -120,15 +99,13 @@ SnapshotRow SnapshotTable::begin(const NewSnapshot& wanted) {
 
 base::SnapshotId SnapshotTable::add_past(const SnapshotRow& past) {
   return store_.transaction([&] {
-    store_
-        .prepare(
-            "INSERT INTO snapshots (workspace, parent, layer, name, external_id, cause, exec, way, "
-            "durable, state, created_wall_ms, created_age_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, "
-            "?, ?, ?)")
-        .run(past.workspace, past.parent, past.layer, past.name, past.external_id,
-             cause_name(past.cause), past.exec, way_name(SnapshotWay::at_rest),
-             LifeCycle<SnapshotState>::kFirst, past.created_wall_ms, StoreAge(store_).now_ms());
-    const base::SnapshotId id{store_.last_insert_id()};
+    const base::SnapshotId id{insert(
+        store_,
+        "INSERT INTO snapshots (workspace, parent, layer, name, external_id, cause, exec, way, "
+        "durable, state, created_wall_ms, created_age_ms)",
+        past.workspace, past.parent, past.layer, past.name, past.external_id,
+        cause_name(past.cause), past.exec, way_name(SnapshotWay::at_rest), true,
+        LifeCycle<SnapshotState>::kFirst, past.created_wall_ms, StoreAge(store_).now_ms())};
     store_.record_new<SnapshotState>(id, past.name);
     store_.move(id, SnapshotState::taking, SnapshotState::kept, "imported with an archive");
     return id;
@@ -145,27 +122,21 @@ std::optional<SnapshotRow> SnapshotTable::find_made(const NewSnapshot& wanted) {
                           wanted.idempotency_key));
   if (!made) return std::nullopt;
   Statement query = store_.prepare("SELECT request_hash FROM snapshots WHERE id = ?");
-  query.bind(made->id);
-  std::string hash;
-  if (query.step()) query.read(hash);
-  if (hash != wanted.request_hash) {
-    throw Error(Code::already_exists,
-                "the idempotency key " + *wanted.idempotency_key + " was used for another request",
-                "Use a new key for a new request.");
-  }
+  require_same_request(query.value<std::string>(made->id) == wanted.request_hash,
+                       *wanted.idempotency_key);
   return made;
 }
 
 SnapshotRow SnapshotTable::become_copy(base::SnapshotId id, SnapshotWay way) {
   return store_.transaction([&] {
     const SnapshotRow row = get(id);
-    store_.prepare("UPDATE layers SET parent = ? WHERE id = ?")
-        .run(LayerTable(store_).get(row.layer).parent, row.next_layer);
+    change(store_, "UPDATE layers SET parent = ? WHERE id = ?",
+           LayerTable(store_).get(row.layer).parent, row.next_layer);
     // Forks made with it continue from the snapshot's layer.
-    store_.prepare("UPDATE layers SET parent = ? WHERE parent = ?").run(row.next_layer, row.layer);
-    store_
-        .prepare("UPDATE snapshots SET layer = next_layer, next_layer = NULL, way = ? WHERE id = ?")
-        .run(way_name(way), id);
+    change(store_, "UPDATE layers SET parent = ? WHERE parent = ?", row.next_layer, row.layer);
+    change(store_,
+           "UPDATE snapshots SET layer = next_layer, next_layer = NULL, way = ? WHERE id = ?",
+           way_name(way), id);
     return get(id);
   });
 }
@@ -176,30 +147,26 @@ void SnapshotTable::finish(base::SnapshotId id, uint64_t pause_us) {
     store_.move(id, SnapshotState::taking, SnapshotState::kept);
     LayerTable(store_).freeze(row.layer);
     // In place, this is the size measured for the writable layer; a copy has about the same.
-    store_
-        .prepare(
-            "UPDATE layers SET disk_bytes = coalesce(disk_bytes, (SELECT writable.disk_bytes FROM "
-            "layers writable JOIN workspaces ON workspaces.layer = writable.id WHERE workspaces.id "
-            "= ?)) WHERE id = ?")
-        .run(row.workspace, row.layer);
-    store_.prepare("UPDATE workspaces SET stands_on = ?, layer = ifnull(?, layer) WHERE id = ?")
-        .run(row.next_on ? row.next_on : id, row.next_layer, row.workspace);
-    store_
-        .prepare(
-            "UPDATE snapshots SET next_layer = NULL, next_on = NULL, pause_us = ? "
-            "WHERE id = ?")
-        .run(pause_us, id);
+    change(store_,
+           "UPDATE layers SET disk_bytes = coalesce(disk_bytes, (SELECT writable.disk_bytes "
+           "FROM layers writable JOIN workspaces ON workspaces.layer = writable.id "
+           "WHERE workspaces.id = ?)) WHERE id = ?",
+           row.workspace, row.layer);
+    change(store_, "UPDATE workspaces SET stands_on = ?, layer = ifnull(?, layer) WHERE id = ?",
+           row.next_on ? row.next_on : id, row.next_layer, row.workspace);
+    change(store_,
+           "UPDATE snapshots SET next_layer = NULL, next_on = NULL, pause_us = ? WHERE id = ?",
+           pause_us, id);
   });
 }
 
 void SnapshotTable::undo(base::SnapshotId id, const std::string& reason) {
   store_.transaction([&] {
     store_.move(id, SnapshotState::taking, SnapshotState::dropped, reason);
-    store_
-        .prepare(
-            "UPDATE snapshots SET layer = NULL, next_layer = NULL, next_on = NULL, "
-            "idempotency_key = NULL WHERE id = ?")
-        .run(id);
+    change(store_,
+           "UPDATE snapshots SET layer = NULL, next_layer = NULL, next_on = NULL, "
+           "idempotency_key = NULL WHERE id = ?",
+           id);
   });
 }
 
@@ -207,15 +174,14 @@ void SnapshotTable::drop(base::SnapshotId id, const std::string& reason) {
   store_.transaction([&] {
     const SnapshotRow row = get(id);
     store_.move(id, SnapshotState::kept, SnapshotState::dropped, reason);
-    store_.prepare("UPDATE snapshots SET layer = NULL WHERE id = ?").run(id);
-    store_.prepare("UPDATE snapshots SET parent = ? WHERE parent = ?").run(row.parent, id);
-    store_.prepare("UPDATE workspaces SET stands_on = ? WHERE stands_on = ?").run(row.parent, id);
+    change(store_, "UPDATE snapshots SET layer = NULL WHERE id = ?", id);
+    change(store_, "UPDATE snapshots SET parent = ? WHERE parent = ?", row.parent, id);
+    change(store_, "UPDATE workspaces SET stands_on = ? WHERE stands_on = ?", row.parent, id);
   });
 }
 
 void SnapshotTable::set_exec(base::SnapshotId id, base::ExecId exec) {
-  store_.transaction(
-      [&] { store_.prepare("UPDATE snapshots SET exec = ? WHERE id = ?").run(exec, id); });
+  write(store_, "UPDATE snapshots SET exec = ? WHERE id = ?", exec, id);
 }
 
 void SnapshotTable::drop_all(base::WorkspaceId workspace, const std::string& reason) {
@@ -225,21 +191,16 @@ void SnapshotTable::drop_all(base::WorkspaceId workspace, const std::string& rea
 }
 
 void SnapshotTable::set_durable(base::SnapshotId id) {
-  store_.transaction(
-      [&] { store_.prepare("UPDATE snapshots SET durable = 1 WHERE id = ?").run(id); });
+  write(store_, "UPDATE snapshots SET durable = 1 WHERE id = ?", id);
 }
 
 void SnapshotTable::set_durable(base::WorkspaceId workspace) {
   write(store_,
-        "UPDATE snapshots SET durable = 1 WHERE workspace = ? AND state = 'kept' AND NOT "
-        "durable",
+        "UPDATE snapshots SET durable = 1 WHERE workspace = ? AND state = 'kept' AND NOT durable",
         workspace);
 }
 
-SnapshotRow SnapshotTable::get(base::SnapshotId id) {
-  if (auto row = find(id)) return *std::move(row);
-  throw Error(Code::not_found, "there is no " + id.str());
-}
+SnapshotRow SnapshotTable::get(base::SnapshotId id) { return require_row(find(id), id); }
 
 std::optional<SnapshotRow> SnapshotTable::find(base::SnapshotId id) {
   return only(select(store_, "WHERE id = ?", id));
@@ -257,11 +218,11 @@ std::vector<SnapshotRow> SnapshotTable::kept(base::WorkspaceId workspace) {
 
 std::vector<base::WorkspaceId> SnapshotTable::family(base::WorkspaceId workspace) {
   Statement query = store_.prepare(
-      "WITH RECURSIVE above (id) AS (SELECT ? UNION SELECT snapshots.workspace FROM above JOIN "
-      "workspaces ON workspaces.id = above.id JOIN snapshots ON snapshots.id = "
-      "workspaces.forked_from), below (id) AS (SELECT id FROM above UNION SELECT workspaces.id "
-      "FROM below JOIN snapshots ON snapshots.workspace = below.id JOIN workspaces ON "
-      "workspaces.forked_from = snapshots.id) SELECT id FROM below ORDER BY id");
+      "WITH RECURSIVE above (id) AS (SELECT ? UNION SELECT snapshots.workspace FROM above "
+      "JOIN workspaces ON workspaces.id = above.id JOIN snapshots "
+      "ON snapshots.id = workspaces.forked_from), below (id) AS (SELECT id FROM above UNION "
+      "SELECT workspaces.id FROM below JOIN snapshots ON snapshots.workspace = below.id "
+      "JOIN workspaces ON workspaces.forked_from = snapshots.id) SELECT id FROM below ORDER BY id");
   return query.column<base::WorkspaceId>(workspace);
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <vector>
 
 namespace moorage::state_db {
@@ -14,11 +14,15 @@ struct Viewer {
   std::vector<uint32_t> gids{};
 };
 
-// "[100,2000]", for json_each: a user may be in 65,536 groups.
-inline std::string group_list(const Viewer& viewer) {
-  std::string list;
-  for (const uint32_t gid : viewer.gids) list += (list.empty() ? "" : ",") + std::to_string(gid);
-  return "[" + list + "]";
-}
+// The values of a condition that is true for all rows without a viewer.
+struct Seen {
+  explicit Seen(const std::optional<Viewer>& by) {
+    if (!by) return;
+    uid = by->uid;
+    gids.assign(by->gids.begin(), by->gids.end());
+  }
+  std::optional<uint32_t> uid;
+  std::vector<int64_t> gids;  // for json_each: a user may be in 65,536 groups
+};
 
 }  // namespace moorage::state_db

@@ -1,7 +1,7 @@
 // The part of Workspaces (workspaces.h) that changes existing rows.
 #include "base/clock.h"
 #include "base/error.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "state_db/tables/archives.h"
@@ -9,27 +9,18 @@
 
 namespace moorage::state_db {
 
-namespace {
-
-void require_row(int64_t rows, base::WorkspaceId id) {
-  if (rows == 0) throw Error(Code::not_found, "there is no " + id.str());
-}
-
-}  // namespace
-
 void WorkspaceTable::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts) {
   store_.transaction([&] {
     std::optional<int64_t> counted_wall_ms;
     if (facts.changes_files) counted_wall_ms = store_.clock().wall_ms();
     require_row(
-        store_
-            .prepare(
-                "UPDATE workspaces SET changes_files = coalesce(?, changes_files), "
-                "changes_wall_ms = coalesce(?, changes_wall_ms), unpushed = coalesce(?, unpushed), "
-                "disk_bytes = coalesce(?, disk_bytes), disk_files = coalesce(?, disk_files), "
-                "rest_age_ms = coalesce(?, rest_age_ms), branch = coalesce(?, branch) WHERE id = ?")
-            .run(facts.changes_files, counted_wall_ms, facts.unpushed, facts.disk_bytes,
-                 facts.disk_files, facts.rest_age_ms, facts.branch, id),
+        change(store_,
+               "UPDATE workspaces SET changes_files = coalesce(?, changes_files), "
+               "changes_wall_ms = coalesce(?, changes_wall_ms), unpushed = coalesce(?, unpushed), "
+               "disk_bytes = coalesce(?, disk_bytes), disk_files = coalesce(?, disk_files), "
+               "rest_age_ms = coalesce(?, rest_age_ms), branch = coalesce(?, branch) WHERE id = ?",
+               facts.changes_files, counted_wall_ms, facts.unpushed, facts.disk_bytes,
+               facts.disk_files, facts.rest_age_ms, facts.branch, id) > 0,
         id);
   });
 }
@@ -42,7 +33,7 @@ void WorkspaceTable::set_label(base::WorkspaceId id, const std::string& key,
 
 void WorkspaceTable::set_layer(base::WorkspaceId id, base::LayerId layer) {
   store_.transaction([&] {
-    require_row(store_.prepare("UPDATE workspaces SET layer = ? WHERE id = ?").run(layer, id), id);
+    require_row(change(store_, "UPDATE workspaces SET layer = ? WHERE id = ?", layer, id) > 0, id);
   });
 }
 
@@ -54,8 +45,8 @@ void WorkspaceTable::set_place(base::WorkspaceId id, const Place& place, const s
   store_.transaction([&] {
     const WorkspaceRow before = get(id);
     require_row(
-        store_.prepare("UPDATE workspaces SET backend = ?, image = ?, runtime = ? WHERE id = ?")
-            .run(place.backend, place.image, place.runtime, id),
+        change(store_, "UPDATE workspaces SET backend = ?, image = ?, runtime = ? WHERE id = ?",
+               place.backend, place.image, place.runtime, id) > 0,
         id);
     store_.add_event("workspace.moved", {.workspace = id},
                      text(before.backend, before.image, before.runtime) + " -> " +
@@ -89,7 +80,7 @@ void WorkspaceTable::set_policy(base::WorkspaceId id, const PolicyChange& change
 void WorkspaceTable::set_team(base::WorkspaceId id, std::optional<uint32_t> gid) {
   store_.transaction([&] {
     if (get(id).team_gid == gid) return;
-    store_.prepare("UPDATE workspaces SET team_gid = ? WHERE id = ?").run(gid, id);
+    change(store_, "UPDATE workspaces SET team_gid = ? WHERE id = ?", gid, id);
     store_.add_event("workspace.shared", {.workspace = id},
                      gid ? "shared with group " + std::to_string(*gid) : "private");
   });
@@ -98,8 +89,8 @@ void WorkspaceTable::set_team(base::WorkspaceId id, std::optional<uint32_t> gid)
 void WorkspaceTable::finish_delete(base::WorkspaceId id) {
   store_.transaction([&] {
     store_.move(id, WorkspaceState::deleting, WorkspaceState::deleted, get(id).reason);
-    store_.prepare("UPDATE workspaces SET deleted_wall_ms = ?, deleted_age_ms = ? WHERE id = ?")
-        .run(store_.clock().wall_ms(), StoreAge(store_).now_ms(), id);
+    change(store_, "UPDATE workspaces SET deleted_wall_ms = ?, deleted_age_ms = ? WHERE id = ?",
+           store_.clock().wall_ms(), StoreAge(store_).now_ms(), id);
   });
 }
 
@@ -115,11 +106,10 @@ void WorkspaceTable::undelete(base::WorkspaceId id, const std::string& new_name)
           Code::already_exists, "another workspace has the name " + name + " now",
           "give this one a new name: moorage undelete " + id.str() + " --name " + name + "-2");
     }
-    store_
-        .prepare(
-            "UPDATE workspaces SET deleted_wall_ms = NULL, deleted_age_ms = NULL, name = ? "
-            "WHERE id = ?")
-        .run(name, id);
+    change(store_,
+           "UPDATE workspaces SET deleted_wall_ms = NULL, deleted_age_ms = NULL, name = ? "
+           "WHERE id = ?",
+           name, id);
     const auto archive = ArchiveTable(store_).find(id);
     store_.move(id, WorkspaceState::deleted,
                 archive && archive->whole ? WorkspaceState::archived : WorkspaceState::ready,
@@ -135,20 +125,18 @@ void WorkspaceTable::begin_purge(base::WorkspaceId id) {
                                       ": only a deleted workspace is purged");
     }
     if (row.purge_wall_ms) return;
-    store_.prepare("UPDATE workspaces SET purge_wall_ms = ? WHERE id = ?")
-        .run(store_.clock().wall_ms(), id);
+    change(store_, "UPDATE workspaces SET purge_wall_ms = ? WHERE id = ?", store_.clock().wall_ms(),
+           id);
     store_.add_event("workspace.purge", {.repository = row.repository, .workspace = id});
   });
 }
 
 void WorkspaceTable::finish_purge(base::WorkspaceId id) {
   store_.transaction([&] {
-    const int64_t rows =
-        store_
-            .prepare(
-                "UPDATE workspaces SET layer = NULL, purged_wall_ms = ? WHERE id = ? AND "
-                "purge_wall_ms IS NOT NULL AND purged_wall_ms IS NULL")
-            .run(store_.clock().wall_ms(), id);
+    const int64_t rows = change(store_,
+                                "UPDATE workspaces SET layer = NULL, purged_wall_ms = ? WHERE "
+                                "id = ? AND purge_wall_ms IS NOT NULL AND purged_wall_ms IS NULL",
+                                store_.clock().wall_ms(), id);
     if (rows == 1) store_.add_event("workspace.purged", {.workspace = id});
   });
 }

@@ -2,10 +2,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
-#include "state_db/tables/id_list.h"
 #include "state_db/tables/idempotency.h"
 #include "state_db/tables/layers.h"
 #include "state_db/tables/snapshots.h"
@@ -37,11 +36,10 @@ const PolicyColumns& policy_columns() {
 const std::string& select_columns() {
   static const std::string text =
       "SELECT id, name, owner_uid, team_gid, repository, base_ref, base_commit, branch, layer, "
-      "backend, "
-      "image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, disk_bytes, "
-      "disk_files, rest_age_ms, created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, "
-      "purged_wall_ms, idempotency_key, used_execs, used_exec_ms, stands_on, forked_from, "
-      "attempt, attempts, runtime, fork_of" +
+      "backend, image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, "
+      "disk_bytes, disk_files, rest_age_ms, created_wall_ms, deleted_wall_ms, deleted_age_ms, "
+      "purge_wall_ms, purged_wall_ms, idempotency_key, used_execs, used_exec_ms, stands_on, "
+      "forked_from, attempt, attempts, runtime, fork_of" +
       policy_columns().names + " FROM workspaces WHERE ";
   return text;
 }
@@ -65,16 +63,6 @@ std::optional<ForkOrigin> parse_fork_of(const std::string& text) {
       text.substr(name + 1)};
 }
 
-struct Seen {
-  explicit Seen(const std::optional<Viewer>& by) {
-    if (!by) return;
-    uid = by->uid;
-    groups = group_list(*by);
-  }
-  std::optional<uint32_t> uid;
-  std::string groups = "[]";
-};
-
 void read_labels(Store& store, WorkspaceRow& row) {
   Statement query = store.prepare("SELECT name, value FROM workspace_labels WHERE workspace = ?");
   query.bind(row.id);
@@ -86,45 +74,42 @@ void read_labels(Store& store, WorkspaceRow& row) {
   }
 }
 
+void read_row(Statement& query, WorkspaceRow& row) {
+  std::string fork_of;
+  query.read(row.id, row.name, row.owner_uid, row.team_gid, row.repository, row.base_ref,
+             row.base_commit, row.branch, row.layer, row.backend, row.image, row.state, row.reason,
+             row.disposable, row.changes_files, row.changes_wall_ms, row.unpushed, row.disk_bytes,
+             row.disk_files, row.rest_age_ms, row.created_wall_ms, row.deleted_wall_ms,
+             row.deleted_age_ms, row.purge_wall_ms, row.purged_wall_ms, row.idempotency_key,
+             row.used_execs, row.used_exec_ms, row.stands_on, row.forked_from, row.attempt,
+             row.attempts, row.runtime, fork_of);
+  row.fork_of = parse_fork_of(fork_of);
+  each_policy_field([&](const char*, auto& field) { query.read(field); }, row.policy);
+}
+
+// The statement holds the store's lock, so rows and labels are consistent.
 std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
   std::vector<WorkspaceRow> rows;
   while (query.step()) {
     WorkspaceRow& row = rows.emplace_back();
-    std::string fork_of;
-    query.read(row.id, row.name, row.owner_uid, row.team_gid, row.repository, row.base_ref,
-               row.base_commit, row.branch, row.layer, row.backend, row.image, row.state,
-               row.reason, row.disposable, row.changes_files, row.changes_wall_ms, row.unpushed,
-               row.disk_bytes, row.disk_files, row.rest_age_ms, row.created_wall_ms,
-               row.deleted_wall_ms, row.deleted_age_ms, row.purge_wall_ms, row.purged_wall_ms,
-               row.idempotency_key, row.used_execs, row.used_exec_ms, row.stands_on,
-               row.forked_from, row.attempt, row.attempts, row.runtime, fork_of);
-    row.fork_of = parse_fork_of(fork_of);
-    each_policy_field([&](const char*, auto& field) { query.read_next(field); }, row.policy);
+    read_row(query, row);
     read_labels(store, row);
   }
   return rows;
 }
 
-// The statement holds the store's lock, so rows and labels are consistent.
-template <typename... Values>
-std::vector<WorkspaceRow> select(Store& store, std::string_view where, const Values&... values) {
+std::vector<WorkspaceRow> select(Store& store, std::string_view where, const auto&... values) {
   Statement query = store.prepare(select_columns() + std::string(where));
   query.bind(values...);
   return read_all(store, query);
-}
-
-std::optional<WorkspaceRow> only(std::vector<WorkspaceRow> rows) {
-  if (rows.empty()) return std::nullopt;
-  return std::move(rows.front());
 }
 
 void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
   const int64_t rest_age_ms = StoreAge(store).now_ms();
   Statement insert = store.prepare(
       "INSERT INTO workspaces (name, owner_uid, team_gid, repository, base_ref, base_commit, "
-      "branch, layer, backend, image, state, disposable, created_wall_ms, "
-      "idempotency_key, request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts, "
-      "runtime, fork_of" +
+      "branch, layer, backend, image, state, disposable, created_wall_ms, idempotency_key, "
+      "request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts, runtime, fork_of" +
       policy_columns().names +
       ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
       policy_columns().places + ")");
@@ -149,11 +134,7 @@ std::optional<WorkspaceTable::Created> WorkspaceTable::find_made(const NewWorksp
   Created made{.id = {}, .layer = {}, .existed = true};
   std::string hash;
   query.read(made.id, made.layer, hash);
-  if (hash != wanted.request_hash) {
-    throw Error(Code::already_exists,
-                "the idempotency key " + *wanted.idempotency_key + " was used for another request",
-                "Use a new key for a new request.");
-  }
+  require_same_request(hash == wanted.request_hash, *wanted.idempotency_key);
   return made;
 }
 
@@ -192,15 +173,12 @@ void WorkspaceTable::set_ready(base::WorkspaceId id, const WorkspaceFacts& facts
 void WorkspaceTable::fail(base::WorkspaceId id, const std::string& reason) {
   store_.transaction([&] {
     store_.move(id, WorkspaceState::creating, WorkspaceState::failed, reason);
-    store_.prepare("UPDATE workspaces SET idempotency_key = NULL WHERE id = ?").run(id);
+    change(store_, "UPDATE workspaces SET idempotency_key = NULL WHERE id = ?", id);
     IdempotencyKeys(store_).forget_begun(id.str());
   });
 }
 
-WorkspaceRow WorkspaceTable::get(base::WorkspaceId id) {
-  if (auto row = find(id)) return *std::move(row);
-  throw Error(Code::not_found, "there is no " + id.str());
-}
+WorkspaceRow WorkspaceTable::get(base::WorkspaceId id) { return require_row(find(id), id); }
 
 std::optional<WorkspaceRow> WorkspaceTable::find(base::WorkspaceId id) {
   return only(select(store_, "id = ?", id));
@@ -217,7 +195,7 @@ std::vector<WorkspaceRow> WorkspaceTable::find_by_name(const std::string& name,
   return select(store_,
                 "name = ?1 AND state NOT IN ('deleted','failed') AND (?2 IS NULL OR owner_uid = ?2 "
                 "OR team_gid IN (SELECT value FROM json_each(?3))) ORDER BY id",
-                name, seen.uid, seen.groups);
+                name, seen.uid, seen.gids);
 }
 
 std::vector<WorkspaceRow> WorkspaceTable::list(const WorkspaceQuery& query) {
@@ -237,7 +215,7 @@ std::vector<WorkspaceRow> WorkspaceTable::list(const WorkspaceQuery& query) {
   where += query.limit > 0 ? " AND id > ?7 ORDER BY id LIMIT ?8" : " ORDER BY +id";
   const Seen seen(query.seen_by);
   Statement statement = store_.prepare(select_columns() + where);
-  statement.bind(query.owner_uid, query.repository, seen.uid, seen.groups, query.name,
+  statement.bind(query.owner_uid, query.repository, seen.uid, seen.gids, query.name,
                  query.only_disposable);
   if (query.limit > 0) statement.bind(query.after.value, query.limit);
   return read_all(store_, statement);
@@ -252,15 +230,15 @@ uint64_t WorkspaceTable::count(base::RepoId repository) {
 base::WorkspaceId WorkspaceTable::last_made() {
   // The index of live ones includes those being created.
   Statement query = store_.prepare(
-      "SELECT coalesce((SELECT min(id) - 1 FROM workspaces WHERE state = 'creating' AND state NOT "
-      "IN ('deleted','failed')), (SELECT max(id) FROM workspaces), 0)");
+      "SELECT coalesce((SELECT min(id) - 1 FROM workspaces WHERE state = 'creating' "
+      "AND state NOT IN ('deleted','failed')), (SELECT max(id) FROM workspaces), 0)");
   return query.value<base::WorkspaceId>().value();
 }
 
 std::vector<base::WorkspaceId> WorkspaceTable::unknown(const std::vector<base::WorkspaceId>& ids) {
   Statement query = store_.prepare(
       "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM workspaces)");
-  return query.column<base::WorkspaceId>(id_list(ids));
+  return query.column<base::WorkspaceId>(ids);
 }
 
 std::string WorkspaceTable::free_name(uint32_t owner_uid, const std::string& wish) {
@@ -269,8 +247,8 @@ std::string WorkspaceTable::free_name(uint32_t owner_uid, const std::string& wis
   };
   const auto is_taken = [&](uint64_t number) {
     Statement query = store_.prepare(
-        "SELECT 1 FROM workspaces WHERE owner_uid = ? AND name = ? AND "
-        "state NOT IN ('deleted','failed')");
+        "SELECT 1 FROM workspaces WHERE owner_uid = ? AND name = ? "
+        "AND state NOT IN ('deleted','failed')");
     query.bind(owner_uid, name(number));
     return query.step();
   };
@@ -327,13 +305,13 @@ WorkspaceTable::Disk sum_disk(Store& store, const DiskOf& of) {
   const std::string archived =
       "FROM archives a CROSS JOIN workspaces w ON w.id = a.workspace WHERE a.whole AND " + which;
   Statement query = store.prepare(
-      "SELECT coalesce(sum(disk_bytes), 0) + (SELECT coalesce(sum(a.bytes - "
-      "coalesce(w.disk_bytes, 0)), 0) " +
+      "SELECT coalesce(sum(disk_bytes), "
+      "0) + (SELECT coalesce(sum(a.bytes - coalesce(w.disk_bytes, 0)), 0) " +
       archived +
       "), coalesce(sum(disk_files), 0) + (SELECT coalesce(sum(1 - coalesce(w.disk_files, 0)), 0) " +
       archived + ") FROM workspaces w WHERE " + which);
   const Seen seen(of.seen_by);
-  query.bind(of.owner_uid, of.repository, seen.uid, seen.groups);
+  query.bind(of.owner_uid, of.repository, seen.uid, seen.gids);
   query.step();
   WorkspaceTable::Disk disk;
   query.read(disk.bytes, disk.files);
