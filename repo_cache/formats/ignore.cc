@@ -1,10 +1,6 @@
 #include "repo_cache/formats/ignore.h"
 
 #include <algorithm>
-#include <unordered_map>
-#include <vector>
-
-#include "repo_cache/formats/path_pattern.h"
 
 namespace moorage::repo_cache {
 
@@ -37,85 +33,64 @@ std::vector<PathPattern> parse_ignore_file(std::string_view bytes) {
   return patterns;
 }
 
-enum class Verdict { ignored, kept, undecided };
+}  // namespace
 
-using Deadline = std::chrono::steady_clock::time_point;
-
-Verdict decide(const std::vector<PathPattern>& patterns, std::string_view path, bool is_directory,
-               Deadline deadline) {
+IgnoreRules::Verdict IgnoreRules::decide(const std::vector<PathPattern>& patterns,
+                                         std::string_view path, bool is_directory) const {
   constexpr size_t kBetweenLooks = 16;  // a single pattern takes milliseconds at most
   size_t tried = 0;
   for (const PathPattern& pattern : patterns) {
-    if (tried++ % kBetweenLooks == 0 && std::chrono::steady_clock::now() > deadline) break;
+    if (tried++ % kBetweenLooks == 0 && std::chrono::steady_clock::now() > deadline_) break;
     if (pattern.matches(path, is_directory))
       return pattern.negative ? Verdict::kept : Verdict::ignored;
   }
   return Verdict::undecided;
 }
 
-}  // namespace
-
-struct IgnoreRules::State {
-  std::map<std::string, std::vector<PathPattern>, std::less<>> files;
-  std::vector<PathPattern> exclude;
-  mutable std::unordered_map<std::string, bool> ignored_directories;  // answers so far
-  Deadline deadline = Deadline::max();
-
-  Verdict ask_all(std::string_view path, bool is_directory) const {
-    size_t slash = path.rfind('/');
-    for (;;) {
-      const std::string_view directory =
-          slash == path.npos ? std::string_view{} : path.substr(0, slash);
-      if (const auto file = files.find(directory); file != files.end()) {
-        const std::string_view below = directory.empty() ? path : path.substr(slash + 1);
-        const Verdict verdict = decide(file->second, below, is_directory, deadline);
-        if (verdict != Verdict::undecided) return verdict;
-      }
-      if (directory.empty()) break;
-      slash = path.rfind('/', slash - 1);
+IgnoreRules::Verdict IgnoreRules::ask_all(std::string_view path, bool is_directory) const {
+  size_t slash = path.rfind('/');
+  for (;;) {
+    const std::string_view directory =
+        slash == path.npos ? std::string_view{} : path.substr(0, slash);
+    if (const auto file = files_.find(directory); file != files_.end()) {
+      const std::string_view below = directory.empty() ? path : path.substr(slash + 1);
+      const Verdict verdict = decide(file->second, below, is_directory);
+      if (verdict != Verdict::undecided) return verdict;
     }
-    return decide(exclude, path, is_directory, deadline);
+    if (directory.empty()) break;
+    slash = path.rfind('/', slash - 1);
   }
+  return decide(exclude_, path, is_directory);
+}
 
-  // From the root down: paths below an ignored directory are never tested.
-  bool directory_ignored(std::string_view directory) const {
-    if (const auto known = ignored_directories.find(std::string(directory));
-        known != ignored_directories.end()) {
-      return known->second;
-    }
-    const size_t slash = directory.rfind('/');
-    const bool ignored =
-        (slash != directory.npos && directory_ignored(directory.substr(0, slash))) ||
-        ask_all(directory, true) == Verdict::ignored;
-    ignored_directories.emplace(directory, ignored);
-    return ignored;
+// From the root down: paths below an ignored directory are never tested.
+bool IgnoreRules::directory_ignored(std::string_view directory) const {
+  if (const auto known = ignored_directories_.find(std::string(directory));
+      known != ignored_directories_.end()) {
+    return known->second;
   }
-};
-
-IgnoreRules::IgnoreRules() : state_(std::make_unique<State>()) {}
-IgnoreRules::~IgnoreRules() = default;
-IgnoreRules::IgnoreRules(IgnoreRules&&) noexcept = default;
-IgnoreRules& IgnoreRules::operator=(IgnoreRules&&) noexcept = default;
+  const size_t slash = directory.rfind('/');
+  const bool ignored = (slash != directory.npos && directory_ignored(directory.substr(0, slash))) ||
+                       ask_all(directory, true) == Verdict::ignored;
+  ignored_directories_.emplace(directory, ignored);
+  return ignored;
+}
 
 void IgnoreRules::add(const std::string& directory, std::string_view bytes) {
-  state_->files[directory] = parse_ignore_file(bytes);
-  state_->ignored_directories.clear();
+  files_[directory] = parse_ignore_file(bytes);
+  ignored_directories_.clear();
 }
 
 void IgnoreRules::set_exclude(std::string_view bytes) {
-  state_->exclude = parse_ignore_file(bytes);
-  state_->ignored_directories.clear();
-}
-
-void IgnoreRules::set_deadline(std::chrono::steady_clock::time_point deadline) {
-  state_->deadline = deadline;
+  exclude_ = parse_ignore_file(bytes);
+  ignored_directories_.clear();
 }
 
 bool IgnoreRules::matches(std::string_view path, bool is_directory) const {
   while (path.ends_with('/')) path.remove_suffix(1);
   const size_t slash = path.rfind('/');
-  if (slash != path.npos && state_->directory_ignored(path.substr(0, slash))) return true;
-  return state_->ask_all(path, is_directory) == Verdict::ignored;
+  if (slash != path.npos && directory_ignored(path.substr(0, slash))) return true;
+  return ask_all(path, is_directory) == Verdict::ignored;
 }
 
 }  // namespace moorage::repo_cache
