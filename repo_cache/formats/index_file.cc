@@ -31,6 +31,25 @@ uint32_t get32(std::string_view bytes, size_t at) {
   return ntohl(wire);
 }
 
+std::string sha1(std::string_view bytes) {
+  std::string digest(kHashBytes, '\0');
+  unsigned int length = 0;
+  if (EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()),
+                 &length, EVP_sha1(), nullptr) != 1 ||
+      length != kHashBytes) {
+    throw Error(Code::unsupported, "this host's OpenSSL has no SHA-1, which git's index needs");
+  }
+  return digest;
+}
+
+// The extension, and the hash of everything before it.
+void put_end(std::string& out, std::string_view cache_tree) {
+  out += "TREE";
+  put32(out, static_cast<uint32_t>(cache_tree.size()));
+  out += cache_tree;
+  out += sha1(out);
+}
+
 void put_oid(std::string& out, const git_oid& oid) {
   out.append(reinterpret_cast<const char*>(oid.id), kHashBytes);
 }
@@ -57,36 +76,32 @@ void put_entry(std::string& out, const ListedFile& file, const FileStat& stat) {
   out.append(padding(kEntryBytes + file.path.size()), '\0');
 }
 
-// Depth first; in each directory by length of the name, then by bytes, like git's memory.
+// The order of a directory's children in the cache tree, like git's memory.
+bool precedes(std::string_view one, std::string_view other) {
+  return one.size() != other.size() ? one.size() < other.size() : one < other;
+}
+
+void put_cache_node(std::string& out, std::string_view name, uint64_t files, size_t children,
+                    const git_oid& oid) {
+  out += name;
+  out += '\0';
+  out += std::to_string(files) + " " + std::to_string(children) + "\n";
+  put_oid(out, oid);
+}
+
+// Depth first.
 void put_cache_tree(std::string& out, const TreeListing& listing, uint32_t place) {
   const ListedDirectory& directory = listing.directories[place];
   const auto name_of = [&listing](uint32_t index) {
     const std::string& path = listing.directories[index].path;
     return std::string_view(path).substr(path.rfind('/') + 1);
   };
-  out += name_of(place);
-  out += '\0';
-  out += std::to_string(directory.files_below) + " " +
-         std::to_string(directory.subdirectories.size()) + "\n";
-  put_oid(out, directory.oid);
+  put_cache_node(out, name_of(place), directory.files_below, directory.subdirectories.size(),
+                 directory.oid);
   std::vector<uint32_t> children = directory.subdirectories;
-  std::sort(children.begin(), children.end(), [&](uint32_t a, uint32_t b) {
-    const std::string_view x = name_of(a);
-    const std::string_view y = name_of(b);
-    return x.size() != y.size() ? x.size() < y.size() : x < y;
-  });
+  std::sort(children.begin(), children.end(),
+            [&](uint32_t a, uint32_t b) { return precedes(name_of(a), name_of(b)); });
   for (uint32_t child : children) put_cache_tree(out, listing, child);
-}
-
-std::string sha1(std::string_view bytes) {
-  std::string digest(kHashBytes, '\0');
-  unsigned int length = 0;
-  if (EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()),
-                 &length, EVP_sha1(), nullptr) != 1 ||
-      length != kHashBytes) {
-    throw Error(Code::unsupported, "this host's OpenSSL has no SHA-1, which git's index needs");
-  }
-  return digest;
 }
 
 // A part of the cache tree of an old index.
@@ -177,28 +192,18 @@ class CacheTreeMerge {
       out += old->bytes;
       return {old->files, old->directories};
     }
-    std::vector<IndexTreeEntry> entries = read_tree_(oid);
+    std::vector<IndexTreeEntry> children = read_tree_(oid);
     Below below{0, 1};
-    std::vector<IndexTreeEntry> children;
-    for (IndexTreeEntry& entry : entries) {
-      if (entry.is_tree)
-        children.push_back(std::move(entry));
-      else
-        ++below.files;
-    }
-    std::sort(children.begin(), children.end(), [](const auto& a, const auto& b) {
-      return a.name.size() != b.name.size() ? a.name.size() < b.name.size() : a.name < b.name;
-    });
+    below.files = std::erase_if(children, [](const auto& entry) { return !entry.is_tree; });
+    std::sort(children.begin(), children.end(),
+              [](const auto& a, const auto& b) { return precedes(a.name, b.name); });
     std::string inner;
     for (const IndexTreeEntry& child : children) {
       const Below part = put(inner, child.name, child.oid, old_.child(old, child.name));
       below.files += part.files;
       below.directories += part.directories;
     }
-    out += name;
-    out += '\0';
-    out += std::to_string(below.files) + " " + std::to_string(children.size()) + "\n";
-    put_oid(out, oid);
+    put_cache_node(out, name, below.files, children.size(), oid);
     out += inner;
     return below;
   }
@@ -248,10 +253,7 @@ std::string make_index(const TreeListing& listing, const std::vector<FileStat>& 
   for (size_t i = 0; i < listing.files.size(); ++i) put_entry(out, listing.files[i], stats[i]);
   std::string cache_tree;
   put_cache_tree(cache_tree, listing, 0);
-  out += "TREE";
-  put32(out, static_cast<uint32_t>(cache_tree.size()));
-  out += cache_tree;
-  out += sha1(out);
+  put_end(out, cache_tree);
   return out;
 }
 
@@ -343,10 +345,7 @@ MergedIndex merge_index(std::string_view old_bytes, const std::vector<IndexedFil
   if (below.files != count)
     throw Error(Code::corrupted, "the index of a base tree does not fit its commit");
   merged.directories = below.directories - 1;
-  out += "TREE";
-  put32(out, static_cast<uint32_t>(cache_tree.size()));
-  out += cache_tree;
-  out += sha1(out);
+  put_end(out, cache_tree);
   return merged;
 }
 
