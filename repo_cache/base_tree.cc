@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
 #include <mutex>
 #include <thread>
 
 #include "base/crash_point.h"
 #include "base/error.h"
-#include "base/keyed_mutex.h"
 #include "base/log.h"
 #include "base/os/files.h"
 #include "base/size_text.h"
@@ -196,19 +194,6 @@ class Checkout {
 
 }  // namespace
 
-struct BaseTrees::Writers {
-  base::KeyedMutex mutex;
-};
-
-struct BaseTrees::Readers {
-  std::mutex mutex;
-  std::map<std::string, std::map<std::string, std::weak_ptr<const void>>> by_commit;  // by repo
-};
-
-BaseTrees::BaseTrees(const RepoCache& cache)
-    : cache_(cache), writers_(std::make_unique<Writers>()), readers_(std::make_unique<Readers>()) {}
-BaseTrees::~BaseTrees() = default;
-
 std::string BaseTrees::directory(const std::string& repo, const std::string& commit) const {
   return cache_.directory(repo) + "/trees/" + format_oid(parse_oid(commit));
 }
@@ -247,8 +232,8 @@ BaseTreePlaces BaseTrees::places(const std::string& repo, const std::string& com
   // Take it before reading, so that nothing is removed between reading and returning.
   auto in_use = std::make_shared<const char>();
   {
-    const std::lock_guard lock(readers_->mutex);
-    auto& known = readers_->by_commit[repo][name];
+    const std::lock_guard lock(mutex_);
+    auto& known = readers_[repo][name];
     if (auto others = known.lock()) {
       in_use = std::static_pointer_cast<const char>(others);
     } else {
@@ -261,8 +246,8 @@ BaseTreePlaces BaseTrees::places(const std::string& repo, const std::string& com
 }
 
 std::set<std::string> BaseTrees::in_use(const std::string& repo) const {
-  const std::lock_guard lock(readers_->mutex);
-  auto& readers = readers_->by_commit[repo];
+  const std::lock_guard lock(mutex_);
+  auto& readers = readers_[repo];
   std::erase_if(readers, [](const auto& reader) { return reader.second.expired(); });
   std::set<std::string> commits;
   for (const auto& [commit, reader] : readers) commits.insert(commit);
@@ -328,7 +313,7 @@ BaseTreeInfo BaseTrees::write(const std::string& repo, const std::string& commit
   const Deadline deadline(patience);
   const std::string place = directory(repo, commit);
   if (base::path_exists(place)) return info(repo, commit);
-  const auto guard = writers_->mutex.lock(repo + "/" + commit, "checkout", patience);
+  const auto guard = writers_.lock(repo + "/" + commit, "checkout", patience);
   if (base::path_exists(place)) return info(repo, commit);
   base::make_directories(cache_.directory(repo) + "/trees");
   const std::string temporary = place + ".new";
@@ -354,7 +339,7 @@ BaseTreeInfo BaseTrees::write_over(const std::string& repo, const std::string& c
                                    const std::string& parent, Duration patience) {
   const std::string place = directory(repo, commit);
   if (base::path_exists(place)) return info(repo, commit);
-  const auto guard = writers_->mutex.lock(repo + "/" + commit, "checkout", patience);
+  const auto guard = writers_.lock(repo + "/" + commit, "checkout", patience);
   if (base::path_exists(place)) return info(repo, commit);
   const std::string temporary = place + ".new";
   base::remove_tree(temporary);
@@ -383,7 +368,7 @@ BaseTreeInfo BaseTrees::make_whole(const std::string& repo, const std::string& c
                                    const std::function<void()>& check_room) {
   const Deadline deadline(patience);
   const std::string place = directory(repo, commit);
-  const auto guard = writers_->mutex.lock(repo + "/" + commit, "checkout", patience);
+  const auto guard = writers_.lock(repo + "/" + commit, "checkout", patience);
   if (BaseTreeInfo present = info(repo, commit); present.parent.empty()) return present;
   const std::string old_index = index(repo, commit);
   const std::string temporary = place + "/tree.new";
@@ -415,7 +400,7 @@ bool BaseTrees::has_old_form(const std::string& repo, const std::string& commit)
 
 void BaseTrees::remove_old_form(const std::string& repo, const std::string& commit) {
   const std::string place = directory(repo, commit);
-  const auto guard = writers_->mutex.lock(repo + "/" + commit, "remove", Duration(0));
+  const auto guard = writers_.lock(repo + "/" + commit, "remove", Duration(0));
   const bool is_delta = !info(repo, commit).parent.empty();
   base::remove_tree(place + "/tree.new");
   base::remove_tree(place + (is_delta ? "/tree" : "/delta"));
@@ -427,7 +412,7 @@ void BaseTrees::sync(const std::string& repo, const std::string& commit) const {
 
 void BaseTrees::remove(const std::string& repo, const std::string& commit) {
   const std::string place = directory(repo, commit);
-  const auto guard = writers_->mutex.lock(repo + "/" + commit, "remove");
+  const auto guard = writers_.lock(repo + "/" + commit, "remove");
   if (!base::path_exists(place)) return;
   // Rename it first: a half-removed tree must not appear under its name.
   const std::string doomed = place + ".old";
@@ -438,7 +423,7 @@ void BaseTrees::remove(const std::string& repo, const std::string& commit) {
 
 void BaseTrees::set_aside(const std::string& repo, const std::string& commit, StoodOn stood_on) {
   const std::string place = directory(repo, commit);
-  const auto guard = writers_->mutex.lock(repo + "/" + commit, "set aside");
+  const auto guard = writers_.lock(repo + "/" + commit, "set aside");
   for (int number = 1; base::path_exists(place); ++number) {
     const std::string aside =
         place + (stood_on == StoodOn::maybe ? kDamaged : kTorn) + std::to_string(number);
@@ -462,7 +447,7 @@ std::vector<std::string> BaseTrees::leftovers(const std::string& repo) const {
 
 void BaseTrees::remove_leftover(const std::string& repo, const std::string& name) {
   const std::string commit = name.substr(0, GIT_OID_HEXSZ);
-  const auto guard = writers_->mutex.lock(repo + "/" + commit, "remove", Duration(0));
+  const auto guard = writers_.lock(repo + "/" + commit, "remove", Duration(0));
   base::remove_tree(cache_.directory(repo) + "/trees/" + name);
 }
 

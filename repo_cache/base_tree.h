@@ -12,12 +12,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/keyed_mutex.h"
 #include "repo_cache/repo_cache.h"
 
 namespace moorage::repo_cache {
@@ -57,8 +60,7 @@ struct DeltaInfo {
 
 class BaseTrees {
  public:
-  explicit BaseTrees(const RepoCache& cache);
-  ~BaseTrees();
+  explicit BaseTrees(const RepoCache& cache) : cache_(cache) {}
 
   std::string directory(const std::string& repo,
                         const std::string& commit) const;  // .../trees/<commit>
@@ -129,11 +131,11 @@ class BaseTrees {
                                    BaseTreeInfo* shown = nullptr) const;
 
  private:
-  struct Writers;
-  struct Readers;
   const RepoCache& cache_;
-  std::unique_ptr<Writers> writers_;
-  std::unique_ptr<Readers> readers_;
+  base::KeyedMutex writers_;
+  mutable std::mutex mutex_;
+  // By repo and commit.
+  mutable std::map<std::string, std::map<std::string, std::weak_ptr<const void>>> readers_;
 };
 
 }  // namespace moorage::repo_cache

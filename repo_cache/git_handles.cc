@@ -145,6 +145,14 @@ std::string_view content_of(const GitOdbObject& object) {
           git_odb_object_size(object.get())};
 }
 
+std::map<std::string, std::string> list_references(git_repository* repository) {
+  std::map<std::string, std::string> result;
+  for_each_reference(repository, [&](const git_reference* reference, const git_oid& oid) {
+    result.emplace(git_reference_name(reference), format_oid(oid));
+  });
+  return result;
+}
+
 void for_each_reference(git_repository* repository,
                         const std::function<void(const git_reference*, const git_oid&)>& work) {
   const auto iterator =

@@ -6,6 +6,7 @@
 #include <git2.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -69,5 +70,7 @@ std::string_view content_of(const GitOdbObject& object);
 // All direct references with their objects.
 void for_each_reference(git_repository* repository,
                         const std::function<void(const git_reference*, const git_oid&)>& work);
+
+std::map<std::string, std::string> list_references(git_repository* repository);
 
 }  // namespace moorage::repo_cache

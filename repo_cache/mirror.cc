@@ -60,15 +60,6 @@ UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs) {
   return result;
 }
 
-// Every direct reference with its object.
-std::map<std::string, std::string> list_refs(git_repository* repository) {
-  std::map<std::string, std::string> result;
-  for_each_reference(repository, [&](const git_reference* reference, const git_oid& oid) {
-    result.emplace(git_reference_name(reference), format_oid(oid));
-  });
-  return result;
-}
-
 // Whether `after` reaches everything that `before` reaches. Tags are separate objects.
 bool moved_forward(git_repository* repository, const std::string& before,
                    const std::string& after) {
@@ -120,7 +111,7 @@ UpstreamRefs Mirror::ask_upstream(const RepoUrl& url, const Deadline& deadline) 
 UpstreamRefs Mirror::upstream_refs() const {
   const GitRepository repository = open_mirror(git_directory_);
   UpstreamRefs result;
-  for (auto& [ref, oid] : list_refs(repository.get())) {
+  for (auto& [ref, oid] : list_references(repository.get())) {
     if (!ref.starts_with(kUpstream)) continue;
     result.oids.emplace("refs/" + ref.substr(kUpstream.size()), std::move(oid));
   }
@@ -136,7 +127,7 @@ UpstreamRefs Mirror::upstream_refs() const {
 std::vector<std::string> Mirror::tip_commits() const {
   const GitRepository repository = open_mirror(git_directory_);
   std::set<std::string> tips;
-  for (const auto& [ref, hex] : list_refs(repository.get())) {
+  for (const auto& [ref, hex] : list_references(repository.get())) {
     const git_oid oid = parse_oid(hex);
     const auto object = make_git<GitObject>("read " + ref, git_object_lookup, repository.get(),
                                             &oid, GIT_OBJECT_ANY);
@@ -234,7 +225,7 @@ void Mirror::fetch(const RepoUrl& url, const UpstreamRefs& upstream, const Mirro
   std::set<std::string> kept;
   {
     const GitRepository repository = open_mirror(git_directory_);
-    for (const auto& [ref, oid] : list_refs(repository.get())) {
+    for (const auto& [ref, oid] : list_references(repository.get())) {
       if (ref.starts_with(kKeep)) kept.insert(oid);
     }
   }

@@ -19,7 +19,7 @@ bool excuses_staleness(Code code) {
   return code == Code::unavailable || code == Code::deadline_exceeded;
 }
 
-void describe(const Mirror& mirror, RefreshResult& result) {
+RefreshResult describe(const Mirror& mirror, RefreshResult result) {
   const UpstreamRefs refs = mirror.upstream_refs();
   constexpr std::string_view kHeads = "refs/heads/";
   if (refs.head_ref.starts_with(kHeads))
@@ -28,12 +28,7 @@ void describe(const Mirror& mirror, RefreshResult& result) {
     result.tip = tip->second;
   result.checked_wall_ms = mirror.checked_wall_ms();
   result.bytes = base::tree_usage(mirror.git_directory()).bytes;
-}
-
-[[noreturn]] void throw_empty(const RepoUrl& url) {
-  throw Error(Code::not_found,
-              "repository " + url.display + " is empty: it has no branch to start from",
-              "push a first commit, then try again");
+  return result;
 }
 
 // Checks the mirror; returns the reason if it must be rebuilt.
@@ -56,36 +51,34 @@ UpstreamRefs ask_upstream(const Mirror& mirror, const RepoUrl& url, const Deadli
   return mirror.ask_upstream(url, deadline);
 }
 
+UpstreamRefs ask_for_clone(const Mirror& mirror, const RepoUrl& url, const Deadline& deadline) {
+  UpstreamRefs upstream = ask_upstream(mirror, url, deadline);
+  if (!upstream.oids.empty()) return upstream;
+  throw Error(Code::not_found,
+              "repository " + url.display + " is empty: it has no branch to start from",
+              "push a first commit, then try again");
+}
+
 RefreshResult rebuild(const Mirror& mirror, const RepoUrl& url, const Error& damage,
                       const MirrorLock& lock, const Deadline& deadline,
                       const ProgressFunction& progress) {
   base::log(base::LogLevel::error, "repo.broken",
             {{"mirror", mirror.git_directory()}, {"reason", damage.message()}});
   try {
-    const UpstreamRefs upstream = ask_upstream(mirror, url, deadline);
-    if (upstream.oids.empty()) throw_empty(url);
-    mirror.rebuild(url, upstream, lock, deadline, progress);
+    mirror.rebuild(url, ask_for_clone(mirror, url, deadline), lock, deadline, progress);
   } catch (Error& error) {
     mirror.mark_suspect();
     throw error.add_context("the cached copy is damaged and fetching a new one failed");
   }
   mirror.record_checked();
-  RefreshResult result;
-  result.fetched = result.rebuilt = true;
-  describe(mirror, result);
-  return result;
+  return describe(mirror, {.fetched = true, .rebuilt = true});
 }
 
 RefreshResult clone(const Mirror& mirror, const RepoUrl& url, const MirrorLock& lock,
                     const Deadline& deadline, const ProgressFunction& progress) {
-  const UpstreamRefs upstream = ask_upstream(mirror, url, deadline);
-  if (upstream.oids.empty()) throw_empty(url);
-  mirror.clone(url, upstream, lock, deadline, progress);
+  mirror.clone(url, ask_for_clone(mirror, url, deadline), lock, deadline, progress);
   mirror.record_checked();
-  RefreshResult result;
-  result.cloned = result.fetched = true;
-  describe(mirror, result);
-  return result;
+  return describe(mirror, {.cloned = true, .fetched = true});
 }
 
 RefreshResult compare_and_fetch(const Mirror& mirror, const RepoUrl& url, const MirrorLock& lock,
@@ -103,8 +96,7 @@ RefreshResult compare_and_fetch(const Mirror& mirror, const RepoUrl& url, const 
     result.stale = true;
     result.stale_reason = error.message();
   }
-  describe(mirror, result);
-  return result;
+  return describe(mirror, std::move(result));
 }
 
 RefreshResult refresh_now(const RepoCacheOptions& options, const std::string& directory,

@@ -52,11 +52,11 @@ struct RefreshResult {
   bool fetched = false;  // objects or refs moved; false: upstream is unchanged
   bool rebuilt = false;  // the mirror was broken and has been rebuilt
   bool stale = false;    // upstream was unreachable: the mirror dates from checked_wall_ms
-  std::string stale_reason;
-  int64_t checked_wall_ms = 0;  // when upstream was last compared successfully
-  std::string default_branch;   // "main"; empty: upstream has none
-  std::string tip;              // commit of the default branch
-  uint64_t bytes = 0;           // of the mirror on disk
+  std::string stale_reason = {};
+  int64_t checked_wall_ms = 0;      // when upstream was last compared successfully
+  std::string default_branch = {};  // "main"; empty: upstream has none
+  std::string tip = {};             // commit of the default branch
+  uint64_t bytes = 0;               // of the mirror on disk
 };
 
 struct ResolvedRef {

@@ -174,12 +174,9 @@ std::vector<std::string> RepoCache::tips(const std::string& repo) const {
 
 std::string RepoCache::all_refs(const std::string& repo) const {
   const GitRepository repository = open_served(*this, repo);
-  std::map<std::string, std::string> refs;
-  for_each_reference(repository.get(), [&](const git_reference* reference, const git_oid& oid) {
-    refs.emplace(git_reference_name(reference), format_oid(oid));
-  });
   std::string lines;
-  for (const auto& [name, oid] : refs) lines += oid + " " + name + "\n";
+  for (const auto& [name, oid] : list_references(repository.get()))
+    lines += oid + " " + name + "\n";
   return lines;
 }
 

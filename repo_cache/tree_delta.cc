@@ -118,9 +118,9 @@ class DeltaWriter {
   Fd open_directory(const std::string& path) {
     if (path.empty()) return base::open_file_at(upper_, ".", O_RDONLY | O_DIRECTORY);
     if (made_.insert(path).second) {
-      const size_t slash = path.rfind('/');
-      const Fd parent = open_directory(slash == std::string::npos ? "" : path.substr(0, slash));
-      const std::string name = path.substr(slash == std::string::npos ? 0 : slash + 1);
+      const size_t name_at = path.rfind('/') + 1;  // 0 without a slash
+      const Fd parent = open_directory(path.substr(0, name_at ? name_at - 1 : 0));
+      const std::string name = path.substr(name_at);
       if (mkdirat(parent.get(), name.c_str(), 0755) < 0 && errno != EEXIST)
         base::throw_errno("create " + path);
     }
@@ -219,9 +219,12 @@ struct DeltaTask {
   uint64_t most_steps() const { return cache.options().max_attribute_steps; }
 };
 
-// Changed attributes affect unchanged files: compares path by path.
-void rewrite_converted(const Attributes& before, const Attributes& after,
+// Changed attributes affect unchanged files: compares path by path. `after` and `listing` are of
+// the new commit.
+void rewrite_converted(const DeltaTask& task, git_repository* repository, const Attributes& after,
                        const TreeListing& listing, DeltaWriter& delta) {
+  const Attributes before =
+      read_attributes(repository, list_tree(repository, task.from), task.most_steps());
   if (!before.relevant() && !after.relevant()) return;
   for (const ListedFile& file : listing.files) {
     if (file.mode != kModeFile && file.mode != kModeExecutable) continue;
@@ -243,11 +246,7 @@ DeltaInfo run_delta(const DeltaTask& task) {
   BlobWriter blobs(git, after, mtime_s);
   DeltaWriter delta(repository.get(), blobs, task.upper);
   delta.compare(git_tree_id(from.get()), git_tree_id(to.get()), "");
-  if (delta.attributes_changed()) {
-    const TreeListing old_listing = list_tree(repository.get(), task.from);
-    rewrite_converted(read_attributes(repository.get(), old_listing, task.most_steps()), after,
-                      listing, delta);
-  }
+  if (delta.attributes_changed()) rewrite_converted(task, repository.get(), after, listing, delta);
   return {delta.written().size(), delta.removed(), blobs.counts().bytes};
 }
 
@@ -277,11 +276,7 @@ class IndexedDelta {
     BlobWriter blobs(git_, after, file_time_of(repository_.get(), task_.to));
     DeltaWriter delta(repository_.get(), blobs, task_.upper);
     delta.compare(git_tree_id(from.get()), git_tree_id(to.get()), "");
-    if (converted) {
-      const TreeListing old_listing = list_tree(repository_.get(), task_.from);
-      rewrite_converted(read_attributes(repository_.get(), old_listing, task_.most_steps()), after,
-                        listing, delta);
-    }
+    if (converted) rewrite_converted(task_, repository_.get(), after, listing, delta);
     const MergedIndex index =
         merge_index(old_index_, old_files_, delta.changes(), *git_tree_id(to.get()),
                     [this](const git_oid& tree) { return read_tree(tree); });
@@ -296,8 +291,7 @@ class IndexedDelta {
   std::vector<ListedFile> old_attributes() const {
     std::vector<ListedFile> files;
     for (const IndexedFile& file : old_files_) {
-      const size_t slash = file.path.rfind('/');
-      const size_t name_at = slash == std::string_view::npos ? 0 : slash + 1;
+      const size_t name_at = file.path.rfind('/') + 1;  // 0 without a slash
       if (file.path.substr(name_at) != ".gitattributes") continue;
       files.push_back(
           {std::string(file.path), static_cast<uint32_t>(name_at), file.mode, file.oid});

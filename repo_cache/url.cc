@@ -20,8 +20,7 @@ constexpr size_t kMaxUrlBytes = 2048;
 
 constexpr const char* kUrlHint =
     "https://host/owner/name, ssh://user@host/path, user@host:path or git://host/path; a checkout "
-    "of "
-    "your own: moorage create --from DIR";
+    "of your own: moorage create --from DIR";
 
 [[noreturn]] void refuse(const std::string& why, const std::string& hint = kUrlHint) {
   throw Error(Code::invalid_argument, "repository URL refused: " + why, hint);
@@ -161,15 +160,12 @@ void strip_git_suffix(std::vector<std::string>& parts) {
   if (last.size() > 4 && last.ends_with(".git")) last.resize(last.size() - 4);
 }
 
-std::string printable(std::string text) {
+std::string display_of(const std::vector<std::string>& parts) {
+  std::string text = join(parts, parts.size() > 2 ? parts.size() - 2 : 0);
   for (char& c : text) {
     if (c < 0x21 || c > 0x7e) c = '?';
   }
   return text;
-}
-
-std::string display_of(const std::vector<std::string>& parts) {
-  return printable(join(parts, parts.size() > 2 ? parts.size() - 2 : 0));
 }
 
 struct SchemeFacts {
@@ -179,14 +175,11 @@ struct SchemeFacts {
 constexpr std::array<SchemeFacts, 4> kSchemes{
     {{"https", "443"}, {"ssh", "22"}, {"git", "9418"}, {"file", ""}}};  // in the order of Scheme
 
-std::string_view default_port(Scheme scheme) {
-  return kSchemes.at(static_cast<size_t>(scheme)).default_port;
-}
-
 RepoUrl assemble(Scheme scheme, Authority authority, std::string_view path, bool scp_form) {
   std::vector<std::string> parts = path_parts(path);
   check_path(parts, path);
-  if (authority.port == default_port(scheme)) authority.port.clear();
+  if (authority.port == kSchemes.at(static_cast<size_t>(scheme)).default_port)
+    authority.port.clear();
   // "host:path" is relative to the home of the ssh user, "ssh://host/path" is not; "/~/" expresses
   // the former.
   const bool relative = scp_form && path.front() != '/';
@@ -195,15 +188,10 @@ RepoUrl assemble(Scheme scheme, Authority authority, std::string_view path, bool
   url.host = authority.host;
   const std::string user = authority.user.empty() ? "" : authority.user + "@";
   const std::string port = authority.port.empty() ? "" : ":" + authority.port;
-  if (relative) {
-    url.fetch = user + authority.host + ":" + join(parts);
-  } else {
-    url.fetch =
-        std::string(scheme_name(scheme)) + "://" + user + authority.host + port + "/" + join(parts);
-  }
+  const std::string place = std::string(scheme_name(scheme)) + "://" + user + url.host + port;
+  url.fetch = (relative ? user + url.host + ":" : place + "/") + join(parts);
   strip_git_suffix(parts);
-  url.key = std::string(scheme_name(scheme)) + "://" + user + authority.host + port +
-            (relative && parts.front().front() != '~' ? "/~/" : "/") + join(parts);
+  url.key = place + (relative && parts.front().front() != '~' ? "/~/" : "/") + join(parts);
   url.display = display_of(parts);
   return url;
 }
