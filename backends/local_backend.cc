@@ -95,10 +95,10 @@ void LocalBackend::check(const SandboxSpec& spec) {
   auto refuse = [](Code code, const std::string& why) { throw Error(code, why); };
   if (!can.usable) refuse(Code::unsupported, can.reason);
   if (spec.sudo && !can.sudo) {
-    refuse(Code::unsupported, "this backend has no sudo; request a sandbox without sudo");
+    refuse(Code::unsupported, "this backend has no sudo; set sandbox.sudo: false");
   }
   if (!can.limits_memory || !can.limits_pids || (!can.limits_cpu && spec.limits.cpus > 0)) {
-    refuse(Code::unsupported, "this host cannot limit memory, processes and CPU; see `info`");
+    refuse(Code::unsupported, "this host cannot limit memory, processes and CPU; see moorage info");
   }
   isolation_of(can, spec.runtime);
   check_image(spec);
@@ -106,12 +106,12 @@ void LocalBackend::check(const SandboxSpec& spec) {
     refuse(Code::invalid_argument, "the id range of a sandbox must not include host ids");
   }
   if (can.first_host_id && spec.first_host_id != *can.first_host_id) {
-    refuse(Code::invalid_argument, "this engine uses its own id range for all sandboxes");
+    refuse(Code::invalid_argument, "the engine uses one id range of its own for all sandboxes");
   }
   for (const Mount& mount : spec.mounts) {
     if (mount.fd < kOnlyPlace || !mount.target.starts_with("/") ||
         mount.target.find("/..") != std::string::npos) {
-      refuse(Code::invalid_argument, "bad mount at \"" + mount.target + "\"");
+      refuse(Code::invalid_argument, "invalid mount at \"" + mount.target + "\"");
     }
   }
 }
@@ -119,7 +119,7 @@ void LocalBackend::check(const SandboxSpec& spec) {
 void LocalBackend::check_image(const SandboxSpec& spec) {
   if (spec.image == "host") return;
   throw Error(Code::unsupported, "this backend does not have image \"" + spec.image + "\"",
-              "use image host; backend docker offers its engine's images");
+              "use image host, or backend docker with an image of its engine");
 }
 
 // The sandbox of that name, if it already exists and answers.

@@ -29,7 +29,7 @@ Isolation isolation_of(const Capabilities& can, const std::string& runtime) {
   std::string known;
   for (const auto& [name, isolation] : can.runtimes) known += (known.empty() ? "" : ", ") + name;
   throw Error(Code::unsupported, "there is no runtime '" + runtime + "'",
-              known.empty() ? "this backend or its engine offers no choice of runtime"
+              known.empty() ? "this backend or its engine has only its default runtime"
                             : "available runtimes: " + known);
 }
 

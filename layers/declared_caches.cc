@@ -69,9 +69,9 @@ void refuse_redirects(const Fd& parent, const std::string& name) {
   const auto enter = [&](int at, const std::string& entry) {
     Fd directory = open_level(at, entry);
     if (!directory) return;
-    if (is_redirected(directory.get())) keep("a directory in it contains files of the base");
+    if (is_redirected(directory.get())) keep("a directory in it contains files of the base commit");
     if (++seen > kMostDirectories || levels.size() >= kMostLevels)
-      keep("it is too large or too deep to be checked");
+      keep("it is too large or nested too deeply to be checked");
     Level level{std::move(directory), {}};
     for (std::string& child : base::list_directory(level.directory.get())) {
       struct stat status {};
@@ -109,12 +109,12 @@ void check_cache_paths(const std::vector<std::string>& paths) {
                 "more than " + std::to_string(kMostPaths) + " caches declared");
   }
   for (const std::string& path : paths) {
-    if (path.size() > kLongestPath) refuse(path.substr(0, 40) + "...", "has an overlong path");
+    if (path.size() > kLongestPath) refuse(path.substr(0, 40) + "...", "has too long a path");
     const CachePlace place = place_of_cache(path);
     const auto parts = base::split(place.path, '/');
     for (const std::string_view part : parts) {
       if (part.empty() || part == "." || part == "..") refuse(path, "is not a plain path");
-      if (part.find('\0') != std::string_view::npos) refuse(path, "contains a NUL");
+      if (part.find('\0') != std::string_view::npos) refuse(path, "contains a NUL byte");
     }
     if (place.part == "tree" && parts.front() == ".git") refuse(path, "belongs to git");
   }
@@ -127,7 +127,7 @@ DeclaredCache::DeclaredCache(const std::vector<std::string>& uppers, const std::
   const Fd parent = open_parent(uppers.front(), parts);
   if (!has(parent, name)) return;
   for (size_t i = 1; i < uppers.size(); ++i) {
-    if (has(open_parent(uppers[i], parts), name)) keep("the base has files there, too");
+    if (has(open_parent(uppers[i], parts), name)) keep("the base commit has files there, too");
   }
   refuse_redirects(parent, name);
   exists_ = true;

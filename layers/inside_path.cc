@@ -76,7 +76,7 @@ InsidePlace find_inside(const std::vector<InsideRoot>& roots, const std::string&
       done = next;
       continue;
     }
-    if (++links > kMaxLinks) throw Error(Code::invalid_argument, path + ": too many links");
+    if (++links > kMaxLinks) throw Error(Code::invalid_argument, path + ": too many symlinks");
     link = next;
     if (target->starts_with('/')) done.clear();
     rest = *target + rest;

@@ -22,7 +22,7 @@ std::string make_seed() {
   std::string seed(kSeedBytes, '\0');
   const ssize_t size = getrandom(seed.data(), seed.size(), 0);
   if (base::check(size, "get a random number") != static_cast<ssize_t>(seed.size()))
-    throw Error(Code::io, "getrandom returned too few bytes");
+    throw Error(Code::io, "the kernel returned too few random bytes");
   return seed;
 }
 

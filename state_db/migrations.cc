@@ -255,9 +255,9 @@ void refuse_newer(Connection& connection, const SchemaSource& source) {
   const std::string version = connection.query_text("SELECT by_version" + unknown);
   throw Error(
       Code::unsupported,
-      "state.db was written by a newer version (moorage " + version + ", change " + name +
+      "state.db was written by a newer version (moorage " + version + ", migration " + name +
           "); this is " MOORAGE_VERSION,
-      "Install moorage " + version + " or newer; nothing was changed; live sandboxes still run.");
+      "Install moorage " + version + " or newer; nothing was changed; sandboxes keep running.");
 }
 
 void make_new(Connection& connection, const SchemaSource& source, int64_t wall_ms) {
@@ -276,7 +276,7 @@ void apply(Connection& connection, const Migration& migration, int64_t wall_ms) 
   record(connection, migration.name, wall_ms);
   const std::string table = connection.query_text("PRAGMA foreign_key_check");
   if (!table.empty()) {
-    throw Error(Code::corrupted, "change " + std::string(migration.name) +
+    throw Error(Code::corrupted, "migration " + std::string(migration.name) +
                                      " of state.db would leave broken references in " + table);
   }
   connection.execute("COMMIT");
@@ -290,7 +290,7 @@ void refuse_unknown(Connection& connection, const SchemaSource& source) {
   if (is_empty(connection)) return;
   if (connection.query_integer("PRAGMA application_id") != kApplicationId) {
     throw Error(Code::unsupported, "state.db is not a moorage database",
-                "Name another store directory, or move the file away.");
+                "Choose another store directory, or move the file away.");
   }
   refuse_newer(connection, source);
 }

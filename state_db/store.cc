@@ -43,7 +43,7 @@ const StateTable& state_table(std::string_view noun) {
   for (const StateTable& table : kStateTables) {
     if (table.noun == noun) return table;
   }
-  throw Error(Code::internal, "no table of states for " + std::string(noun));
+  throw Error(Code::internal, "unknown kind of row: " + std::string(noun));
 }
 
 // In pages of 4 KiB; most commits write a few. The second limits the log if nobody calls
@@ -174,7 +174,7 @@ void Store::run(std::string_view sql) {
 int64_t Store::last_insert_id() { return connection_->last_insert_id(); }
 
 ReadTransaction::ReadTransaction(Store& store) : store_(store), lock_(store.reader_mutex_) {
-  if (reading_of) throw Error(Code::internal, "a ReadTransaction within another");
+  if (reading_of) throw Error(Code::internal, "a second read transaction in one thread");
   store_.connection_->require_usable();
   store_.reader_->require_usable();
   store_.reader_->execute("BEGIN");
@@ -201,7 +201,7 @@ GroupedReads::~GroupedReads() {
 
 Store::Transaction::Transaction(Store& store)
     : store_(store), lock_(store.mutex_), seq_before_(store.new_seq_) {
-  if (reading_of == &store) throw Error(Code::internal, "a transaction while reading");
+  if (reading_of == &store) throw Error(Code::internal, "a write during a read transaction");
   store_.connection_->require_usable();
   if (store_.depth_ == 0) {
     changes_before_ = store_.connection_->total_changes();
@@ -259,7 +259,7 @@ void Store::move_row(const RowMove& move, int64_t id, const std::string& id_text
                      std::string_view reason) {
   const std::string step = std::string(move.from) + " to " + std::string(move.to);
   if (!move.legal) {
-    throw Error(Code::internal, "a " + std::string(move.noun) + " cannot go from " + step);
+    throw Error(Code::internal, std::string(move.noun) + " cannot change from " + step);
   }
   const std::string table(state_table(move.noun).table);
   transaction([&] {
@@ -273,7 +273,7 @@ void Store::move_row(const RowMove& move, int64_t id, const std::string& id_text
     if (!query.step()) throw Error(Code::not_found, "there is no " + id_text);
     std::string present;
     query.read(present);
-    throw Error(Code::conflict, id_text + " is " + present + ", so it cannot go from " + step);
+    throw Error(Code::conflict, id_text + " is " + present + ", so it cannot change from " + step);
   });
 }
 

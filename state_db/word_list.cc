@@ -26,7 +26,7 @@ std::vector<std::string> decode_words(std::string_view bytes) {
   std::vector<std::string> words;
   while (!bytes.empty()) {
     const size_t end = bytes.find('\0');
-    if (end == std::string_view::npos) throw Error(Code::corrupted, "a word list has no final NUL");
+    if (end == std::string_view::npos) throw Error(Code::corrupted, "state.db: text has no end");
     words.emplace_back(bytes.substr(0, end));
     bytes.remove_prefix(end + 1);
   }
@@ -44,7 +44,7 @@ std::string encode_word_map(const std::map<std::string, std::string>& words) {
 
 std::map<std::string, std::string> decode_word_map(std::string_view bytes) {
   const std::vector<std::string> words = decode_words(bytes);
-  if (words.size() % 2 != 0) throw Error(Code::corrupted, "a name has no value");
+  if (words.size() % 2 != 0) throw Error(Code::corrupted, "state.db: a name has no value");
   std::map<std::string, std::string> map;
   for (size_t i = 0; i < words.size(); i += 2) map[words[i]] = words[i + 1];
   return map;

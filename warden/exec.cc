@@ -150,7 +150,7 @@ void Exec::process_ended(pid_t pid, int status, const rusage& usage) {
     subreaper_ = 0;
     if (report_watch_) on_report();
     if (state_ == State::running && ::kill(pid_, 0) != 0) {
-      end_.error = "its exit status is unknown: its keeper was killed with it";
+      end_.error = "its exit status is unknown: the process that waited for it was killed, too";
       main_ended(SIGKILL, usage);
     }
   } else if (state_ == State::running) {

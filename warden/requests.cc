@@ -52,7 +52,7 @@ std::vector<std::string> read_arguments(const json::object& process) {
   const json::value* arguments = process.if_contains("args");
   if (!arguments) return argv;
   if (!arguments->is_array() || arguments->get_array().size() > kMaxArguments) {
-    refuse("process.args is not an array of at most " + std::to_string(kMaxArguments));
+    refuse("process.args must be an array of at most " + std::to_string(kMaxArguments));
   }
   for (const json::value& argument : arguments->get_array()) {
     argv.push_back(text_of(argument, "process.args"));
@@ -152,7 +152,7 @@ json::object parse_object(std::string_view text) {
   options.allow_invalid_utf8 = true;  // arguments and environment are bytes, not text
   boost::system::error_code error;
   json::value value = json::parse(text, error, {}, options);
-  if (error || !value.is_object()) refuse("the request is not a JSON object of depth <= 32");
+  if (error || !value.is_object()) refuse("the request is not a JSON object of 1-32 levels");
   return std::move(value.get_object());
 }
 

@@ -181,8 +181,8 @@ void DockerBackend::check_image(const SandboxSpec& spec) {
   if (spec.image == "host" || engine_.has_image(spec.image, kAskDeadline)) return;
   // Does not list the existing images: they are for users of the engine.
   throw Error(Code::not_found, "the engine has no image '" + spec.image + "'",
-              "on the host: docker pull, or docker load; docker images lists them. Image "
-              "host always works");
+              "run docker pull or docker load on this host (docker images lists its images), or "
+              "use image host");
 }
 
 std::optional<ImageIdentity> DockerBackend::find_image(const std::string& image) {
@@ -286,7 +286,7 @@ LaunchPlan::Files DockerBackend::take_over(const SandboxSpec& spec,
     throw Error(Code::unsupported,
                 "the container's ids begin with host id " + std::to_string(root) +
                     ", but the engine reported another value",
-                "was it restarted with another --userns-remap? try again");
+                "try again: it was probably restarted with another --userns-remap");
   }
   for (const std::string& file : join) {
     base::write_all(base::open_file(file, O_WRONLY).get(), std::to_string(init.pid));

@@ -31,7 +31,7 @@ void refuse_stood_on(Store& store, base::RepoId repository, const std::string& c
   Statement query =
       store.prepare("SELECT commit_id FROM base_trees WHERE repository = ? AND parent = ? LIMIT 1");
   if (const auto above = query.value<std::string>(repository, commit))
-    throw Error(Code::conflict, "base tree " + *above + " is a delta over " + commit);
+    throw Error(Code::conflict, "base tree " + *above + " builds on " + commit);
 }
 
 }  // namespace

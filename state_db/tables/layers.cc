@@ -26,7 +26,7 @@ std::string select(std::string_view where) {
 // after the freeze.
 void check_parent(const LayerRow& parent, const NewLayer& layer) {
   if (parent.repository != layer.repository || parent.base_commit != layer.base_commit) {
-    throw Error(Code::internal, parent.id.str() + " has another base tree");
+    throw Error(Code::internal, "layer " + parent.id.str() + " starts from another commit");
   }
   if (parent.cold) {
     throw Error(Code::conflict, parent.id.str() + " is in an archive",
@@ -83,7 +83,7 @@ void LayerTable::exchange_parent(base::LayerId id, base::LayerId from, base::Lay
         {.parent = to, .repository = get(id).repository, .base_commit = get(id).base_commit});
     if (change(store_, "UPDATE layers SET parent = ? WHERE id = ? AND parent = ?", to, id, from) ==
         0) {
-      throw Error(Code::conflict, from.str() + " is not below " + id.str());
+      throw Error(Code::conflict, "layer " + from.str() + " is not below " + id.str());
     }
     change(store_,
            "UPDATE layers SET instead_of = ?, "
@@ -120,8 +120,8 @@ void LayerTable::remove(const std::vector<base::LayerId>& ids) {
     });
   } catch (const Error& error) {
     if (error.code() != Code::conflict) throw;
-    throw Error(Code::conflict, ids.front().str() + (ids.size() > 1 ? " or a layer with it" : "") +
-                                    " is in use by a workspace or a layer above it");
+    throw Error(Code::conflict, ids.front().str() + (ids.size() > 1 ? " or another layer" : "") +
+                                    " is in use by a workspace or by a layer above it");
   }
 }
 

@@ -25,7 +25,7 @@ constexpr std::string_view kSelect =
 template <typename Value, size_t kCount>
 Value value_of(const std::array<std::string_view, kCount>& names, const std::string& name) {
   if (const auto value = from_word<Value>(names, name)) return *value;
-  throw Error(Code::corrupted, "a snapshot has " + name + ", which this version does not know");
+  throw Error(Code::corrupted, "a snapshot in state.db has the unknown word " + name);
 }
 
 void read_row(Statement& query, SnapshotRow& row) {

@@ -122,7 +122,7 @@ void WorkspaceTable::begin_purge(base::WorkspaceId id) {
     const WorkspaceRow row = get(id);
     if (row.state != WorkspaceState::deleted) {
       throw Error(Code::conflict, id.str() + " is " + std::string(state_name(row.state)) +
-                                      ": only a deleted workspace is purged");
+                                      ": only a deleted workspace can be purged");
     }
     if (row.purge_wall_ms) return;
     change(store_, "UPDATE workspaces SET purge_wall_ms = ? WHERE id = ?", store_.clock().wall_ms(),

@@ -160,7 +160,7 @@ class BaseTrees(harness.TestCase):
         self.assertGreater(len(below), 1)
         for commit in below[1:]:
             self.assertFalse(plan[commit]["goes"])
-            self.assertIn("is a delta over it and is kept", plan[commit]["why"])
+            self.assertIn("builds on it and is kept", plan[commit]["why"])
         self.client.gc_run()
         left = {path.name for path in self.daemon.store.glob("repos/*/trees/*")}
         self.assertEqual(left, set(below))

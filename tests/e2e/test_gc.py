@@ -48,7 +48,7 @@ class Collection(harness.TestCase):
         done = {row["path"]: row for row in self.rows("cache", self.client.gc_run())}
         self.assertTrue(done["node_modules"]["goes"] and done["/home/user/.cache"]["goes"])
         self.assertGreaterEqual(done["node_modules"]["bytes"], 2 << 20)
-        self.assertEqual((done["src"]["goes"], done["src"]["why"]), (False, "the base has files there, too"))
+        self.assertEqual((done["src"]["goes"], done["src"]["why"]), (False, "the base commit has files there, too"))
         self.assertFalse(done["none"]["goes"])
         left = self.client.exec("cached", "ls -A . ~; cat work src/more; git status --porcelain").stdout.decode()
         for gone in ("node_modules", ".cache"):

@@ -65,7 +65,7 @@ TEST_CASE("a cache stays if the base has files at its path") {
   Places places;
   base::make_directories(places.upper + "/vendor/new");
   base::make_directories(places.base + "/vendor");
-  CHECK(places.kept("vendor") == "the base has files there, too");
+  CHECK(places.kept("vendor") == "the base commit has files there, too");
   CHECK(places.kept("vendor/new") == "goes");
 }
 
@@ -85,7 +85,7 @@ TEST_CASE("a cache stays if overlayfs redirects a directory in or above it") {
   base::make_directories(places.upper + "/cache/moved/x");
   REQUIRE(setxattr((places.upper + "/cache/moved").c_str(), "trusted.overlay.redirect", "/src", 4,
                    0) == 0);
-  CHECK(places.kept("cache") == "a directory in it contains files of the base");
+  CHECK(places.kept("cache") == "a directory in it contains files of the base commit");
   CHECK(places.kept("cache/moved/x") == "one of its parent directories was renamed");
 }
 

@@ -28,7 +28,7 @@ bool is_directory(const std::string& path) {
 std::string text_of(const layers::Differences& differences, int64_t sealed_wall_ms) {
   if (differences.count == 0) {
     return "its files differ from those left at " + base::format_utc(sealed_wall_ms) +
-           "; the changed path is not listed: there are too many paths";
+           "; it has too many paths to find the changed one";
   }
   std::string text = base::count_text(differences.count, "path") +
                      (differences.count == 1 ? " differs" : " differ") +
@@ -141,7 +141,7 @@ void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
     return;
   }
   std::string reason = text_of(differences, known.sealed_wall_ms);
-  if (!has_list) reason = "its files differ from those left; the list of those is missing";
+  if (!has_list) reason = "its files differ from those left; their list is missing";
   if (known.state == IntegrityState::changed_outside && known.reason == reason) return;
   table.set(row.id, IntegrityState::changed_outside, reason);
   base::log(base::LogLevel::warning, "workspace.changed_outside",

@@ -90,7 +90,7 @@ class Planner {
     std::string kept;
     for (auto [at, end] = deltas_.equal_range(key); at != end; ++at) {
       if (!base_tree(*at->second))
-        kept = at->second->commit.substr(0, 12) + " is a delta over it and is kept";
+        kept = at->second->commit.substr(0, 12) + " builds on it and is kept";
     }
     GcRow row;
     row.rung = GcRung::base_tree;
