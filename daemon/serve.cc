@@ -33,7 +33,7 @@ std::string name_prefix(const std::string& store_id) { return "moorage-" + store
 // Nothing can be acknowledged any more; the next start checks the state on the disk.
 [[noreturn]] void exit_failed(const std::string& what) {
   base::log(base::LogLevel::error, "daemon.store_failed",
-            {{"what", what}, {"effect", "exit; the next start verifies"}});
+            {{"what", what}, {"effect", "exit; the next start verifies the data"}});
   _exit(1);
 }
 

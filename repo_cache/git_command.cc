@@ -115,7 +115,7 @@ constexpr Explanation kExplanations[] = {
      "Out of memory|Cannot allocate memory|mmap failed"},
     {Code::unsupported, "repositories with SHA-256 object ids are not supported yet",
      "mismatched algorithms|unsupported hash|unknown object format"},
-    {Code::invalid_argument, "upstream holds objects that git's own checks refuse", "fsck error"},
+    {Code::invalid_argument, "upstream has objects that git's own checks refuse", "fsck error"},
     // index-pack was killed before it printed anything: by the file size limit, or for its memory.
     {Code::resource_exhausted, "the repository is larger than the limit for one fetch",
      "invalid index-pack output"},

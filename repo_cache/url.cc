@@ -104,7 +104,7 @@ Authority parse_authority(std::string_view text, Scheme scheme) {
   if (const size_t at = text.rfind('@'); at != std::string_view::npos) {
     const std::string_view user = text.substr(0, at);
     if (scheme != Scheme::ssh || user.find(':') != std::string_view::npos) {
-      refuse("it carries a user name, password or token",
+      refuse("it contains a user name, password or token",
              "leave the credentials out of the URL: it would end up in logs and in the workspace");
     }
     result.user = std::string(user);
@@ -240,7 +240,7 @@ RepoUrl parse_scp_form(std::string_view text) {
   const std::string_view head = text.substr(0, colon);
   const std::string_view path = text.substr(colon + 1);
   if (path.find('@') != std::string_view::npos && head.find('@') == std::string_view::npos) {
-    refuse("it carries a user name, password or token", "leave the credentials out of the URL");
+    refuse("it contains a user name, password or token", "leave the credentials out of the URL");
   }
   if (path.empty()) refuse("the path is missing");
   return assemble(Scheme::ssh, parse_authority(head, Scheme::ssh), path, true);

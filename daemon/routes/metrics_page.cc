@@ -51,7 +51,7 @@ void tell_process(Exposition& page) {
       .sample(stat_field(stat, 23));
   page.metric("process_threads", gauge, "Threads of the daemon.").sample(stat_field(stat, 20));
   page.metric("process_open_fds", gauge, "Open file descriptors of the daemon.").sample(open);
-  page.metric("process_max_fds", gauge, "Limit of open file descriptors.")
+  page.metric("process_max_fds", gauge, "Most file descriptors that the daemon may open.")
       .sample(uint64_t{files.rlim_cur});
 }
 
@@ -78,10 +78,10 @@ void tell_http(Exposition& page, const Router& router) {
 
 void tell_verbs(Exposition& page, const workspace::Metrics& metrics) {
   using workspace::kVerbNames;
-  page.metric("moorage_verb_duration_seconds", histogram, "Duration of successful verbs.");
+  page.metric("moorage_verb_duration_seconds", histogram, "Duration of successful operations.");
   for (size_t i = 0; i < kVerbNames.size(); ++i)
     page.sample(metrics.verbs.at(i).seconds, {{"verb", kVerbNames.at(i)}});
-  page.metric("moorage_verb_refusals_total", counter, "Failed verbs, by error code.");
+  page.metric("moorage_verb_refusals_total", counter, "Failed operations, by error code.");
   for (size_t i = 0; i < kVerbNames.size(); ++i) {
     const auto& refusals = metrics.verbs.at(i).refusals;
     for (size_t code = 0; code < refusals.size(); ++code) {
@@ -91,14 +91,14 @@ void tell_verbs(Exposition& page, const workspace::Metrics& metrics) {
     }
   }
   page.metric("moorage_sandbox_start_duration_seconds", histogram,
-              "From a sandbox's record to the answer of its warden.")
+              "Time from recording a sandbox to the first answer of its warden.")
       .sample(metrics.sandbox_start);
   page.metric("moorage_exec_start_duration_seconds", histogram,
-              "From an exec's record to the warden's answer, in a running sandbox.")
+              "Time from recording an exec to the answer of the warden of a running sandbox.")
       .sample(metrics.exec_start);
-  page.metric("moorage_exec_duration_seconds", histogram, "From start to end of an exec.")
+  page.metric("moorage_exec_duration_seconds", histogram, "Time from start to end of an exec.")
       .sample(metrics.exec_total);
-  page.metric("moorage_exec_output_bytes_total", counter, "Kept output of ended execs.")
+  page.metric("moorage_exec_output_bytes_total", counter, "Size of the kept output of ended execs.")
       .sample(metrics.output_bytes);
   page.metric("moorage_execs_ended_total", counter,
               "Ended execs by result; category \"none\": only the state is known.");
@@ -115,16 +115,16 @@ void tell_verbs(Exposition& page, const workspace::Metrics& metrics) {
 
 void tell_copy(Exposition& page, const workspace::ReplicaStatus& status) {
   using workspace::ReplicaState;
-  page.metric("moorage_replica_up", gauge, "1: the replica's last round succeeded.")
+  page.metric("moorage_replica_up", gauge, "1 if the last update of the replica succeeded, else 0.")
       .sample(uint64_t{status.state == ReplicaState::following ? 1U : 0U});
   if (status.behind_ms) {
     page.metric("moorage_replica_behind_seconds", gauge,
                 "Age of the replica; absent before the first full copy.")
         .sample(static_cast<double>(*status.behind_ms) / 1000);
   }
-  page.metric("moorage_replica_rounds_total", counter, "Rounds of the replica.")
+  page.metric("moorage_replica_rounds_total", counter, "Updates of the replica.")
       .sample(status.rounds);
-  page.metric("moorage_replica_failures_total", counter, "Failed rounds of the replica.")
+  page.metric("moorage_replica_failures_total", counter, "Failed updates of the replica.")
       .sample(status.failures);
   page.metric("moorage_replica_written_bytes_total", counter, "Bytes written to the replica.")
       .sample(status.bytes);
@@ -182,12 +182,12 @@ std::string MetricsPage::text() const {
   const auto& space = room.space;
   page.metric("moorage_disk_size_bytes", gauge, "Size of the store's file system.")
       .sample(space.total_bytes);
-  page.metric("moorage_disk_free_bytes", gauge, "Free on the store's file system, as in df.")
+  page.metric("moorage_disk_free_bytes", gauge, "Free space of the store's file system, as in df.")
       .sample(space.free_bytes);
   page.metric("moorage_disk_free_inodes", gauge, "Free inodes of the store's file system.")
       .sample(space.free_inodes);
   page.metric("moorage_disk_room_level", gauge,
-              "0: enough; 1: refuses new work that needs space; 2: ends writers.")
+              "0: enough space; 1: refuses work that needs space; 2: ends commands that write.")
       .sample(static_cast<uint64_t>(room.level()));
   page.metric("moorage_disk_kept_free_bytes", gauge, "Free space below which the level is 1.")
       .sample(room.min_free_bytes);
@@ -199,7 +199,7 @@ std::string MetricsPage::text() const {
   page.metric("moorage_execs_ended_for_quota_total", counter,
               "Commands ended because their workspace exceeded its disk limit.")
       .sample(metrics.ended_for_quota);
-  page.metric("moorage_gc_collected_total", counter, "Items that gc removed, by rung.");
+  page.metric("moorage_gc_collected_total", counter, "Items that gc removed, by kind.");
   for (size_t i = 0; i < workspace::kGcRungNames.size(); ++i)
     page.sample(metrics.collected.at(i), {{"rung", workspace::kGcRungNames.at(i)}});
   page.metric("moorage_gc_collected_bytes_total", counter, "Bytes that gc freed.")

@@ -19,7 +19,7 @@ class ImportSink : public BodySink {
   ImportSink(Api& api, Imports::Import import, uint64_t max_bytes)
       : api_(api), import_(std::move(import)), max_bytes_(max_bytes) {}
   ~ImportSink() override {
-    if (!finished_) import_.pipe->fail(Error(Code::unavailable, "the client left before the end"));
+    if (!finished_) import_.pipe->fail(Error(Code::unavailable, "the client sent only a part"));
   }
   Taken write(std::string_view piece) override {
     if (taken_ == 0) bytes_ += piece.size();

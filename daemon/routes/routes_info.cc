@@ -29,7 +29,7 @@ void tell_of_lost_work(const std::string& directory, InfoView& view) {
 }
 
 void tell_of_room(const workspace::DiskRoom& room, InfoView& view) {
-  constexpr std::array<std::string_view, 3> kEffects{"", "; nothing that needs space may start",
+  constexpr std::array<std::string_view, 3> kEffects{"", "; work that needs space cannot start",
                                                      "; commands that write are ended"};
   const auto level = static_cast<size_t>(room.level());
   view.checks.push_back({"disk room", level == 0, room.text() + std::string(kEffects.at(level)),
