@@ -152,7 +152,7 @@ constexpr std::string_view kFormat = "host image 1";
 
 void make_directory(const std::string& path, mode_t mode = 0755) {
   base::check(mkdir(path.c_str(), mode), "make " + path);
-  base::check(chmod(path.c_str(), mode), "set mode of " + path);
+  base::check(chmod(path.c_str(), mode), "set the mode of " + path);
 }
 
 std::string read_link(const std::string& path) {
@@ -224,7 +224,7 @@ void build(const std::string& root) {
   make_directory(root);
   for (const char* directory : kDirectories) make_directory(root + "/" + directory);
   for (const char* sticky : {"tmp", "var/tmp"}) {
-    base::check(chmod((root + "/" + sticky).c_str(), 01777), "set mode of /tmp");
+    base::check(chmod((root + "/" + sticky).c_str(), 01777), "set the mode of /tmp");
   }
   for (const auto& [name, target] : usr_links()) {
     base::check(symlink(target.c_str(), (root + "/" + name).c_str()), "link " + name);

@@ -106,7 +106,7 @@ Fd accept_warden(int bootstrap, const base::ProcessIdentity& init, Clock::time_p
   if (!base::wait_readable(bootstrap, static_cast<int>(left_until(deadline).count()))) {
     throw Error(Code::deadline_exceeded, "the warden did not report in time");
   }
-  Fd peer(base::check(accept4(bootstrap, nullptr, nullptr, SOCK_CLOEXEC), "accept the warden"));
+  Fd peer(base::check(accept4(bootstrap, nullptr, nullptr, SOCK_CLOEXEC), "reach the warden"));
   const auto credentials = base::peer_credentials(peer.get());
   if (credentials.pid != init.pid) {
     throw Error(Code::corrupted, "process " + std::to_string(credentials.pid) +

@@ -73,9 +73,9 @@ void become(uint32_t identity) {
 }
 
 void make_mount_points() {
-  base::check(mkdir(kWritable, 0700), "make a mount point");
+  base::check(mkdir(kWritable, 0700), "create a mount point");
   for (char letter : kLetters) {
-    base::check(mkdir(std::string(1, letter).c_str(), 0700), "make a mount point");
+    base::check(mkdir(std::string(1, letter).c_str(), 0700), "create a mount point");
   }
 }
 

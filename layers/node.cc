@@ -73,7 +73,7 @@ std::optional<Extent> next_data(int file, uint64_t at, uint64_t size) {
   const off_t hole = lseek(file, base::check(data, "find a file's data"), SEEK_HOLE);
   if (hole < 0 && errno == ENXIO) return std::nullopt;
   const auto begin = static_cast<uint64_t>(data);
-  const auto end = std::min(static_cast<uint64_t>(base::check(hole, "find a file's hole")), size);
+  const auto end = std::min(static_cast<uint64_t>(base::check(hole, "find a hole in it")), size);
   if (begin >= end) return std::nullopt;
   return Extent{begin, end - begin};
 }

@@ -168,7 +168,7 @@ FileEntry entry_of(std::string name, const struct stat& status) {
 
 std::string unguessable_name() {
   unsigned char bytes[16];
-  base::check(getrandom(bytes, sizeof bytes, 0), "draw a random name");
+  base::check(getrandom(bytes, sizeof bytes, 0), "get a random name");
   std::string name = ".moorage-";
   for (unsigned char byte : bytes) {
     name += "0123456789abcdef"[byte >> 4];

@@ -135,7 +135,7 @@ std::string packed_line(git_repository* repository, const git_reference* referen
         make_git<GitObject>("read " + name, git_object_lookup, repository, &oid, GIT_OBJECT_ANY);
     if (git_object_type(object.get()) != GIT_OBJECT_TAG) return line;
     const auto target =
-        make_git<GitObject>("read tag", git_object_peel, object.get(), GIT_OBJECT_ANY);
+        make_git<GitObject>("read a tag", git_object_peel, object.get(), GIT_OBJECT_ANY);
     peeled = *git_object_id(target.get());
   }
   return line + "^" + format_oid(peeled) + "\n";
@@ -210,9 +210,9 @@ int count_behind(const GitRepository& repository, const std::string& commit, con
   if (!tip) return -1;
   const git_oid base = parse_oid(commit);
   if (git_oid_equal(&base, &*tip)) return 0;
-  const auto walk = make_git<GitRevwalk>("walk history", git_revwalk_new, repository.get());
-  check_git(git_revwalk_push(walk.get(), &*tip), "walk history");
-  check_git(git_revwalk_hide(walk.get(), &base), "walk history");
+  const auto walk = make_git<GitRevwalk>("walk the history", git_revwalk_new, repository.get());
+  check_git(git_revwalk_push(walk.get(), &*tip), "walk the history");
+  check_git(git_revwalk_hide(walk.get(), &base), "walk the history");
   int count = 0;
   git_oid oid;
   while (count < limit && git_revwalk_next(&oid, walk.get()) == 0) ++count;

@@ -52,7 +52,7 @@ constexpr std::array kSteps{"start",
                             "take the terminal",
                             "set the limits",
                             "set the groups",
-                            "change to the user"};
+                            "switch to the user"};
 
 std::string step_name(StartStep step) {
   const auto at = static_cast<size_t>(step);

@@ -48,7 +48,7 @@ void clone_entries(const std::string& directory, const std::set<std::string>& wi
     Entry entry{path, {}, {}, S_ISDIR(info.st_mode)};
     if (S_ISLNK(info.st_mode)) {
       char target[4096];
-      ssize_t size = base::check(readlink(path.c_str(), target, sizeof target), "read link");
+      ssize_t size = base::check(readlink(path.c_str(), target, sizeof target), "read a link");
       entry.link.assign(target, static_cast<size_t>(size));
     } else {
       entry.mount = cloned_with_all_below(path);

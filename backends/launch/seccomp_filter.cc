@@ -154,7 +154,7 @@ void install_allowlist() {
   Program program = allowlist();
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
   // Without no_new_privs (sudo must work inside); that needs CAP_SYS_ADMIN: we are host root here.
-  base::check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter), "install the call filter");
+  base::check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter), "set up seccomp");
 }
 
 std::string late_policy(bool nested_namespaces) {

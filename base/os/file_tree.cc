@@ -35,7 +35,7 @@ dirent* next_entry(DIR* stream, const std::string& path) {
   for (;;) {
     errno = 0;
     dirent* entry = readdir(stream);
-    if (!entry && errno != 0) throw_errno("list below " + path);
+    if (!entry && errno != 0) throw_errno("list files below " + path);
     if (!entry) return nullptr;
     std::string_view name = entry->d_name;
     if (name != "." && name != "..") return entry;

@@ -102,7 +102,7 @@ void make_directories(const std::string& path, mode_t mode) {
     struct stat status;
     // A read-only parent reports EROFS for an existing directory; only a missing one is an error.
     if (stat(part.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) continue;
-    throw_errno("make directory " + part, error_number == EEXIST ? ENOTDIR : error_number);
+    throw_errno("create directory " + part, error_number == EEXIST ? ENOTDIR : error_number);
   }
 }
 

@@ -150,7 +150,7 @@ Action ps_command(Options& options) {
 Action kill_command(Options& options) {
   auto kill = std::make_shared<KillOptions>();
   options.argument({"EXEC", "", "The command's id"}, kill->exec);
-  options.optional_argument({"SIGNAL", "", "Like INT or 15; default: end it and its children"},
+  options.optional_argument({"SIGNAL", "", "Signal, like INT; default: end it and its children"},
                             kill->signal);
   return [kill](Context& context) { return kill_exec(context, *kill); };
 }

@@ -52,7 +52,7 @@ base::ProcessResult run_git(const std::vector<std::string>& words,
 std::string make_temporary_directory() {
   const char* base = std::getenv("TMPDIR");
   std::string path = std::string(base != nullptr ? base : "/tmp") + "/moorage-import-XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr) base::throw_errno("make a temporary directory");
+  if (::mkdtemp(path.data()) == nullptr) base::throw_errno("create a temporary directory");
   return path;
 }
 

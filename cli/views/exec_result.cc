@@ -70,7 +70,7 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading) {
   const int64_t omitted = exec.number("omitted_bytes");
   if (omitted > 0) {
     notices.push_back(id + " exceeded its output limit: " +
-                      format_size(static_cast<uint64_t>(omitted)) + " of output were dropped");
+                      format_size(static_cast<uint64_t>(omitted)) + " of output was dropped");
   }
   return notices;
 }

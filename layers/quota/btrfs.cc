@@ -77,7 +77,7 @@ class BtrfsQuota : public DiskQuota {
     put_name(arguments, name);
     const Fd directory = base::open_directory(parent);
     if (ioctl(directory.get(), BTRFS_IOC_SUBVOL_CREATE, &arguments) < 0 && errno != EEXIST)
-      base::throw_errno("make the subvolume " + path);
+      base::throw_errno("create the subvolume " + path);
     base::check(chmod(path.c_str(), 0700), "set the mode of " + path);
   }
 

@@ -58,7 +58,7 @@ TEST_CASE("the exit code follows the command, and notices explain it") {
       {R"("state":"exited","exit_code":2,"category":"network_denied")", 2, "needs a network"},
       {R"("state":"exited","exit_code":2,"category":"not_thought_of_yet")", 2, ""},
       {R"("state":"interrupted","category":"stopped")", 125, "was stopped first"},
-      {R"("state":"exited","exit_code":0,"omitted_bytes":"2048")", 0, "2K of output were dropped"},
+      {R"("state":"exited","exit_code":0,"omitted_bytes":"2048")", 0, "2K of output was dropped"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.end);

@@ -65,7 +65,7 @@ base::Fd ArchiveStore::spool(const std::string& directory) {
   // NFS lacks O_TMPFILE, so create a name and unlink it at once.
   std::string path = directory + "/spool-XXXXXX";
   base::Fd fd(mkostemp(path.data(), O_CLOEXEC));
-  base::check(fd.get(), "make a temporary file in " + directory);
+  base::check(fd.get(), "create a temporary file in " + directory);
   remove_file(path);
   return fd;
 }

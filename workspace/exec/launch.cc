@@ -49,7 +49,7 @@ base::Fd make_journal(const std::string& directory) {
   base::Fd file =
       base::open_file(directory + "/output", O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0600);
   if (fallocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, kJournalRoom) < 0 && errno != EOPNOTSUPP) {
-    base::throw_errno("make room for the journal");
+    base::throw_errno("allocate the journal");
   }
   base::set_append_only(file.get(), true);
   return file;

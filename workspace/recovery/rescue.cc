@@ -259,7 +259,7 @@ void Rescue::write(const RescuedWorkspace& found, base::BytePipe& pipe) {
   // In memory, because the store's disk may be full or read-only.
   packs::WriterOptions options;
   options.unnamed_file = [] {
-    return base::Fd(base::check(memfd_create("unnamed", MFD_CLOEXEC), "make a temporary file"));
+    return base::Fd(base::check(memfd_create("unnamed", MFD_CLOEXEC), "create a temporary file"));
   };
   bool taken = true;  // by the reader of the export
   packs::ArchiveWriter writer(std::move(options), [&](std::string_view bytes) {
