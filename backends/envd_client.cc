@@ -77,10 +77,9 @@ Code code_of(std::string_view name) {
 
 json::object call(const Endpoint& endpoint, std::string_view path, const json::object& body,
                   milliseconds deadline) {
-  HttpRequest request;
-  request.path = path;
-  request.headers = {{"Content-Type", "application/json"}};
-  request.body = json::serialize(body);
+  const HttpRequest request{.path = std::string(path),
+                            .headers = {{"Content-Type", "application/json"}},
+                            .body = json::serialize(body)};
   HttpAnswer answer = exchange(warden_of(endpoint), request, deadline);
   json::object result = parse_object(answer.body);
   if (answer.status != 200) throw_told(result);
@@ -118,6 +117,10 @@ std::vector<json::object> read_stream(std::string_view body) {
   broken("a stream without an end");
 }
 
+json::object size_object(const TerminalSize& size) {
+  return {{"size", json::object{{"cols", size.columns}, {"rows", size.rows}}}};
+}
+
 json::object start_body(const StartRequest& start) {
   json::object environment;
   for (const auto& [name, value] : start.environment) environment[name] = value;
@@ -127,10 +130,7 @@ json::object start_body(const StartRequest& start) {
                        {"cwd", start.directory}};
   json::object body{{"process", std::move(process)}, {"stdin", start.input}};
   if (!start.tag.empty()) body["tag"] = start.tag;
-  if (start.terminal) {
-    body["pty"] = json::object{
-        {"size", json::object{{"cols", start.terminal->columns}, {"rows", start.terminal->rows}}}};
-  }
+  if (start.terminal) body["pty"] = size_object(*start.terminal);
   return body;
 }
 
@@ -213,7 +213,7 @@ void EnvdClient::kill_tree(const std::string& tag) {
 
 void EnvdClient::resize(const std::string& tag, const TerminalSize& size) {
   json::object body = selector(tag);
-  body["pty"] = json::object{{"size", json::object{{"cols", size.columns}, {"rows", size.rows}}}};
+  body["pty"] = size_object(size);
   call(endpoint_, "/process.Process/Update", body, kQuickDeadline);
 }
 
@@ -233,23 +233,19 @@ std::vector<ProcessInfo> EnvdClient::list(milliseconds deadline) {
 }
 
 bool EnvdClient::healthy(milliseconds deadline) {
-  HttpRequest request;
-  request.method = "GET";
-  request.path = "/health";
   try {
-    return exchange(warden_of(endpoint_), request, deadline).status == 204;
+    return exchange(warden_of(endpoint_), {.method = "GET", .path = "/health"}, deadline).status ==
+           204;
   } catch (const Error&) {
     return false;  // for any reason
   }
 }
 
 std::optional<WardenInfo> EnvdClient::introduce(milliseconds deadline) {
-  HttpRequest request;
-  request.method = "GET";
-  request.path = "/moorage/protocol";
   HttpAnswer answer;
   try {
-    answer = exchange(warden_of(endpoint_), request, deadline);
+    answer =
+        exchange(warden_of(endpoint_), {.method = "GET", .path = "/moorage/protocol"}, deadline);
   } catch (const Error&) {
     return std::nullopt;  // for any reason
   }

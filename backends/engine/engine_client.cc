@@ -27,6 +27,21 @@ json::value parse(const std::string& text) {
   return value;
 }
 
+// Empty unless it is an array.
+const json::array& array_in(const json::object& object, std::string_view key) {
+  static const json::array kNone;
+  const json::value* value = object.if_contains(key);
+  return value && value->is_array() ? value->get_array() : kNone;
+}
+
+std::vector<std::string> texts_in(const json::object& object, std::string_view key) {
+  std::vector<std::string> texts;
+  for (const json::value& value : array_in(object, key)) {
+    if (value.is_string()) texts.emplace_back(value.get_string());
+  }
+  return texts;
+}
+
 std::string text_in(const json::object& object, std::string_view key) {
   const json::value* value = object.if_contains(key);
   return value && value->is_string() ? std::string(value->get_string()) : std::string();
@@ -102,26 +117,30 @@ std::optional<uint32_t> remapped_root(const std::string& directory) {
 }
 
 bool has_option(const json::object& info, std::string_view name) {
-  const json::value* options = info.if_contains("SecurityOptions");
-  if (!options || !options->is_array()) return false;
   const std::string wanted = "name=" + std::string(name);
-  for (const json::value& option : options->get_array()) {
-    if (option.is_string() && option.get_string().starts_with(wanted)) return true;
-  }
-  return false;
+  const auto options = texts_in(info, "SecurityOptions");
+  return std::any_of(options.begin(), options.end(),
+                     [&](const std::string& option) { return option.starts_with(wanted); });
 }
 
 }  // namespace
 
 std::string EngineClient::call(const std::string& method, const std::string& path,
                                const std::string& body, Deadline deadline) const {
-  HttpRequest request;
-  request.method = method;
-  request.path = kVersion + path;
   const bool is_tar = path.starts_with("/images/create");
-  request.headers = {{"Content-Type", is_tar ? "application/x-tar" : "application/json"}};
-  request.body = body;
-  const HttpAnswer answer = reach(request, deadline);
+  const HttpRequest request{
+      .method = method,
+      .path = kVersion + path,
+      .headers = {{"Content-Type", is_tar ? "application/x-tar" : "application/json"}},
+      .body = body};
+  HttpAnswer answer;
+  try {
+    answer = exchange({socket_, "the container engine", kMaxAnswerBytes}, request, deadline);
+  } catch (const Error& error) {
+    if (error.code() != Code::unavailable && error.code() != Code::not_found) throw;
+    throw Error(Code::unavailable, error.message(),
+                "make sure it runs with its socket at " + socket_ + ": systemctl start docker");
+  }
   if (answer.status < 300 || answer.status == 304) return answer.body;
   const std::string message = told(answer.body);
   // Podman uses another status for this.
@@ -130,23 +149,12 @@ std::string EngineClient::call(const std::string& method, const std::string& pat
               "the container engine: " + message);
 }
 
-HttpAnswer EngineClient::reach(const HttpRequest& request, Deadline deadline) const {
-  try {
-    return exchange({socket_, "the container engine", kMaxAnswerBytes}, request, deadline);
-  } catch (const Error& error) {
-    if (error.code() != Code::unavailable && error.code() != Code::not_found) throw;
-    throw Error(Code::unavailable, error.message(),
-                "make sure it runs with its socket at " + socket_ + ": systemctl start docker");
-  }
-}
-
 void EngineClient::ping(Deadline deadline) const { call("GET", "/_ping", "", deadline); }
 
 EngineInfo EngineClient::info(Deadline deadline) const {
   const json::value value = parse(call("GET", "/info", "", deadline));
   const json::object& object = object_of(value);
   EngineInfo info;
-  info.version = text_in(object, "ServerVersion");
   info.default_runtime = text_in(object, "DefaultRuntime");
   info.seccomp = has_option(object, "seccomp");
   info.is_podman = is_podman(deadline);
@@ -171,9 +179,7 @@ EngineInfo EngineClient::info(Deadline deadline) const {
 
 bool EngineClient::is_podman(Deadline deadline) const {
   const json::value value = parse(call("GET", "/version", "", deadline));
-  const json::value* components = object_of(value).if_contains("Components");
-  if (!components || !components->is_array()) return false;
-  for (const json::value& component : components->get_array()) {
+  for (const json::value& component : array_in(object_of(value), "Components")) {
     if (text_in(object_of(component), "Name").starts_with("Podman")) return true;
   }
   return false;
@@ -195,14 +201,8 @@ std::optional<EngineClient::Image> EngineClient::find_image(const std::string& i
   const json::value value = parse(call("GET", description_path(image), "", deadline));
   const json::value* id = object_of(value).if_contains("Id");
   if (!id || !id->is_string()) broken("an image without an id");
-  Image found;
-  found.id = id->get_string();
+  Image found{std::string(id->get_string()), texts_in(object_of(value), "RepoDigests")};
   if (!found.id.starts_with("sha256:")) found.id.insert(0, "sha256:");  // Podman
-  const json::value* sources = object_of(value).if_contains("RepoDigests");
-  if (!sources || !sources->is_array()) return found;
-  for (const json::value& source : sources->get_array()) {
-    if (source.is_string()) found.sources.emplace_back(source.get_string());
-  }
   return found;
 }
 
@@ -223,11 +223,8 @@ std::vector<std::string> EngineClient::images(Deadline deadline) const {
   std::vector<std::string> names;
   if (!value.is_array()) broken("an invalid list of images");
   for (const json::value& image : value.get_array()) {
-    const json::value* tags = object_of(image).if_contains("RepoTags");
-    if (!tags || !tags->is_array()) continue;
-    for (const json::value& tag : tags->get_array()) {
-      if (tag.is_string() && tag.get_string() != "<none>:<none>")
-        names.emplace_back(tag.get_string());
+    for (std::string& tag : texts_in(object_of(image), "RepoTags")) {
+      if (tag != "<none>:<none>") names.push_back(std::move(tag));
     }
   }
   std::sort(names.begin(), names.end());
@@ -286,12 +283,9 @@ std::vector<std::string> EngineClient::containers(const std::string& label,
   if (!value.is_array()) broken("an invalid list of containers");
   std::vector<std::string> found;
   for (const json::value& container : value.get_array()) {
-    const json::value* names = object_of(container).if_contains("Names");
-    if (!names || !names->is_array() || names->get_array().empty()) continue;
-    const json::value& name = names->get_array().front();
-    if (!name.is_string()) continue;
-    const std::string text(name.get_string());
-    found.push_back(text.starts_with("/") ? text.substr(1) : text);
+    const auto names = texts_in(object_of(container), "Names");
+    if (names.empty()) continue;
+    found.push_back(names[0].starts_with("/") ? names[0].substr(1) : names[0]);
   }
   return found;
 }

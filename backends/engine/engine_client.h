@@ -14,12 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "backends/engine/unix_http.h"
-
 namespace moorage::backends {
 
 struct EngineInfo {
-  std::string version;                          // of the engine
   std::string default_runtime;                  // "runc"
   std::map<std::string, std::string> runtimes;  // name: path of the program, or empty
   bool is_podman = false;
@@ -34,7 +31,6 @@ class EngineClient {
 
   explicit EngineClient(std::string socket) : socket_(std::move(socket)) {}
 
-  const std::string& socket() const { return socket_; }
   void ping(Deadline deadline) const;  // throws without an answer
   EngineInfo info(Deadline deadline) const;
   // By name or digest, as a person would write it.
@@ -68,7 +64,6 @@ class EngineClient {
   bool is_podman(Deadline deadline) const;
   std::string call(const std::string& method, const std::string& path, const std::string& body,
                    Deadline deadline) const;
-  HttpAnswer reach(const HttpRequest& request, Deadline deadline) const;
   const std::string socket_;
 };
 

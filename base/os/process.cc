@@ -1,15 +1,18 @@
 #include "base/os/process.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <optional>
 #include <utility>
@@ -24,7 +27,6 @@
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"
-#include "base/os/process_child.h"
 
 namespace moorage::base {
 namespace {
@@ -33,6 +35,83 @@ namespace bp = boost::process;
 
 constexpr size_t kKeptErrorBytes = 64 << 10;
 constexpr int kMaxDyingMs = 10'000;  // after SIGKILL; longer only if uninterruptible
+
+enum class ChildStep : int { redirect, close_others, directory, limits, exec };
+
+// Follows "start X: ", for example "change directory".
+std::string_view child_step_name(ChildStep step) {
+  constexpr std::array<std::string_view, 5> kNames{"set up standard streams",
+                                                   "close other descriptors", "change directory",
+                                                   "set limits", "execute"};
+  return kNames.at(static_cast<size_t>(step));
+}
+
+// The failure in the child, as it arrives through a pipe.
+struct ChildFailure {
+  ChildStep step;
+  int error_number;
+};
+
+// What a child does between fork and exec. Another thread of the parent may have held the
+// allocator's lock at the fork, so everything is prepared before it and the child makes only
+// async-signal-safe calls (signal-safety(7)).
+struct ChildPlan {
+  const char* directory = nullptr;
+  int streams[3] = {-1, -1, -1};  // all above 2, so that no dup2 overwrites another
+  const std::vector<int>* inherit_fds = nullptr;
+  uint64_t max_memory_bytes = 0;
+  uint64_t max_file_bytes = 0;
+  int failure_fd = -1;
+
+  // Its own process group, default signals, the streams, the directory, the limits.
+  void apply() const;
+  [[noreturn]] void fail(ChildStep step, int error_number) const;
+
+ private:
+  void limit(int resource, uint64_t value) const;
+};
+
+void reset_signals() {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  // The C library refuses its own two signals, the kernel KILL and STOP; ignore those failures.
+  for (int number = 1; number <= SIGRTMAX; ++number) sigaction(number, &action, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+void ChildPlan::apply() const {
+  setpgid(0, 0);
+  reset_signals();
+  for (int i = 0; i < 3; ++i) {
+    if (dup2(streams[i], i) < 0) fail(ChildStep::redirect, errno);
+  }
+  // Marked close-on-exec rather than closed, so that a failing exec can still be reported.
+  if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) < 0) {
+    fail(ChildStep::close_others, errno);
+  }
+  for (int fd : *inherit_fds) {
+    if (fd > 2 && fcntl(fd, F_SETFD, 0) < 0) fail(ChildStep::close_others, errno);
+  }
+  if (chdir(directory) < 0) fail(ChildStep::directory, errno);
+  if (max_memory_bytes) limit(RLIMIT_AS, max_memory_bytes);
+  if (max_file_bytes) limit(RLIMIT_FSIZE, max_file_bytes);
+}
+
+void ChildPlan::fail(ChildStep step, int error_number) const {
+  const ChildFailure failure{step, error_number};
+  // Fits PIPE_BUF; if even this fails, the exit code below still shows that nothing ran.
+  [[maybe_unused]] ssize_t written = write(failure_fd, &failure, sizeof failure);
+  _exit(127);
+}
+
+void ChildPlan::limit(int resource, uint64_t value) const {
+  const rlimit both{value, value};
+  if (setrlimit(static_cast<__rlimit_resource>(resource), &both) < 0) {
+    fail(ChildStep::limits, errno);
+  }
+}
 
 // The plan for Boost.Process: program, arguments and environment in the form of execve(2).
 struct ChildSetup : bp::extend::handler {

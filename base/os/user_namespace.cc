@@ -78,65 +78,43 @@ void write_map(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-class UserNamespace::Holder {
- public:
-  Holder() : stack_(std::make_unique<char[]>(kStackBytes)) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    // None of our signal handlers may run on that stack.
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    // No exit signal: its end raises no SIGCHLD, and waits for ordinary children skip it.
-    pid_ = clone(wait_to_be_killed, stack_.get() + kStackBytes, CLONE_NEWUSER | CLONE_VM, nullptr);
-    int error_number = errno;
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (pid_ < 0) {
-      throw_allowance("create a user namespace", "user.max_user_namespaces", error_number);
-    }
-  }
-  ~Holder() {
-    kill(pid_, SIGKILL);
-    // The stack is freed next, so wait until the child has ended.
-    while (waitpid(pid_, nullptr, __WCLONE) < 0 && errno == EINTR) {
-    }
-  }
-  Holder(Holder&&) = delete;
-
-  pid_t pid() const { return pid_; }
-  std::string proc() const { return "/proc/" + std::to_string(pid_); }
-  void map(const std::vector<IdMapLine>& lines) const {
-    std::string text;
-    for (const IdMapLine& line : lines) {
-      text += std::to_string(line.inside) + " " + std::to_string(line.outside) + " " +
-              std::to_string(line.count) + "\n";
-    }
-    write_map(proc() + "/uid_map", text);
-    write_map(proc() + "/gid_map", text);
-  }
-
- private:
-  std::unique_ptr<char[]> stack_;
-  pid_t pid_ = -1;
-};
-
-UserNamespace::UserNamespace(const std::vector<IdMapLine>& map)
-    : holder_(std::make_unique<Holder>()) {
-  holder_->map(map);
+UserNamespace::UserNamespace(std::optional<uid_t> owner)
+    : stack_(std::make_unique<char[]>(kStackBytes)) {
+  std::optional<ActingAs> owner_now;
+  if (owner) owner_now.emplace(*owner);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  // None of our signal handlers may run on that stack.
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  // No exit signal: its end raises no SIGCHLD, and waits for ordinary children skip it.
+  pid_ = clone(wait_to_be_killed, stack_.get() + kStackBytes, CLONE_NEWUSER | CLONE_VM, nullptr);
+  int error_number = errno;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid_ < 0)
+    throw_allowance("create a user namespace", "user.max_user_namespaces", error_number);
 }
 
-UserNamespace::UserNamespace(const std::vector<IdMapLine>& map, uid_t owner) {
-  {
-    const ActingAs owner_now(owner);
-    holder_ = std::make_unique<Holder>();
+// The other constructor has made the holder: if a map is refused, the destructor ends it.
+UserNamespace::UserNamespace(const std::vector<IdMapLine>& map, std::optional<uid_t> owner)
+    : UserNamespace(owner) {
+  std::string text;
+  for (const IdMapLine& line : map) {
+    text += std::to_string(line.inside) + " " + std::to_string(line.outside) + " " +
+            std::to_string(line.count) + "\n";
   }
-  holder_->map(map);
+  write_map(proc() + "/uid_map", text);
+  write_map(proc() + "/gid_map", text);
 }
 
-UserNamespace::~UserNamespace() = default;
+UserNamespace::~UserNamespace() {
+  kill(pid_, SIGKILL);
+  // The stack is freed next, so wait until the child has ended.
+  while (waitpid(pid_, nullptr, __WCLONE) < 0 && errno == EINTR) {
+  }
+}
 
-pid_t UserNamespace::holder() const { return holder_->pid(); }
-
-Fd UserNamespace::descriptor() const { return open_file(holder_->proc() + "/ns/user", O_RDONLY); }
+Fd UserNamespace::descriptor() const { return open_file(proc() + "/ns/user", O_RDONLY); }
 
 Fd make_user_namespace(const std::vector<IdMapLine>& map) {
   return UserNamespace(map).descriptor();

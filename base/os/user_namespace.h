@@ -7,6 +7,8 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/os/fd.h"
@@ -18,17 +20,19 @@ class UserNamespace {
  public:
   // Created by `owner`, a host id, or by the caller; the caller writes the maps. With an owner the
   // calling thread briefly changes its effective user id: for single-threaded processes.
-  explicit UserNamespace(const std::vector<IdMapLine>& map);
-  UserNamespace(const std::vector<IdMapLine>& map, uid_t owner);
+  explicit UserNamespace(const std::vector<IdMapLine>& map, std::optional<uid_t> owner = {});
   ~UserNamespace();
   UserNamespace(UserNamespace&&) = delete;
 
-  pid_t holder() const;   // dies with this object, and with its creator thread
-  Fd descriptor() const;  // keeps the namespace without the holder
+  pid_t holder() const { return pid_; }  // dies with this object, and with its creator thread
+  Fd descriptor() const;                 // keeps the namespace without the holder
 
  private:
-  class Holder;
-  std::unique_ptr<Holder> holder_;
+  explicit UserNamespace(std::optional<uid_t> owner);  // without maps
+  std::string proc() const { return "/proc/" + std::to_string(pid_); }
+
+  std::unique_ptr<char[]> stack_;
+  pid_t pid_ = -1;
 };
 
 }  // namespace moorage::base
