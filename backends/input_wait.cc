@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"
+#include "base/os/process.h"
 
 namespace moorage::backends {
 namespace {
@@ -27,15 +28,6 @@ std::string link_text(const std::string& path) {
   std::array<char, 256> text{};
   const ssize_t size = readlink(path.c_str(), text.data(), text.size());
   return size > 0 ? std::string(text.data(), static_cast<size_t>(size)) : std::string();
-}
-
-// Returns an empty text if the process is gone or access is denied.
-std::string small_file(const std::string& path) {
-  try {
-    return base::read_file_if_exists(path, 4096).value_or("");
-  } catch (const Error&) {
-    return {};
-  }
 }
 
 std::string number_of_terminal(const std::string& fdinfo) {
@@ -108,7 +100,7 @@ InputEnds input_ends(pid_t warden) {
     const std::string name = link_text(proc(warden, "fd/" + fd));
     if (name.starts_with("pipe:")) ends.pipes.insert(name);
     if (!name.ends_with("ptmx")) continue;
-    ends.terminals.insert(number_of_terminal(small_file(proc(warden, "fdinfo/" + fd))));
+    ends.terminals.insert(number_of_terminal(base::read_proc_file(warden, "fdinfo/" + fd)));
   }
   return ends;
 }
@@ -116,7 +108,7 @@ InputEnds input_ends(pid_t warden) {
 bool waits_for_input(const std::vector<pid_t>& processes, const InputEnds& ends) {
   bool waits = false;
   for (const pid_t pid : processes) {
-    const std::string call = small_file(proc(pid, "syscall"));
+    const std::string call = base::read_proc_file(pid, "syscall");
     if (call.starts_with("running")) return false;
     const auto fd = blocked_on(pid, call);
     if (!fd || *fd < 0) continue;

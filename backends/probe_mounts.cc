@@ -50,7 +50,7 @@ void own(const std::string& path, uint32_t id) {
 }
 
 void mount_idmapped(const std::string& path, int id_map) {
-  Fd mount = base::clone_mount(AT_FDCWD, path);
+  Fd mount = base::clone_mount(path);
   base::set_mount_idmap(mount.get(), id_map);
   base::attach_mount(mount.get(), path);
 }
@@ -97,7 +97,7 @@ void remove_cut_probes(const std::string& store) {
 
 std::string try_idmapped_mount(const std::string& directory) {
   try {
-    Fd mount = base::clone_mount(AT_FDCWD, directory);
+    Fd mount = base::clone_mount(directory);
     Fd id_map = base::make_user_namespace({{0, kProbeHostId, kRange}});
     base::set_mount_idmap(mount.get(), id_map.get());
   } catch (const Error& error) {

@@ -125,14 +125,6 @@ std::string escape(std::string_view text, Quotes quotes) {
   return line;
 }
 
-}  // namespace
-
-std::string escape_for_line(std::string_view text) { return escape(text, Quotes::escaped); }
-
-std::string escape_for_message(std::string_view text) { return escape(text, Quotes::kept); }
-
-namespace {
-
 std::string shortened(const std::string& value) {
   if (value.size() <= kMaxValueBytes) return value;
   return value.substr(0, kMaxValueBytes) + "...";
@@ -175,6 +167,10 @@ std::string json_line(std::string_view level, std::string_view event,
 }
 
 }  // namespace
+
+std::string escape_for_line(std::string_view text) { return escape(text, Quotes::escaped); }
+
+std::string escape_for_message(std::string_view text) { return escape(text, Quotes::kept); }
 
 void set_up_log(const LogOptions& options) {
   auto made = make_log(options);

@@ -149,7 +149,7 @@ class OverlayStorage : public Storage {
 
   Fd bind_read_only(const std::string& path, uint32_t first_host_id) override {
     const std::shared_ptr<Fd> map = id_maps_.get({{0, first_host_id, kIds}});
-    Fd bind = base::clone_mount(AT_FDCWD, path);
+    Fd bind = base::clone_mount(path);
     base::set_mount_idmap(bind.get(), map->get());
     base::set_mount_attributes(bind.get(),
                                {.read_only = true, .nosuid = true, .nodev = true, .noexec = true});
@@ -163,7 +163,7 @@ class OverlayStorage : public Storage {
   // Clones in the caller's namespace, where the store is mounted; the mounter's namespace has none
   // of the host's mounts.
   static Fd layer_mount(const std::string& path, const Fd& map) {
-    Fd layer = base::clone_mount(AT_FDCWD, path);
+    Fd layer = base::clone_mount(path);
     base::set_mount_idmap(layer.get(), map.get());
     return layer;
   }

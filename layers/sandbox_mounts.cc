@@ -22,7 +22,7 @@ MOORAGE_CRASH_POINT(unmounted, "restack.unmounted");
 MOORAGE_CRASH_POINT(half, "restack.half");
 
 std::pair<Fd, uint64_t> copy_of(const char* place) {
-  Fd copy = base::clone_mount(AT_FDCWD, place);
+  Fd copy = base::clone_mount(place);
   struct stat status {};
   base::check(fstat(copy.get(), &status), std::string("check ") + place);
   return {std::move(copy), status.st_dev};

@@ -57,7 +57,6 @@ class Exec {
   const std::string& tag() const { return options_.tag; }
   uint32_t pid() const { return static_cast<uint32_t>(pid_); }
   const Command& command() const { return command_; }
-  OutputSink& sink() { return *sink_; }
 
  private:
   struct Output {

@@ -72,18 +72,6 @@ Options read_options(int argc, char** argv) {
   return options;
 }
 
-// Descriptors 0-2 must be in use: spawn.cc relies on ours being above.
-Fd open_null() {
-  int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (fd < 0) base::throw_errno("open /dev/null");
-  while (fd <= STDERR_FILENO) {
-    if (::fcntl(fd, F_SETFD, 0) != 0) base::throw_errno("set a descriptor's flags");
-    fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (fd < 0) base::throw_errno("open /dev/null");
-  }
-  return Fd(fd);
-}
-
 // Keeps memory small and steady: large buffers return to the kernel once they are free.
 void tame_memory() {
   ::mallopt(M_ARENA_MAX, 1);
@@ -123,7 +111,8 @@ void run(const Options& options) {
   tame_memory();
   // Close descriptors that a launcher left open.
   if (options.listen_fd < 0) ::close_range(STDERR_FILENO + 1, ~0U, 0);
-  Fd null = open_null();
+  base::fill_standard_fds();  // spawn.cc relies on ours being above
+  Fd null(base::check(::open("/dev/null", O_RDWR | O_CLOEXEC), "open /dev/null"));
   set_up_signals(options.subreaper);
   SpawnContext context{null.get(), raise_open_files(), options.user_base};
   Fd listener =

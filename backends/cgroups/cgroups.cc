@@ -182,10 +182,6 @@ bool SandboxCgroup::exists() const {
   return std::any_of(paths.begin(), paths.end(), base::path_exists);
 }
 
-bool SandboxCgroup::populated() const {
-  return cgroup_populated(unified_path() + "/warden") || cgroup_populated(unified_path() + "/cmd");
-}
-
 std::vector<std::string> SandboxCgroup::join_files(const std::string& part) const {
   // cpu and blkio have no parts. v1 has parts only for the warden and the commands; processes that
   // start the warden count as the warden.

@@ -66,7 +66,6 @@ class SandboxCgroup {
   void limit_disk(const std::string& disk, uint64_t bytes_per_s) const;
   void add_warden_part() const;  // in the unified hierarchy; elsewhere LXC creates it
   bool exists() const;           // in any hierarchy
-  bool populated() const;        // has a live process; ignores LXC's monitor and the launcher
   // Write "0" to these files to put the writer and its future children into group `part`.
   std::vector<std::string> join_files(const std::string& part) const;
   std::string unified_path() const { return hierarchies_.unified + "/" + group_; }

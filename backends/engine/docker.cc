@@ -187,10 +187,7 @@ void DockerBackend::check_image(const SandboxSpec& spec) {
 
 std::optional<ImageIdentity> DockerBackend::find_image(const std::string& image) {
   if (image == "host") return ImageIdentity{};
-  const auto found = engine_.find_image(image, kAskDeadline);
-  if (!found) return std::nullopt;
-  // For a locally built image an engine reports no source, or one without a registry.
-  return ImageIdentity{found->id, found->sources.empty() ? "" : found->sources.front()};
+  return engine_.find_image(image, kAskDeadline);
 }
 
 DockerBackend::Ids DockerBackend::ids_of(const SandboxSpec& spec) {

@@ -195,13 +195,15 @@ bool EngineClient::has_image(const std::string& image, Deadline deadline) const 
   }
 }
 
-std::optional<EngineClient::Image> EngineClient::find_image(const std::string& image,
-                                                            Deadline deadline) const {
+std::optional<ImageIdentity> EngineClient::find_image(const std::string& image,
+                                                      Deadline deadline) const {
   if (!has_image(image, deadline)) return std::nullopt;
   const json::value value = parse(call("GET", description_path(image), "", deadline));
   const json::value* id = object_of(value).if_contains("Id");
   if (!id || !id->is_string()) broken("an image without an id");
-  Image found{std::string(id->get_string()), texts_in(object_of(value), "RepoDigests")};
+  // For a locally built image an engine reports no source, or one without a registry.
+  const auto sources = texts_in(object_of(value), "RepoDigests");
+  ImageIdentity found{std::string(id->get_string()), sources.empty() ? "" : sources.front()};
   if (!found.id.starts_with("sha256:")) found.id.insert(0, "sha256:");  // Podman
   return found;
 }

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "backends/backend.h"
+
 namespace moorage::backends {
 
 struct EngineInfo {
@@ -35,11 +37,7 @@ class EngineClient {
   EngineInfo info(Deadline deadline) const;
   // By name or digest, as a person would write it.
   bool has_image(const std::string& image, Deadline deadline) const;
-  struct Image {
-    std::string id;                    // "sha256:..."
-    std::vector<std::string> sources;  // "registry/name@sha256:..."
-  };
-  std::optional<Image> find_image(const std::string& image, Deadline deadline) const;
+  std::optional<ImageIdentity> find_image(const std::string& image, Deadline deadline) const;
   // Where the image declares writable volumes, which an engine would put on its own disk.
   std::vector<std::string> image_volumes(const std::string& image, Deadline deadline) const;
   std::vector<std::string> images(Deadline deadline) const;  // names with tags, sorted

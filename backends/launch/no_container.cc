@@ -71,7 +71,7 @@ void enter_new_root(const Request& request) {
   if (base::path_exists("/home")) clone_entries("/home", {"/home/user"}, entries);
   for (const auto& [source, target] : {std::pair(&request.warden, "/.moorage/warden"),
                                        std::pair(&request.bootstrap, "/.moorage/bootstrap")}) {
-    entries.push_back({target, base::clone_mount(AT_FDCWD, *source), {}, false});
+    entries.push_back({target, base::clone_mount(*source), {}, false});
   }
   for (const std::string& place : request.places) entries.push_back({place, {}, {}, true});
 

@@ -54,7 +54,7 @@ std::vector<Place> clone_places(const Request& request, const std::optional<Fd>&
 
 Fd cloned(const std::string& path, const base::MountAttributes& attributes,
           const std::optional<Fd>& id_map) {
-  Fd mount = base::clone_mount(AT_FDCWD, path);
+  Fd mount = base::clone_mount(path);
   base::set_mount_attributes(mount.get(), attributes);
   if (id_map) base::set_mount_idmap(mount.get(), id_map->get());
   return mount;

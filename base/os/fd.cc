@@ -69,12 +69,6 @@ Pipe make_pipe() {
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
-std::pair<Fd, Fd> make_socket_pair() {
-  int ends[2];
-  check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), "create a socket pair");
-  return {Fd(ends[0]), Fd(ends[1])};
-}
-
 void fill_standard_fds() {
   // open(2) returns the lowest free number.
   Fd above;

@@ -46,7 +46,6 @@ struct Pipe {
   Fd write_end;
 };
 Pipe make_pipe();
-std::pair<Fd, Fd> make_socket_pair();  // AF_UNIX, SOCK_STREAM
 
 // Opens /dev/null on any of 0, 1 and 2 that are closed, so that no other file gets these numbers.
 // Call it first in main, before opening anything.

@@ -68,11 +68,9 @@ void set_options(int context, const std::string& what,
 
 }  // namespace
 
-Fd clone_mount(int dir_fd, const std::string& path) {
-  unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;
-  if (path.empty()) flags |= AT_EMPTY_PATH;
-  return Fd(check_allowance(open_tree(dir_fd, path.c_str(), flags), "clone the mount at " + path,
-                            kMountMax));
+Fd clone_mount(const std::string& path) {
+  return Fd(check_allowance(open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC),
+                            "clone the mount at " + path, kMountMax));
 }
 
 void set_mount_attributes(int mount_fd, const MountAttributes& attributes) {
@@ -97,13 +95,7 @@ void set_propagation_private(const std::string& path) { set_propagation(path, MS
 void set_propagation_slave(const std::string& path) { set_propagation(path, MS_SLAVE); }
 
 void attach_mount(int mount_fd, const std::string& target) {
-  attach_mount_at(mount_fd, AT_FDCWD, target);
-}
-
-void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target) {
-  unsigned flags = MOVE_MOUNT_F_EMPTY_PATH;
-  if (target.empty()) flags |= MOVE_MOUNT_T_EMPTY_PATH;
-  check_allowance(move_mount(mount_fd, "", target_dir_fd, target.c_str(), flags),
+  check_allowance(move_mount(mount_fd, "", AT_FDCWD, target.c_str(), MOVE_MOUNT_F_EMPTY_PATH),
                   "attach a mount at " + target, kMountMax);
 }
 

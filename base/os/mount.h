@@ -32,15 +32,13 @@ struct MountAttributes {
 };
 
 // A detached copy of the mount at path (a bind mount not yet attached), not recursive.
-Fd clone_mount(int dir_fd, const std::string& path);
+Fd clone_mount(const std::string& path);
 void set_mount_attributes(int mount_fd, const MountAttributes& attributes);
 void set_mount_idmap(int mount_fd, int user_namespace_fd);
 void set_propagation_private(const std::string& path);  // recursive
 void set_propagation_slave(const std::string& path);    // recursive
-// Does not follow a link in target's last part. An empty target is target_dir_fd itself; for a
-// place in an untrusted tree, open it first (open_in_root with O_PATH).
+// Does not follow a link in target's last part.
 void attach_mount(int mount_fd, const std::string& target);
-void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target);
 
 // A line of /proc/PID/mountinfo (proc(5)), its fields unchanged: a space is \040.
 struct MountLine {

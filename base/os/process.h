@@ -50,4 +50,7 @@ struct ProcessIdentity {
 ProcessIdentity identify_process(int pid);            // start_ticks 0: no such process
 bool process_alive(const ProcessIdentity& identity);  // zombies and the dying count as dead
 
+// /proc/PID/NAME; empty if the process has ended, even during the read, or access is denied.
+std::string read_proc_file(int pid, const std::string& name);
+
 }  // namespace moorage::base

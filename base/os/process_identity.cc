@@ -20,12 +20,7 @@ struct Stat {
 
 Stat read_stat(int pid) {
   if (pid <= 0) return {};
-  std::string text;
-  try {
-    text = read_file("/proc/" + std::to_string(pid) + "/stat", 1 << 16);
-  } catch (const Error&) {
-    return {};  // gone, perhaps between open and read
-  }
+  const std::string text = read_proc_file(pid, "stat");
   // Field 2, the name in parentheses, may contain anything; the last parenthesis closes it.
   size_t at = text.rfind(')');
   if (at == std::string::npos || at + 2 >= text.size()) return {};
@@ -42,6 +37,14 @@ Stat read_stat(int pid) {
 }
 
 }  // namespace
+
+std::string read_proc_file(int pid, const std::string& name) {
+  try {
+    return read_file("/proc/" + std::to_string(pid) + "/" + name);
+  } catch (const Error&) {
+    return {};
+  }
+}
 
 ProcessIdentity identify_process(int pid) { return {pid, read_stat(pid).start_ticks}; }
 

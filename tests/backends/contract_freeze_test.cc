@@ -28,7 +28,7 @@ int exchange(const base::ProcessIdentity& init, std::vector<base::Fd> next) {
   int refused = 0;
   base::in_mount_namespace(init, [&] {
     std::vector<base::Fd> before;
-    for (const char* place : kPlaces) before.push_back(base::clone_mount(AT_FDCWD, place));
+    for (const char* place : kPlaces) before.push_back(base::clone_mount(place));
     size_t taken = 0;
     for (const char* place : kPlaces) {
       if (umount2(place, UMOUNT_NOFOLLOW) != 0) {

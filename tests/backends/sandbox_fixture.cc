@@ -31,7 +31,7 @@ std::string make_store() {
 base::Fd idmapped_mount(const std::string& path, uint32_t first_host_id) {
   base::make_directories(path, 0755);
   base::check(chown(path.c_str(), kUser, kUser), "set the owner of " + path);
-  base::Fd mount = base::clone_mount(AT_FDCWD, path);
+  base::Fd mount = base::clone_mount(path);
   base::MountAttributes attributes;
   attributes.nosuid = true;
   attributes.nodev = true;

@@ -19,6 +19,12 @@ using base::Fd;
 
 namespace {
 
+std::pair<Fd, Fd> make_socket_pair() {
+  int ends[2];
+  base::check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), "create a socket pair");
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
 bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
 bool is_close_on_exec(int fd) { return fcntl(fd, F_GETFD) & FD_CLOEXEC; }
 
@@ -39,7 +45,7 @@ TEST_CASE("an Fd closes its descriptor once, also after moves") {
 
 TEST_CASE("all descriptors made here are close-on-exec") {
   base::Pipe pipe = base::make_pipe();
-  auto [left, right] = base::make_socket_pair();
+  auto [left, right] = make_socket_pair();
   Fd copy = left.duplicate();
   base::send_with_fds(left.get(), "x", std::vector<int>{pipe.read_end.get()});
   auto received = base::receive_with_fds(right.get(), 10);
@@ -90,7 +96,7 @@ TEST_CASE("read_at reads from the offset to the end and leaves the position alon
 }
 
 TEST_CASE("a message carries descriptors, and too many are refused and closed") {
-  auto [left, right] = base::make_socket_pair();
+  auto [left, right] = make_socket_pair();
   base::Pipe pipe = base::make_pipe();
   base::send_with_fds(left.get(), "hello", std::vector<int>{pipe.write_end.get()});
   auto received = base::receive_with_fds(right.get(), 100);
@@ -113,7 +119,7 @@ TEST_CASE("a message carries descriptors, and too many are refused and closed") 
 }
 
 TEST_CASE("a large message with descriptors arrives whole") {
-  auto [left, right] = base::make_socket_pair();
+  auto [left, right] = make_socket_pair();
   const std::string sent(3 << 20, 'q');
   std::thread sender(
       [&, socket = left.get()] { base::send_with_fds(socket, sent, std::vector<int>{socket}); });
@@ -126,7 +132,7 @@ TEST_CASE("a large message with descriptors arrives whole") {
 }
 
 TEST_CASE("sending to a closed peer is an error, not a signal") {
-  auto [left, right] = base::make_socket_pair();
+  auto [left, right] = make_socket_pair();
   right.reset();
   CHECK(test::code_thrown_by([&] { base::send_with_fds(left.get(), "x", {}); }) == "io");
 }

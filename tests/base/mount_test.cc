@@ -102,7 +102,7 @@ TEST_CASE("an idmapped mount shows mapped owners and writes the disk's owners") 
   REQUIRE(chown((directory / "disk").c_str(), 1'900'000'000, 1'900'000'000) == 0);
   in_own_mount_namespace([&] {
     Fd space = base::make_user_namespace({{1'900'000'000, 1'000'000'000, 65536}});
-    Fd mount = base::clone_mount(AT_FDCWD, directory / "disk");
+    Fd mount = base::clone_mount(directory / "disk");
     base::set_mount_idmap(mount.get(), space.get());
     base::attach_mount(mount.get(), directory / "seen");
     CHECK(owner_of(directory / "seen") == 1'000'000'000);
@@ -125,10 +125,9 @@ TEST_CASE("attributes bind: read-only, nosuid, nodev, noexec") {
   base::make_directories(directory / "place");
   base::write_file(directory / "real/script", "#!/bin/sh\n", 0755);
   in_own_mount_namespace([&] {
-    Fd mount = base::clone_mount(AT_FDCWD, directory / "real");
+    Fd mount = base::clone_mount(directory / "real");
     base::set_mount_attributes(mount.get(), {true, true, true, true});
-    Fd place = base::open_directory(directory / "place");
-    base::attach_mount_at(mount.get(), place.get(), "");
+    base::attach_mount(mount.get(), directory / "place");
     struct statvfs status;
     REQUIRE(statvfs((directory / "place").c_str(), &status) == 0);
     const unsigned long all = ST_RDONLY | ST_NOSUID | ST_NODEV | ST_NOEXEC;
@@ -149,7 +148,7 @@ TEST_CASE("an attach follows no link, and a detached mount ends with its descrip
   base::make_directories(directory / "victim");
   REQUIRE(symlink("victim", (directory / "link").c_str()) == 0);
   in_own_mount_namespace([&] {
-    Fd mount = base::clone_mount(AT_FDCWD, directory / "real");
+    Fd mount = base::clone_mount(directory / "real");
     CHECK(code_thrown_by([&] { base::attach_mount(mount.get(), directory / "link"); }) !=
           "nothing thrown");
     mount.reset();

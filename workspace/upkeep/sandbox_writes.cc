@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/os/files.h"
+#include "base/os/process.h"
 #include "base/os/written_bytes.h"
 
 namespace moorage::workspace {
@@ -17,12 +17,7 @@ constexpr size_t kMostProcesses = 4096;
 // The command that started a process, by its control group; empty if no command did.
 base::ExecId exec_of(pid_t process) {
   constexpr std::string_view kUnified = "0::";
-  std::string text;
-  try {
-    text = base::read_file_if_exists("/proc/" + std::to_string(process) + "/cgroup").value_or("");
-  } catch (const base::Error&) {  // the process ended
-    return {};
-  }
+  const std::string text = base::read_proc_file(process, "cgroup");
   const size_t line = text.find(kUnified);
   if (line == std::string::npos) return {};
   const size_t end = std::min(text.find('\n', line), text.size());
