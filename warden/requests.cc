@@ -10,6 +10,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/parts.h"
 #include "warden/io/connect_protocol.h"
 
 namespace moorage::warden {
@@ -78,15 +79,12 @@ std::vector<std::string> read_environment(const json::object& process) {
 
 // The first component after resolving "." and ".." as text: "/tmp/../proc/self" begins with "proc".
 std::string first_component(const std::string& path) {
-  std::vector<std::string> components;
-  for (size_t begin = 0; begin < path.size();) {
-    size_t end = std::min(path.find('/', begin), path.size());
-    std::string name = path.substr(begin, end - begin);
-    begin = end + 1;
+  std::vector<std::string_view> components;
+  for (const std::string_view name : base::split(path, '/')) {
     if (name == ".." && !components.empty()) components.pop_back();
-    if (!name.empty() && name != "." && name != "..") components.push_back(std::move(name));
+    if (!name.empty() && name != "." && name != "..") components.push_back(name);
   }
-  return components.empty() ? std::string() : components.front();
+  return std::string(components.empty() ? "" : components.front());
 }
 
 // Absolute; relative and ~ as in E2B. Refuses paths below /proc, whose magic links lead elsewhere.

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/parts.h"
 #include "warden/subreaper.h"
 
 namespace moorage::warden {
@@ -50,11 +51,8 @@ std::vector<std::string> candidates(const Command& command) {
   if (name.find('/') != std::string::npos) return {name};
   std::vector<std::string> paths;
   std::string path = path_of(command, kDefaultPath);
-  for (size_t begin = 0; begin <= path.size();) {
-    size_t end = std::min(path.find(':', begin), path.size());
-    std::string directory = path.substr(begin, end - begin);
-    paths.push_back((directory.empty() ? "." : directory) + "/" + name);
-    begin = end + 1;
+  for (const std::string_view directory : base::split(path, ':')) {
+    paths.push_back(std::string(directory.empty() ? "." : directory) + "/" + name);
   }
   return paths;
 }

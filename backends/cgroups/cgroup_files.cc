@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <sstream>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
+#include "base/parts.h"
 
 namespace moorage::backends {
 namespace {
@@ -21,11 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 bool has_word(std::string_view list, std::string_view word, char separator) {
-  std::istringstream words{std::string(list)};
-  for (std::string part; std::getline(words, part, separator);) {
-    if (part == word) return true;
-  }
-  return false;
+  const auto words = base::split(list, separator);
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 std::string own_options(const std::string& unified) {
@@ -89,9 +88,8 @@ bool favor_quick_moves(const CgroupHierarchies& hierarchies) {
   if (has_word(options, "favordynmods", ',')) return true;
   // A remount resets all options, so repeat the current ones; ro and rw are not cgroup2's own.
   std::string data = "favordynmods";
-  std::istringstream words(options);
-  for (std::string word; std::getline(words, word, ',');) {
-    if (word != "rw" && word != "ro") data += "," + word;
+  for (const std::string_view word : base::split(options, ',')) {
+    if (word != "rw" && word != "ro") data.append(",").append(word);
   }
   return mount("none", hierarchies.unified.c_str(), "cgroup2", MS_REMOUNT | MS_RELATIME,
                data.c_str()) == 0;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"
+#include "base/parts.h"
 
 namespace moorage::backends {
 namespace {
@@ -37,25 +38,18 @@ bool is_executable(int root, const std::string& path) {
   }
 }
 
-std::vector<std::string> fields_of(const std::string& line) {
-  std::vector<std::string> fields;
-  std::istringstream stream(line);
-  for (std::string field; std::getline(stream, field, ':');) fields.push_back(std::move(field));
-  return fields;
-}
-
 struct Users {
   std::string others;  // lines with another name and another id
-  std::vector<std::string> user;
+  std::string user_shell;
 };
 
 Users split(const std::string& text, const std::string& id) {
   Users users;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    std::vector<std::string> fields = fields_of(line);
-    if (!fields.empty() && fields[0] == "user") {
-      users.user = std::move(fields);
+    const auto fields = base::split(line, ':');
+    if (fields[0] == "user") {
+      users.user_shell = fields.size() == 7 ? fields[6] : "";
     } else if (fields.size() < 3 || fields[2] != id) {
       users.others += line + "\n";
     }
@@ -64,8 +58,8 @@ Users split(const std::string& text, const std::string& id) {
 }
 
 // The shell from the image's entry for `user`, or the better of two entries.
-std::string shell_of(const std::vector<std::string>& user, int root) {
-  if (user.size() == 7 && user[6].starts_with("/")) return user[6];
+std::string shell_of(const Users& users, int root) {
+  if (users.user_shell.starts_with("/")) return users.user_shell;
   return is_executable(root, "/bin/bash") ? "/bin/bash" : "/bin/sh";
 }
 
@@ -95,7 +89,7 @@ std::vector<std::pair<std::string, std::string>> write_users(const base::Process
   if (const auto text = read_inside(root.get(), "/etc/passwd")) {
     const Users users = split(*text, id);
     write("passwd", users.others + "user:x:" + id + ":" + id +
-                        ":user:/home/user:" + shell_of(users.user, root.get()) + "\n");
+                        ":user:/home/user:" + shell_of(users, root.get()) + "\n");
   }
   if (const auto text = read_inside(root.get(), "/etc/group"))
     write("group", split(*text, id).others + "user:x:" + id + ":\n");

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "base/os/files.h"
 #include "base/os/mount.h"
 #include "base/os/mount_namespace.h"
+#include "base/parts.h"
 #include "root.h"
 #include "start.h"
 
@@ -77,8 +77,7 @@ std::vector<std::pair<std::string, std::string>> bounded_terminals(const Request
     if (mount.type == "devpts" && mount.target == "/dev/pts") words = mount.options;
   }
   std::vector<std::pair<std::string, std::string>> options;
-  std::istringstream stream(words);
-  for (std::string word; std::getline(stream, word, ',');) {
+  for (const std::string_view word : base::split(words, ',')) {
     const size_t equal = word.find('=');
     if (equal == std::string::npos || word.starts_with("max=")) continue;
     options.emplace_back(word.substr(0, equal), word.substr(equal + 1));
