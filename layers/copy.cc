@@ -107,7 +107,7 @@ class Part {
   // While commands run, the next pass checks again.
   void vanished(const std::string& path) const {
     if (!frozen()) return;
-    throw Error(Code::conflict, base::escape_for_message(path) + " changed in a frozen sandbox",
+    throw Error(Code::conflict, base::escape_for_message(path) + " changed during the freeze",
                 "a process on the host writes into the layer: find it, then try again");
   }
 

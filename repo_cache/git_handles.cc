@@ -73,7 +73,7 @@ void check_git(int result, std::string_view what) {
   if (result >= 0) return;
   const git_error* error = git_error_last();
   const int error_class = error ? error->klass : GIT_ERROR_NONE;
-  const std::string text = error && error->message ? error->message : "unknown error of libgit2";
+  const std::string text = error && error->message ? error->message : "unknown libgit2 error";
   throw Error(code_of(result, error_class), "cannot " + std::string(what) + ": " + text);
 }
 

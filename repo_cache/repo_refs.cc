@@ -104,7 +104,7 @@ std::string some_branches(git_repository* repository) {
   std::string result;
   const char* name = nullptr;
   for (int i = 0; i < 5 && git_reference_next_name(&name, iterator.get()) == 0; ++i) {
-    result += (i ? ", " : "branches are: ") + base::escape_for_message(name + kMirrorHeads.size());
+    result += (i ? ", " : "its branches: ") + base::escape_for_message(name + kMirrorHeads.size());
   }
   return result;
 }

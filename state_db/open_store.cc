@@ -76,7 +76,7 @@ std::optional<Found> find_trouble(const std::string& directory) {
   const auto lacks = [&](const std::string& what) -> std::optional<Found> {
     if (!is_logged && !has_work(directory)) return std::nullopt;
     return Found{Trouble::missing, what + ", but the store " + directory +
-                                       (has_work(directory) ? " is in use" : " has its log")};
+                                       (has_work(directory) ? " has workspaces" : " has its log")};
   };
   if (stat(path.c_str(), &status) != 0) {
     if (errno != ENOENT) base::throw_errno("inspect " + path);

@@ -92,7 +92,7 @@ Action report_command(Options& options) {
   options.value({"-o,--output", "FILE", "The file to write; default: standard output"},
                 wanted->file);
   options.flag({"--force", "", "Replace FILE if it exists"}, wanted->force);
-  options.flag({"--full", "", "Include more, up to 256M of patch"}, wanted->full);
+  options.flag({"--full", "", "Include more: up to 256M of the patch"}, wanted->full);
   return [wanted](Context& context) { return report(context, *wanted); };
 }
 

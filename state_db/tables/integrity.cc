@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 5> kNames{"", "intact", "changed-outside"
 
 IntegrityState state_of(const std::string& name) {
   const auto state = from_word<IntegrityState>(kNames, name);
-  if (name.empty() || !state) throw Error(Code::corrupted, "state.db: unknown integrity " + name);
+  if (name.empty() || !state) throw Error(Code::corrupted, "state.db: unknown state " + name);
   return *state;
 }
 

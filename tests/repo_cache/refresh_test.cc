@@ -278,7 +278,7 @@ TEST_CASE("refs, tags and ids resolve as a person expects") {
     INFO(text);
     CHECK(failure_of([&] { resolve(text); }).code() == base::Code::not_found);
   }
-  CHECK(failure_of([&] { resolve("nothing"); }).hint() == "branches are: main");
+  CHECK(failure_of([&] { resolve("nothing"); }).hint() == "its branches: main");
   CHECK(failure_of([&] { resolve(blob); }).code() == base::Code::invalid_argument);
   CHECK(failure_of([&] { resolve("blob-tag"); }).code() == base::Code::invalid_argument);
 }

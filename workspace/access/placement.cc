@@ -127,7 +127,7 @@ void check_rules(const std::vector<PlacementRule>& rules,
   const auto check = [&](const PlacementRule& rule, const std::string& backend) {
     if (std::find(backends.begin(), backends.end(), backend) != backends.end()) return;
     throw Error(Code::invalid_argument, rule.name + ": there is no backend '" + backend + "'",
-                "backends are: " + joined(backends));
+                "available backends: " + joined(backends));
   };
   for (const auto& rule : rules) {
     for (const auto& backend : rule.backends) check(rule, backend);

@@ -131,10 +131,10 @@ void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
     // Running out of time for the comparison does not mean that anything changed.
     if (error.code() == Code::resource_exhausted && !differs) {
       if (known.state == IntegrityState::changed_outside) return;
-      return table.set(row.id, IntegrityState::intact, "it was not compared: " + error.message());
+      return table.set(row.id, IntegrityState::intact, "files not compared: " + error.message());
     }
     return table.set(row.id, IntegrityState::changed_outside,
-                     "it could not be compared: " + error.message());
+                     "its files could not be compared: " + error.message());
   }
   if (now.hash == known.seal) {
     if (known.state != IntegrityState::intact) table.set(row.id, IntegrityState::intact);
@@ -168,7 +168,7 @@ IntegrityCheck::Taken IntegrityCheck::take(base::WorkspaceId workspace, base::La
     list.commit();
   } catch (const Error& error) {
     taken.seal.reset();
-    taken.why_none = "it cannot be compared at the next start: " + error.message();
+    taken.why_none = "its files cannot be compared at the next start: " + error.message();
     base::log(base::LogLevel::warning, "workspace.not_sealed",
               {{"ws", workspace}, {"error", error.message()}});
   }

@@ -148,7 +148,7 @@ TEST_CASE_METHOD(PlacementFixture, "a rule with an unknown backend is refused at
               check_rules(rules(), {"lxc", "docker"});
             },
             base::Code::invalid_argument) ==
-        "rule 2: there is no backend 'dcoker' | backends are: lxc, docker");
+        "rule 2: there is no backend 'dcoker' | available backends: lxc, docker");
 }
 
 TEST_CASE_METHOD(PlacementFixture, "a runtime counts with its own isolation, not its backend's") {
