@@ -5,11 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <thread>
 
+#include "base/byte_pipe.h"
 #include "base/ids.h"
 #include "base/os/fd.h"
 #include "workspace/archive/file.h"
@@ -62,6 +66,33 @@ class ImportCheck : public ArchiveVisitor {
   std::set<std::string> snapshot_names_;
   base::ExecId last_exec_{};
   base::ExecId last_journal_{};
+};
+
+// Reads an archive while it is written, with the checks of an import, and releases
+// its last bytes only if everything reads back as written. So an export that ends can be imported,
+// and a bug in the writer fails the export instead of losing work.
+class ReadBack {
+ public:
+  // `sink` gets all bytes in order; the trailer only after finish().
+  ReadBack(packs::ByteSink sink, const ReadOptions& options);
+  ~ReadBack();  // without finish(): the export was abandoned
+
+  void write(std::string_view bytes);  // rethrows errors of the reader and the sink
+  // After the last byte. Throws corrupted if the bytes read back differ.
+  void finish(const packs::ArchiveFacts& written);
+
+ private:
+  void read();
+  void join();
+
+  const packs::ByteSink sink_;
+  const ReadOptions options_;
+  std::string held_;
+  base::BytePipe pipe_;
+  // Belong to the reader until it is joined.
+  packs::ArchiveFacts found_;
+  std::exception_ptr failure_;
+  std::thread reader_;
 };
 
 }  // namespace moorage::workspace

@@ -12,7 +12,6 @@
 #include "workspace/archive/store.h"
 #include "workspace/recovery/doctor.h"
 #include "workspace/recovery/seen.h"
-#include "workspace/recovery/upload_leftovers.h"
 
 namespace moorage::workspace {
 namespace {

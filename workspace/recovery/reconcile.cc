@@ -10,7 +10,7 @@
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "state_db/tables/integrity.h"
-#include "workspace/archive/cold_layers.h"
+#include "workspace/archive/cold_storage.h"
 #include "workspace/archive/store.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/chain/layer_life.h"
@@ -18,7 +18,6 @@
 #include "workspace/context/try_step.h"
 #include "workspace/recovery/lost_work.h"
 #include "workspace/recovery/seen.h"
-#include "workspace/recovery/upload_leftovers.h"
 
 namespace moorage::workspace {
 namespace {
@@ -80,7 +79,7 @@ void Reconciler::at_start() {
   repairs_.add_last([&] { cool_layers(context_); });
   repairs_.add_last([&] { purge_due(); });
   repairs_.add_last([&] { collect_layers(context_); });
-  repairs_.add_last([&] { sweep_uploads(context_, files_); });
+  repairs_.add_last([&] { sweep_uploads(); });
   after_workspaces.pass();
 }
 
@@ -329,7 +328,7 @@ void Reconciler::periodic() {
   });
   try_step("reconcile.archives", "", [&] { settle_archives(); });
   try_step("reconcile.purge", "", [&] { purge_due(); });
-  try_step("reconcile.uploads", "", [&] { sweep_uploads(context_, files_); });
+  try_step("reconcile.uploads", "", [&] { sweep_uploads(); });
   try_step("reconcile.seals", "", [&] { sealing_.seal_unsealed(); });
   try_step("reconcile.notes", "", [&] { keep_notes(); });
 }

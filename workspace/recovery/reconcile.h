@@ -19,7 +19,6 @@
 #include "workspace/chain/chains.h"
 #include "workspace/chain/sealing.h"
 #include "workspace/recovery/repairs.h"
-#include "workspace/recovery/round_work.h"
 #include "workspace/repositories/repositories.h"
 #include "workspace/sandbox/sandboxes.h"
 #include "workspace/verbs/deletion.h"
@@ -32,7 +31,7 @@ namespace moorage::workspace {
 
 class Reconciler {
  public:
-  // `patience`: how long a round waits for steps on single workspaces (round_work.h).
+  // `patience`: how long a round waits for steps on single workspaces (RoundWork).
   Reconciler(Context& context, Repositories& repositories, Leases& leases, Chains& chains,
              Sealing& sealing, Sandboxes& sandboxes, StartStop& start_stop, Deletion& deletion,
              LeaseVerbs& lease_verbs, Files& files, ExecWatcher& watcher,
@@ -71,6 +70,7 @@ class Reconciler {
   bool is_untouched(const state_db::WorkspaceRow& row);
   void remove_used();
   void remove_strangers();
+  void sweep_uploads();
   void settle_snapshots();
   void drop_cut_copies();
   void settle_workspaces();

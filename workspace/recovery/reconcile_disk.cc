@@ -1,8 +1,11 @@
 // The part of the reconciler (reconcile.h) that compares the disk and the sandboxes under our name
 // with the rows (seen.h).
+#include <unistd.h>
+
 #include <set>
 
 #include "base/os/files.h"
+#include "layers/upload_note.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
@@ -15,6 +18,22 @@ namespace {
 
 using base::LogLevel;
 using state_db::RepositoryState;
+
+// Removes it through the workspace's mount, because an overlay may be mounted there.
+void remove_upload(Files& files, const std::string& text) {
+  const size_t slash = text.find('/');
+  if (slash == std::string::npos) return;
+  try {
+    const std::string path = text.substr(slash);
+    const auto lease = files.open(daemon_for(0), text.substr(0, slash), Right::write);
+    if (lease.files.stat(path).type != layers::FileType::file) return;
+    lease.files.remove(path, false);
+    base::log(base::LogLevel::info, "upload.swept", {{"path", text}});
+  } catch (const Error& error) {
+    // The transfer had just renamed the file, or the workspace is gone.
+    if (error.code() != Code::not_found) throw;
+  }
+}
 
 }  // namespace
 
@@ -116,6 +135,20 @@ void Reconciler::remove_strangers() {
     const std::string path = context_.options.sandbox_directory(name);
     base::log(LogLevel::warning, "reconcile.unknown_directory", {{"path", path}});
     try_step("reconcile.unknown_directory", name, [&] { base::remove_tree(path); });
+  }
+}
+
+// Call it once the sandboxes are adopted.
+void Reconciler::sweep_uploads() {
+  for (const auto& note : upload_leftovers(context_)) {
+    try {
+      remove_upload(files_, layers::upload_note_text(note));
+      base::check(unlink(note.c_str()), "remove " + note);
+    } catch (const Error& error) {
+      if (error.code() == Code::not_found) continue;  // its transfer has just ended
+      base::log(base::LogLevel::warning, "upload.not_swept",
+                {{"note", note}, {"error", error.message()}});
+    }
   }
 }
 

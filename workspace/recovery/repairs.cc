@@ -1,7 +1,5 @@
 #include "workspace/recovery/repairs.h"
 
-#include <limits>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "state_db/tables/integrity.h"
@@ -132,6 +130,31 @@ void Repairs::write_outcome(base::WorkspaceId workspace, const Progress& progres
                             table.get(workspace).state == IntegrityState::needs_repair;
   if (says_overdue) return table.set(workspace, before->state, before->reason);
   clear_needs_repair(context_, workspace);
+}
+
+void RoundWork::begin(const base::Share& share, const char* event, std::function<void()> step) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!at_work_.insert(share.subject).second) return;
+    waited_for_.insert(share.subject);
+  }
+  pool_.submit(share, [this, subject = share.subject, event, step = std::move(step)] {
+    try {
+      step();
+    } catch (const std::exception& error) {
+      base::log(base::LogLevel::error, event, {{"subject", subject}, {"error", error.what()}});
+    }
+    const std::lock_guard lock(mutex_);
+    at_work_.erase(subject);
+    waited_for_.erase(subject);
+    ended_.notify_all();
+  });
+}
+
+void RoundWork::wait() {
+  std::unique_lock lock(mutex_);
+  ended_.wait_for(lock, patience_, [this] { return waited_for_.empty(); });
+  waited_for_.clear();
 }
 
 }  // namespace moorage::workspace

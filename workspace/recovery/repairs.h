@@ -13,13 +13,16 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/fair_pool.h"
 #include "base/ids.h"
 #include "base/keyed_mutex.h"
 #include "base/thread_pool.h"
@@ -72,6 +75,31 @@ class Repairs {
   size_t at_work_ = 0;  // running entries, including those past their deadline
   base::ThreadPool workers_;
   std::thread thread_;
+};
+
+// The steps of a reconciler's round on single workspaces and sandboxes: they run in parallel, each
+// user with a share of the threads (base/fair_pool.h). The round waits briefly, so that usually
+// they are done when it ends. A step that hangs, because an engine is down or a process is
+// unkillable, continues alone: it delays neither the round nor other steps, and its subject gets no
+// further step until it ends.
+class RoundWork {
+ public:
+  explicit RoundWork(std::chrono::milliseconds patience)
+      : patience_(patience), pool_(kThreads, std::numeric_limits<size_t>::max()) {}
+
+  // `share.subject` names the subject. An error is logged as `event` and left to the next round.
+  void begin(const base::Share& share, const char* event, std::function<void()> step);
+  // Waits for the steps begun since the last call, up to the patience.
+  void wait();
+
+ private:
+  static constexpr size_t kThreads = 8;
+  const std::chrono::milliseconds patience_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::set<std::string> at_work_;
+  std::set<std::string> waited_for_;
+  base::FairPool pool_;  // last: its work uses the members above
 };
 
 }  // namespace moorage::workspace

@@ -4,12 +4,15 @@
 #include <set>
 
 #include "backends/registry.h"
+#include "base/error.h"
 #include "base/os/boot_id.h"
 #include "base/os/files.h"
+#include "layers/upload_note.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
 #include "state_db/tables/layers.h"
+#include "workspace/access/access.h"
 #include "workspace/chain/initial_files.h"
 
 namespace moorage::workspace {
@@ -33,6 +36,21 @@ std::vector<Unlisted> unlisted_in(const std::string& directory, const WithoutRow
   std::erase_if(all,
                 [&](const auto& each) { return each.has_id && !unlisted.contains(each.name); });
   return all;
+}
+
+// An archived or deleted workspace has no mount: its note waits for its return.
+state_db::UploadSeen see_upload(Context& context, const std::string& note) {
+  if (layers::upload_goes_on(note)) return state_db::UploadSeen::at_work;
+  try {
+    const std::string text = layers::upload_note_text(note);
+    const auto row = find_with_deleted(context.store, daemon_for(0), text.substr(0, text.find('/')),
+                                       Right::read);
+    return row.state == state_db::WorkspaceState::ready ? state_db::UploadSeen::file
+                                                        : state_db::UploadSeen::no_workspace;
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found) throw;
+    return state_db::UploadSeen::no_file;  // the workspace was purged
+  }
 }
 
 }  // namespace
@@ -120,6 +138,16 @@ BaseTreesSeen see_base_trees(Context& context, base::RepoId repository) {
   seen.rows = state_db::BaseTreeTable(context.store).list(repository);
   for (const auto& row : seen.rows) seen.unlisted.erase(row.commit);
   return seen;
+}
+
+std::vector<std::string> upload_leftovers(Context& context) {
+  const std::string directory = context.options.uploads();
+  std::vector<std::string> notes;
+  for (const auto& name : base::list_directory_if_exists(directory)) {
+    const std::string note = directory + "/" + name;
+    if (decide(see_upload(context, note)) == state_db::Repair::undo) notes.push_back(note);
+  }
+  return notes;
 }
 
 }  // namespace moorage::workspace

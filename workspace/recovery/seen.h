@@ -49,4 +49,9 @@ struct BaseTreesSeen {
 };
 BaseTreesSeen see_base_trees(Context& context, base::RepoId repository);
 
+// Notes (layers/upload_note.h) of uploads of an earlier daemon that no longer go on and whose
+// workspace has its files here. The notes of an archived or deleted workspace wait until it is
+// back.
+std::vector<std::string> upload_leftovers(Context& context);
+
 }  // namespace moorage::workspace

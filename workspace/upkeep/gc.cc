@@ -17,7 +17,7 @@
 #include "state_db/tables/layer_disk.h"
 #include "state_db/tables/layers.h"
 #include "state_db/tables/sandboxes.h"
-#include "workspace/archive/cold_layers.h"
+#include "workspace/archive/cold_storage.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/context/disk_use.h"
 #include "workspace/context/free_space.h"

@@ -18,7 +18,7 @@
 
 #include "state_db/tables/repositories.h"
 #include "state_db/tables/workspaces.h"
-#include "workspace/archive/cold_layers.h"
+#include "workspace/archive/cold_storage.h"
 #include "workspace/context/metrics.h"
 
 namespace moorage::workspace {

@@ -9,11 +9,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "backends/cgroups/exec_group.h"
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/os/files.h"
 #include "layers/quota/disk_quota.h"
+#include "workspace/context/live_sandboxes.h"
 
 namespace moorage::workspace {
 
@@ -71,6 +74,34 @@ class CountlessLayers {
  private:
   const base::Clock& clock_;
   std::map<base::LayerId, int64_t> again_boot_ms_;
+};
+
+// Work done by the commands of a sandbox, as the kernel counts it: dirtied pages of files
+// (base/os/written_bytes.h), and processor time, which shows the ones that only slept.
+struct SandboxWrites {
+  struct Done {
+    uint64_t bytes = 0;
+    uint64_t cpu_usec = 0;
+  };
+  uint64_t all = 0;                        // bytes, by the sandbox since it began
+  uint64_t ended = 0;                      // part of it by ended processes
+  uint64_t cpu_usec = 0;                   // of the sandbox
+  std::map<base::ExecId, Done> by_exec{};  // only execs with processes
+};
+
+SandboxWrites writes_in(const LiveSandbox& running);
+uint64_t bytes_written_in(const LiveSandbox& running);  // only `all`, which is quicker
+
+// Freezes the processes of these commands while it lives.
+class FrozenExecs {
+ public:
+  FrozenExecs(const LiveSandbox& running, const SandboxWrites& writes);
+  ~FrozenExecs();
+  FrozenExecs(const FrozenExecs&) = delete;
+  FrozenExecs& operator=(const FrozenExecs&) = delete;
+
+ private:
+  std::vector<std::unique_ptr<backends::ExecGroup>> groups_;
 };
 
 }  // namespace moorage::workspace

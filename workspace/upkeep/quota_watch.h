@@ -2,7 +2,7 @@
 // and tracks how much each uses, for uploads. A workspace's own data counts: writable layer, frozen
 // layers, journals (workspace/context/disk_use.h).
 //
-// The last walk's count plus the bytes written since (sandbox_writes.h) is at least the current
+// The last walk's count plus the bytes written since (SandboxWrites) is at least the current
 // use. One thread compares it with the limit, so often that at 2 GB/s only some tens of MiB go
 // unseen, and walks only when the limit may have been passed. Over the limit, it ends the commands
 // that wrote since the last walk, category disk_quota; one that ends by itself is checked at its
@@ -34,7 +34,6 @@
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/watcher.h"
 #include "workspace/upkeep/quota_use.h"
-#include "workspace/upkeep/sandbox_writes.h"
 #include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {

@@ -19,8 +19,7 @@ std::vector<base::SnapshotId> past_retention(const std::vector<state_db::Snapsho
 
 class SnapshotKeeper {
  public:
-  SnapshotKeeper(Context& context, SnapshotTaker& taker)
-      : context_(context), taker_(taker) {}
+  SnapshotKeeper(Context& context, SnapshotTaker& taker) : context_(context), taker_(taker) {}
 
   void look();  // call it every few seconds, from one thread
 

@@ -11,7 +11,7 @@
 #include "state_db/tables/layers.h"
 #include "state_db/tables/snapshots.h"
 #include "workspace/access/keyed_request.h"
-#include "workspace/archive/cold_layers.h"
+#include "workspace/archive/cold_storage.h"
 #include "workspace/archive/store.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/chain/layer_life.h"

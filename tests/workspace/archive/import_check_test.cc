@@ -8,7 +8,6 @@
 #include <functional>
 
 #include "config/load.h"
-#include "workspace/archive/read_back.h"
 #include "workspace/archive/whole_archive.h"
 
 using namespace moorage;

@@ -1,9 +1,8 @@
 // An export that ends was read back.
-#include "workspace/archive/read_back.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "workspace/archive/import_check.h"
 #include "workspace/archive/whole_archive.h"
 
 using namespace moorage;

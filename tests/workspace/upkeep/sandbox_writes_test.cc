@@ -1,5 +1,5 @@
 // Commands frozen for a count, and the report if one cannot be thawed.
-#include "workspace/upkeep/sandbox_writes.h"
+#include "workspace/upkeep/quota_use.h"
 
 #include <catch2/catch.hpp>
 
