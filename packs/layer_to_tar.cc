@@ -26,7 +26,6 @@ namespace moorage::packs {
 namespace {
 
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME;
-constexpr size_t kPieceBytes = 256 << 10;
 constexpr size_t kMaxExtents = 50'000;  // beyond this, small holes are filled to reduce the number
 constexpr uint64_t kSmallBytes = 64 << 10;
 // Limits the names of all directories read at the same time, and of one piece of them.
@@ -263,7 +262,7 @@ class PartArchiver {
     if (entry.sparse) entry.extents = extents;
     if (put_link(entry, status)) return;
     writer_.begin(entry);
-    for (const Extent& extent : extents) content(fd.get(), extent);
+    for (const Extent& extent : extents) writer_.data_from(fd.get(), extent, extent.offset);
     writer_.end();
     if (part_.on_entry) part_.on_entry();
   }
@@ -279,18 +278,6 @@ class PartArchiver {
       extents = find_extents(fd, size, least);
     }
     return extents;
-  }
-
-  void content(int fd, const Extent& extent) {
-    uint64_t offset = extent.offset;
-    const uint64_t end = extent.offset + extent.bytes;
-    while (offset < end) {
-      const std::string piece =
-          base::read_at(fd, std::min<uint64_t>(kPieceBytes, end - offset), offset);
-      if (piece.empty()) return;  // the writer reports that the file became shorter
-      writer_.data(offset, piece);
-      offset += piece.size();
-    }
   }
 
   // --- renamed directories: their contents come from several places ---

@@ -19,6 +19,13 @@ inline constexpr std::string_view kPackPath = "git/pack";
 inline constexpr std::string_view kExecsPath = "execs.jsonl";
 inline constexpr std::string_view kIndexPath = "index.jsonl";
 
+// Attributes of our own for properties that tar cannot express: no file system has names like
+// these, so they never clash with a file's own.
+inline constexpr std::string_view kTypeMark = "moorage.type";
+inline constexpr std::string_view kSocketMark = "socket";
+inline constexpr std::string_view kWhiteoutMark = "whiteout";
+inline constexpr std::string_view kOpaqueMark = "moorage.opaque";
+
 using layers::Extent;
 using layers::NodeType;
 

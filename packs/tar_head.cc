@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "packs/tar_marks.h"
 
 namespace moorage::packs {
 namespace {
@@ -144,25 +143,9 @@ std::string records_of(const ArchiveEntry& entry) {
   return text.empty() ? text : record("hdrcharset", "BINARY") + text;
 }
 
-char type_letter(NodeType type) {
-  switch (type) {
-    case NodeType::hard_link:
-      return '1';
-    case NodeType::symlink:
-      return '2';
-    case NodeType::directory:
-      return '5';
-    case NodeType::fifo:
-      return '6';
-    case NodeType::file:
-    case NodeType::socket:    // the last two are empty files with a mark,
-    case NodeType::whiteout:  // because tar has no type for them
-    case NodeType::character_device:
-    case NodeType::block_device:
-      break;
-  }
-  return '0';
-}
+// In the order of NodeType. Tar has no type for the last four: sockets and whiteouts are empty
+// files with a mark.
+constexpr std::string_view kTypeLetters = "052160000";
 
 // At least one piece, and the last one ends at the file's end: GNU tar's form.
 std::string sparse_map(const ArchiveEntry& entry) {
@@ -194,8 +177,6 @@ std::string tar_padding(uint64_t bytes) {
   return std::string((kTarBlockBytes - bytes % kTarBlockBytes) % kTarBlockBytes, '\0');
 }
 
-std::string tar_end() { return std::string(2 * kTarBlockBytes, '\0'); }
-
 uint64_t tar_content_bytes(const ArchiveEntry& entry) {
   if (!entry.sparse) return entry.type == NodeType::file ? entry.size : 0;
   uint64_t bytes = 0;
@@ -221,7 +202,7 @@ std::string tar_head(const ArchiveEntry& entry) {
   header.put_number(kSize, map.size() + tar_content_bytes(entry));
   header.put_number(
       kTime, static_cast<uint64_t>(std::clamp<int64_t>(entry.mtime.tv_sec, 0, kMaxOctalTime_s)));
-  header.put(kType, std::string(1, type_letter(entry.type)));
+  header.put(kType, kTypeLetters.substr(static_cast<size_t>(entry.type), 1));
   if (is_link(entry)) header.put(kTarget, entry.target);
   return (records.empty() ? "" : extended_header(records)) + header.finish() + map;
 }

@@ -19,7 +19,5 @@ std::string tar_head(const ArchiveEntry& entry);
 uint64_t tar_content_bytes(const ArchiveEntry& entry);
 // Zeros after this many bytes, up to the next head.
 std::string tar_padding(uint64_t bytes);
-// The end of the archive, after the last entry.
-std::string tar_end();
 
 }  // namespace moorage::packs

@@ -3,13 +3,14 @@
 #include <archive.h>
 #include <archive_entry.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 #include <exception>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parts.h"
-#include "packs/tar_marks.h"
 
 namespace moorage::packs {
 namespace {
@@ -36,20 +37,10 @@ void check_path(const std::string& path) {
   }
 }
 
-std::optional<NodeType> plain_type(mode_t type) {
-  switch (type) {
-    case AE_IFREG:
-      return NodeType::file;
-    case AE_IFDIR:
-      return NodeType::directory;
-    case AE_IFLNK:
-      return NodeType::symlink;
-    case AE_IFIFO:
-      return NodeType::fifo;
-    default:
-      return std::nullopt;
-  }
-}
+constexpr std::array<std::pair<mode_t, NodeType>, 4> kPlainTypes{{{AE_IFREG, NodeType::file},
+                                                                  {AE_IFDIR, NodeType::directory},
+                                                                  {AE_IFLNK, NodeType::symlink},
+                                                                  {AE_IFIFO, NodeType::fifo}}};
 
 void read_attributes(archive_entry* item, ArchiveEntry& entry) {
   archive_entry_xattr_reset(item);
@@ -78,11 +69,14 @@ void read_type(archive_entry* item, ArchiveEntry& entry) {
     check_path(entry.target);
     return;
   }
-  const auto type = plain_type(archive_entry_filetype(item));
-  if (!type) refuse(entry.path, "is a device or has an unknown type");
-  entry.type = *type;
-  if (*type == NodeType::file) entry.size = static_cast<uint64_t>(archive_entry_size(item));
-  if (*type == NodeType::symlink) {
+  const mode_t wanted = archive_entry_filetype(item);
+  const auto* const plain =
+      std::find_if(kPlainTypes.begin(), kPlainTypes.end(),
+                   [wanted](const auto& known) { return known.first == wanted; });
+  if (plain == kPlainTypes.end()) refuse(entry.path, "is a device or has an unknown type");
+  entry.type = plain->second;
+  if (entry.type == NodeType::file) entry.size = static_cast<uint64_t>(archive_entry_size(item));
+  if (entry.type == NodeType::symlink) {
     const char* target = archive_entry_symlink(item);
     if (!target || !*target) refuse(entry.path, "is a link without a target");
     entry.target = target;

@@ -4,9 +4,10 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/os/fd.h"
 #include "packs/tar_entry.h"
@@ -29,13 +30,17 @@ struct ArchiveFacts {
 
 class ArchiveWriter {
  public:
-  ArchiveWriter(WriterOptions options, ByteSink sink);
-  ~ArchiveWriter();
+  ArchiveWriter(const WriterOptions& options, ByteSink sink)
+      : unnamed_file_(options.unnamed_file),
+        index_(unnamed_file_()),
+        compressor_(options.level, options.threads, std::move(sink)) {}
 
   // A file needs data and end() after it; any other entry is complete with begin().
   void begin(const ArchiveEntry& entry);
   // Ascending and complete; nothing inside a hole.
   void data(uint64_t offset, std::string_view bytes);
+  // From a part of a file; stops where the file ends: end() reports it.
+  void data_from(int fd, const Extent& part, uint64_t offset);
   void end();
   void fill();  // ends an unfinished file, with zeros for the missing rest
   void put(const std::string& path, std::string_view bytes);      // a whole file
@@ -43,12 +48,23 @@ class ArchiveWriter {
   void put_journal(const std::string& path, int fd);              // without bytes that gaps skip
   ArchiveFacts finish();
 
-  Fd unnamed_file() const;
+  Fd unnamed_file() const { return unnamed_file_(); }
 
  private:
-  struct State;
-  void write_index_line(const ArchiveEntry& entry, const std::string& digest);
-  std::unique_ptr<State> state_;
+  void write_index_line(const std::string& digest);
+  void write_index();
+
+  const std::function<Fd()> unnamed_file_;
+  Fd index_;
+  std::string index_buffer_;
+  uint64_t index_bytes_ = 0;
+  Compressor compressor_;
+  ArchiveEntry entry_;            // current entry of data() and end()
+  std::vector<Extent> expected_;  // ranges of its content still to come
+  bool in_file_ = false;          // begun but not ended
+  EntryDigest digest_;
+  base::Sha256 all_;
+  uint64_t entries_ = 0;
 };
 
 // The parent directory of a path; "" for a top-level one.
