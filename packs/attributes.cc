@@ -6,10 +6,10 @@
 #include <linux/posix_acl_xattr.h>
 #include <linux/xattr.h>
 
-#include <cstring>
 #include <optional>
 
 #include "base/error.h"
+#include "base/little_endian.h"
 #include "base/os/xattr.h"
 #include "layers/ids.h"
 
@@ -21,22 +21,16 @@ constexpr std::string_view kCapability = "security.capability";
 constexpr std::string_view kAccess = "system.posix_acl_access";
 constexpr std::string_view kDefault = "system.posix_acl_default";
 
-// Both formats use little endian words (linux/capability.h, linux/posix_acl_xattr.h), as does every
-// machine that we support.
+// Both formats use little endian words (linux/capability.h, linux/posix_acl_xattr.h).
 uint32_t word_at(const std::string& bytes, size_t at) {
-  uint32_t word = 0;
-  std::memcpy(&word, bytes.data() + at, sizeof word);
-  return word;
-}
-void put_word(std::string& bytes, size_t at, uint32_t word) {
-  std::memcpy(bytes.data() + at, &word, sizeof word);
+  return base::number_at<uint32_t>(bytes.data() + at);
 }
 
 // Moves an id from [from, from + 65536) to [to, ...). False: outside that range.
 bool move_id(std::string& bytes, size_t at, uint32_t from, uint32_t to) {
   const uint32_t id = word_at(bytes, at);
   if (id < from || id - from >= layers::kIdsPerSandbox) return false;
-  put_word(bytes, at, id - from + to);
+  base::put_number(bytes.data() + at, id - from + to);
   return true;
 }
 

@@ -81,8 +81,6 @@ PackWriter::PackWriter(Sink sink)
         sink_(bytes);
       })) {}
 
-PackWriter::~PackWriter() = default;
-
 void PackWriter::put(std::string_view bytes) {
   assert(changes_);
   changes_->add(bytes);
@@ -117,10 +115,9 @@ void PackWriter::entry(const Node& entry) {
   put(out);
 }
 
-void PackWriter::growth(const std::string& path) {
-  std::string out = "a";
-  put_text(out, path);
-  put(out);
+void PackWriter::put_path(std::string letter, const std::string& path) {
+  put_text(letter, path);
+  put(letter);
 }
 
 void PackWriter::piece(uint64_t offset, std::string_view bytes) {
@@ -129,14 +126,6 @@ void PackWriter::piece(uint64_t offset, std::string_view bytes) {
   base::append_number(head, static_cast<uint32_t>(bytes.size()));
   put(head);
   put(bytes);
-}
-
-void PackWriter::end_pieces() { piece(0, {}); }
-
-void PackWriter::removal(const std::string& path) {
-  std::string out = "r";
-  put_text(out, path);
-  put(out);
 }
 
 void PackWriter::list(std::string_view text) {

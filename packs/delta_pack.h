@@ -32,18 +32,18 @@ class PackWriter {
  public:
   using Sink = std::function<void(std::string_view)>;  // may throw
   explicit PackWriter(Sink sink);
-  ~PackWriter();
 
-  void entry(const Node& entry);         // a file is followed by pieces and end_pieces()
-  void growth(const std::string& path);  // the same
+  void entry(const Node& entry);  // a file is followed by pieces and end_pieces()
+  void growth(const std::string& path) { put_path("a", path); }  // the same
   void piece(uint64_t offset, std::string_view bytes);
-  void end_pieces();
-  void removal(const std::string& path);
+  void end_pieces() { piece(0, {}); }
+  void removal(const std::string& path) { put_path("r", path); }
   void list(std::string_view text);  // a part of the list; no changes may follow
   void finish();
 
  private:
   void put(std::string_view bytes);
+  void put_path(std::string letter, const std::string& path);
   void end_changes();
   Sink sink_;
   uint64_t changes_bytes_ = 0;  // compressed

@@ -42,9 +42,6 @@ void verify_frame(int fd, uint64_t from, uint64_t bytes, const std::string& what
     damaged(what, "SHA-256 mismatch");
 }
 
-FrameReader::FrameReader(ByteSource source, std::string what)
-    : frame_(std::move(source)), what_(std::move(what)) {}
-
 void FrameReader::refuse(const std::string& why) const { damaged(what_, why); }
 
 void FrameReader::pass_on(uint64_t bytes, const std::function<void(std::string_view)>& sink) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/little_endian.h"
 #include "packs/zstd_frame.h"
@@ -19,7 +20,8 @@ void verify_frame(int fd, uint64_t from, uint64_t bytes, const std::string& what
 
 class FrameReader {
  public:
-  FrameReader(ByteSource source, std::string what);
+  FrameReader(ByteSource source, std::string what)
+      : frame_(std::move(source)), what_(std::move(what)) {}
 
   void pass_on(uint64_t bytes, const std::function<void(std::string_view)>& sink);  // may be empty
   std::string take(uint64_t bytes);

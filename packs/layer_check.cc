@@ -8,19 +8,13 @@
 #include "packs/layer_to_tar.h"
 
 namespace moorage::packs {
-namespace {
 
 constexpr const char* kNotALayer = "this archive was not written by moorage";
-
-}  // namespace
 
 void refuse_entry(const ArchiveEntry& entry, const std::string& why) {
   throw Error(Code::invalid_argument, "entry " + base::escape_for_message(entry.path) + " " + why,
               kNotALayer);
 }
-
-LayerCheck::LayerCheck(std::string prefix, uint32_t disk_first_id)
-    : prefix_(std::move(prefix)), disk_first_id_(disk_first_id) {}
 
 size_t LayerCheck::place(const ArchiveEntry& entry) {
   const bool directory = entry.type == NodeType::directory;
@@ -53,10 +47,6 @@ void LayerCheck::Content::add(const ArchiveReader::Piece& piece) {
   end_ = piece.offset + piece.bytes.size();
 }
 
-LayerDryRun::LayerDryRun(const std::string& prefix, uint32_t disk_first_id,
-                         std::function<Fd()> unnamed_file)
-    : prefix_(prefix), check_(prefix, disk_first_id), names_(std::move(unnamed_file)) {}
-
 void LayerDryRun::take(const ArchiveEntry& entry, ArchiveReader& reader) {
   check_.place(entry);
   names_.add(entry.path, entry.type != NodeType::directory && entry.type != NodeType::whiteout);
@@ -66,15 +56,13 @@ void LayerDryRun::take(const ArchiveEntry& entry, ArchiveReader& reader) {
 }
 
 void LayerDryRun::finish() {
-  switch (names_.finish()) {
-    case LayerNames::Verdict::good:
-      return;
-    case LayerNames::Verdict::name_twice:
-      throw Error(Code::invalid_argument, "an entry of " + prefix_ + " occurs twice", kNotALayer);
-    case LayerNames::Verdict::link_to_nothing:
-      throw Error(Code::invalid_argument,
-                  "a hard link of " + prefix_ + " does not follow the path it names", kNotALayer);
-  }
+  const LayerNames::Verdict verdict = names_.finish();
+  if (verdict == LayerNames::Verdict::good) return;
+  throw Error(Code::invalid_argument,
+              verdict == LayerNames::Verdict::name_twice
+                  ? "an entry of " + prefix_ + " occurs twice"
+                  : "a hard link of " + prefix_ + " names a path that is not before it",
+              kNotALayer);
 }
 
 }  // namespace moorage::packs

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "packs/layer_names.h"
@@ -17,7 +18,8 @@ namespace moorage::packs {
 
 class LayerCheck {
  public:
-  LayerCheck(std::string prefix, uint32_t disk_first_id);  // "layers/0/tree"
+  LayerCheck(std::string prefix, uint32_t disk_first_id)  // "layers/0/tree"
+      : prefix_(std::move(prefix)), disk_first_id_(disk_first_id) {}
   // How many directories, from the root, remain open around this entry. 0: it is the root.
   // Throws invalid_argument.
   size_t place(const ArchiveEntry& entry);
@@ -42,7 +44,8 @@ class LayerCheck {
 class LayerDryRun {
  public:
   // `unnamed_file` stores the names of a part with many of them (layer_names.h).
-  LayerDryRun(const std::string& prefix, uint32_t disk_first_id, std::function<Fd()> unnamed_file);
+  LayerDryRun(const std::string& prefix, uint32_t disk_first_id, std::function<Fd()> unnamed_file)
+      : prefix_(prefix), check_(prefix, disk_first_id), names_(std::move(unnamed_file)) {}
   void take(const ArchiveEntry& entry, ArchiveReader& reader);
   void finish();  // after the last entry
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/little_endian.h"
 #include "base/os/files.h"
 
 namespace moorage::packs {
@@ -76,16 +77,13 @@ uint64_t LinkTable::find(const Inode& inode) const {
 }
 
 std::string LinkTable::path_at(uint64_t place) const {
-  uint32_t size = 0;
-  const std::string head = read_all_at(paths_, sizeof size, place);
-  std::memcpy(&size, head.data(), sizeof size);
-  return read_all_at(paths_, size, place + sizeof size);
+  const std::string head = read_all_at(paths_, sizeof(uint32_t), place);
+  return read_all_at(paths_, base::number_at<uint32_t>(head.data()), place + head.size());
 }
 
 uint64_t LinkTable::keep(const std::string& path) {
-  const auto size = static_cast<uint32_t>(path.size());
-  std::string record(sizeof size, '\0');
-  std::memcpy(record.data(), &size, sizeof size);
+  std::string record;
+  base::append_number(record, static_cast<uint32_t>(path.size()));
   record += path;
   base::write_at(paths_.get(), record, paths_bytes_);
   return std::exchange(paths_bytes_, paths_bytes_ + record.size());

@@ -42,21 +42,10 @@ void LayerRestorer::take(const ArchiveEntry& entry, ArchiveReader& reader) {
   if (levels_.empty()) return levels_.push_back({root_.duplicate(), entry});
   const int parent = levels_.back().fd.get();
   const std::string name = entry.path.substr(entry.path.rfind('/') + 1);
-  switch (entry.type) {
-    case NodeType::directory:
-      return make_directory(entry, parent, name);
-    case NodeType::file:
-      return make_file(entry, parent, name, reader);
-    case NodeType::hard_link:
-      return make_link(entry, parent, name);
-    case NodeType::symlink:
-    case NodeType::fifo:
-    case NodeType::socket:
-    case NodeType::whiteout:
-    case NodeType::character_device:
-    case NodeType::block_device:
-      return make_other(entry, parent, name);
-  }
+  if (entry.type == NodeType::directory) return make_directory(entry, parent, name);
+  if (entry.type == NodeType::file) return make_file(entry, parent, name, reader);
+  if (entry.type == NodeType::hard_link) return make_link(entry, parent, name);
+  make_other(entry, parent, name);
 }
 
 void LayerRestorer::leave() {

@@ -32,8 +32,6 @@ TreeRestorer::TreeRestorer(const TreePlaces& places) : places_(places) {
   for (const auto& [prefix, path] : places.roots) roots_[prefix] = base::open_directory(path);
 }
 
-TreeRestorer::~TreeRestorer() = default;
-
 void TreeRestorer::refuse(const std::string& path, const std::string& why) {
   throw Error(Code::corrupted, base::escape_for_message(path.substr(0, 200)) + ": " + why);
 }

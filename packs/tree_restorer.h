@@ -30,7 +30,6 @@ struct TreePlaces {
 class TreeRestorer : public PackVisitor {
  public:
   explicit TreeRestorer(const TreePlaces& places);
-  ~TreeRestorer() override;
 
   void entry(const Node& entry) override;
   void growth(const std::string& path) override;
