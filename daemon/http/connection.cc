@@ -8,7 +8,7 @@
 #include <boost/system/system_error.hpp>
 
 #include "base/log.h"
-#include "workspace/access/lease_token.h"
+#include "workspace/access/leases.h"
 
 namespace moorage::daemon {
 namespace {

@@ -85,12 +85,7 @@ std::optional<state_db::Viewer> Caller::viewer() const {
   return state_db::Viewer{uid, gids};
 }
 
-Caller daemon_for(uint32_t owner_uid) {
-  Caller caller;
-  caller.uid = owner_uid;
-  caller.is_daemon = true;
-  return caller;
-}
+Caller daemon_for(uint32_t owner_uid) { return {.uid = owner_uid, .is_daemon = true}; }
 
 bool owns(const Caller& caller, const WorkspaceRow& row) {
   return caller.root() || row.owner_uid == caller.uid;
@@ -126,14 +121,11 @@ WorkspaceRow find_workspace(state_db::Store& store, const Caller& caller, const 
 WorkspaceRow find_deleted(state_db::Store& store, const Caller& caller, const std::string& name,
                           Right right) {
   if (base::WorkspaceId::parse(name)) return find_workspace(store, caller, name, right);
-  state_db::WorkspaceQuery query;
-  query.state = WorkspaceState::deleted;
-  query.seen_by = caller.viewer();
-  query.name = name;
-  auto found = state_db::WorkspaceTable(store).list(query);
+  auto found = state_db::WorkspaceTable(store).list(
+      {.seen_by = caller.viewer(), .state = WorkspaceState::deleted, .name = name});
   const auto own = [&](const WorkspaceRow& row) { return row.owner_uid == caller.uid; };
   if (std::any_of(found.begin(), found.end(), own)) {
-    found.erase(std::remove_if(found.begin(), found.end(), std::not_fn(own)), found.end());
+    std::erase_if(found, std::not_fn(own));
   }
   if (found.empty())
     throw Error(Code::not_found, "there is no deleted workspace '" + name + "'",

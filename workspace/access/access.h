@@ -40,7 +40,7 @@ constexpr bool includes(Right all, Right wanted) {
 constexpr bool asks_lease(Right right) { return (static_cast<uint8_t>(right) & 2) != 0; }
 constexpr bool asks_owner(Right right) { return (static_cast<uint8_t>(right) & 4) != 0; }
 
-// A lease that a request claims to hold (lease_token.h). leases.h checks the claim.
+// A lease that a request claims to hold. leases.h parses and checks it.
 struct LeaseClaim {
   base::WorkspaceId workspace{};  // 0: the workspace that the request names
   int64_t generation = 0;

@@ -1,15 +1,21 @@
 #include "workspace/access/leases.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <chrono>
+#include <optional>
 
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parts.h"
 #include "state_db/store.h"
 #include "state_db/tables/execs.h"
 #include "workspace/access/keyed_request.h"
-#include "workspace/access/lease_token.h"
 
 namespace moorage::workspace {
 namespace {
@@ -26,19 +32,67 @@ std::string person(const LeaseRow& row) {
          std::to_string(row.generation) + ")";
 }
 
-std::optional<base::ExecId> first_running(state_db::Store& store, base::WorkspaceId id) {
-  state_db::ExecQuery query;
-  query.workspace = id;
-  query.state = state_db::ExecState::running;
-  query.limit = 1;
-  const auto found = state_db::ExecTable(store).list(query);
-  if (found.empty()) return std::nullopt;
-  return found.front().id;
+constexpr size_t kSecretBytes = 32;
+constexpr size_t kMaxClaims = 33;
+
+bool is_secret(std::string_view text) {
+  return text.size() == 2 * kSecretBytes &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-std::string seconds_text(int64_t ms) { return std::to_string(std::max<int64_t>(0, ms) / 1000); }
+std::optional<LeaseClaim> parse_claim(std::string_view text) {
+  LeaseClaim claim;
+  const bool named = text.find('.') != text.npos;
+  if (named) {
+    const auto workspace = base::WorkspaceId::parse(base::take_until(text, '.'));
+    if (!workspace) return std::nullopt;
+    claim.workspace = *workspace;
+  }
+  const bool secret = text.find('.') != text.npos;
+  const std::string_view number = base::take_until(text, '.');
+  const char* end = number.data() + number.size();
+  const auto parsed = std::from_chars(number.data(), end, claim.generation);
+  if (parsed.ec != std::errc() || parsed.ptr != end || claim.generation <= 0) return std::nullopt;
+  if (!secret) return claim;
+  if (!is_secret(text)) return std::nullopt;
+  claim.secret_hash = lease_secret_hash(text);
+  return claim;
+}
+
+std::string new_lease_secret() {
+  std::array<char, kSecretBytes> bytes{};
+  base::check(getrandom(bytes.data(), bytes.size(), 0), "get a random number");
+  return base::to_hex({bytes.data(), bytes.size()});
+}
+
+std::string lease_token(base::WorkspaceId workspace, int64_t generation, std::string_view secret) {
+  return workspace.str() + "." + std::to_string(generation) + "." + std::string(secret);
+}
 
 }  // namespace
+
+std::string lease_secret_hash(std::string_view secret) { return base::sha256_hex(secret); }
+
+std::vector<LeaseClaim> parse_lease_claims(std::string_view text) {
+  std::vector<LeaseClaim> claims;
+  while (true) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const auto claim = parse_claim(text.substr(0, comma));
+    const bool twice = claim && std::any_of(claims.begin(), claims.end(), [&](const auto& other) {
+                         return other.workspace == claim->workspace;
+                       });
+    if (!claim || twice || claims.size() == kMaxClaims) {
+      // Keep the value out of the message: it may be a secret.
+      throw Error(Code::invalid_argument, "Moorage-Lease is not a lease token",
+                  "send the token from when you acquired the lease, ws_N.GENERATION.SECRET; for "
+                  "several workspaces send one each, separated by commas");
+    }
+    claims.push_back(*claim);
+    if (comma == text.size()) return claims;
+    text.remove_prefix(comma + 1);
+    while (text.starts_with(' ')) text.remove_prefix(1);
+  }
+}
 
 // The right to change a lease: nobody else changes it, and no change of the workspace is running.
 class Leases::Change {
@@ -67,9 +121,8 @@ class Leases::Change {
   template <typename Work>
   auto unlocked(Work&& work) {
     lock_.unlock();
-    auto result = work();
-    lock_.lock();
-    return result;
+    const std::shared_ptr<void> again(nullptr, [this](void*) { lock_.lock(); });
+    return work();
   }
 
  private:
@@ -83,10 +136,6 @@ class Leases::Change {
   Lock& lock_;
   base::WorkspaceId id_;
 };
-
-Leases::Writing::~Writing() {
-  if (owner_ != nullptr) owner_->done_writing(id_);
-}
 
 Leases::Leases(state_db::Store& store) : store_(store) {
   here_since_ms_ = looked_ms_ = store.clock().boot_ms();
@@ -114,10 +163,7 @@ void Leases::lapse(Lock& lock, base::WorkspaceId id) {
   Change change(*this, lock, id);
   if (!has_lapsed(change.entry())) return;
   const LeaseRow row = *change.entry().row;
-  change.unlocked([&] {
-    state_db::LeaseTable(store_).end(id, "lapsed");
-    return true;
-  });
+  change.unlocked([&] { state_db::LeaseTable(store_).end(id, "lapsed"); });
   change.entry().row->ended = "lapsed";
   base::log(base::LogLevel::info, "lease.lapsed",
             {{"ws", id}, {"generation", row.generation}, {"ttl_ms", row.ttl_ms}});
@@ -167,13 +213,14 @@ void Leases::require(const Caller& caller, const WorkspaceRow& row, Entry& entry
 
 void Leases::refuse_held(const Caller& caller, const WorkspaceRow& row, const Entry& entry) {
   const std::string number = std::to_string(entry.row->generation);
+  const int64_t unseen_ms = now() - std::max(entry.seen_ms, here_since_ms_);
   const std::string mine = entry.row->holder_uid == caller.uid
                                ? "if you are the holder, add --lease " + number + "; otherwise "
                                : "";
   throw Error(Code::conflict,
               row.name + " is held by " + person(*entry.row) + " since " +
                   base::format_utc(entry.row->acquired_wall_ms) + ", last seen " +
-                  seconds_text(now() - std::max(entry.seen_ms, here_since_ms_)) + " s ago",
+                  std::to_string(std::max<int64_t>(0, unseen_ms) / 1000) + " s ago",
               "reading needs no lease; to write, " + mine +
                   "wait until it is released, or: moorage lease acquire " + row.name +
                   " --takeover");
@@ -232,10 +279,7 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
       before->holder_uid == caller.uid && before->holder == wanted.holder) {
     const std::string secret = new_lease_secret();
     const std::string hash = lease_secret_hash(secret);
-    change.unlocked([&] {
-      state_db::LeaseTable(store_).renew_secret(row.id, hash);
-      return true;
-    });
+    change.unlocked([&] { state_db::LeaseTable(store_).renew_secret(row.id, hash); });
     change.entry().row->secret_hash = hash;
     LeaseView again = view(change.entry());
     again.token = lease_token(row.id, again.row.generation, secret);
@@ -247,10 +291,11 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
   }
   if (held && !wanted.take_over) refuse_held(caller, row, change.entry());
   const bool ends_all = before && (held || before->ended == "lapsed");
-  const auto running = first_running(store_, row.id);
-  if (running && !ends_all && !wanted.take_over && !wanted.keep_execs) {
+  const auto running = state_db::ExecTable(store_).list(
+      {.workspace = row.id, .state = state_db::ExecState::running, .limit = 1});
+  if (!running.empty() && !ends_all && !wanted.take_over && !wanted.keep_execs) {
     throw Error(Code::conflict,
-                row.name + " is in use: " + running->str() + " runs without a lease",
+                row.name + " is in use: " + running.front().id.str() + " runs without a lease",
                 "wait for it, or: moorage lease acquire " + row.name +
                     " --takeover, which ends it; --keep-execs lets it run on beside you");
   }
@@ -261,7 +306,7 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
   lease.ttl_ms = wanted.ttl_ms;
   const std::string secret = new_lease_secret();
   lease.secret_hash = lease_secret_hash(secret);
-  lease.end_execs = (ends_all || running) && !wanted.keep_execs;
+  lease.end_execs = (ends_all || !running.empty()) && !wanted.keep_execs;
   if (!wanted.key.empty()) lease.request_key = wanted.key;
   auto granted = change.unlocked([&] {
     return store_.transaction([&] {
@@ -311,7 +356,6 @@ void Leases::release(const Caller& caller, const WorkspaceRow& row) {
       state_db::LeaseTable(store_).end(row.id, "released");
       join_key(store_, caller, row.id.str());
     });
-    return true;
   });
   change.entry().row->ended = "released";
 }
@@ -320,10 +364,7 @@ void Leases::end(base::WorkspaceId id, const std::string& how) {
   Lock lock(mutex_);
   Change change(*this, lock, id);
   if (!change.entry().row || !change.entry().row->held()) return;
-  change.unlocked([&] {
-    state_db::LeaseTable(store_).end(id, how);
-    return true;
-  });
+  change.unlocked([&] { state_db::LeaseTable(store_).end(id, how); });
   change.entry().row->ended = how;
 }
 
@@ -336,9 +377,10 @@ std::optional<LeaseView> Leases::look(base::WorkspaceId id) {
   return seen;
 }
 
-bool Leases::is_held(base::WorkspaceId id) {
-  const auto seen = look(id);
-  return seen && seen->row.held();
+std::optional<LeaseView> Leases::held(base::WorkspaceId id) {
+  auto seen = look(id);
+  if (seen && !seen->row.held()) seen.reset();
+  return seen;
 }
 
 std::vector<base::WorkspaceId> Leases::being_cleared() {

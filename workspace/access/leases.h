@@ -16,6 +16,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +32,14 @@ struct LeaseView {
   std::string token{};      // only in the answer to the acquire
 };
 
+std::string lease_secret_hash(std::string_view secret);
+// Parses the header Moorage-Lease: up to 33 claims separated by commas, one for each workspace. The
+// token "ws_12.5.SECRET" (workspace, generation, 256 random bits as hex) proves a lease; only the
+// holder gets it, in the answer to the acquire. The store keeps the SHA-256 of the secret, and a
+// request's secret is hashed once read. "ws_12.5" and "5" prove nothing; they only get a clear
+// refusal when that lease is over. "5" refers to the workspace that the request names.
+std::vector<LeaseClaim> parse_lease_claims(std::string_view text);
+
 class Leases {
  public:
   explicit Leases(state_db::Store& store);
@@ -41,7 +51,9 @@ class Leases {
     Writing(Writing&& other) noexcept
         : owner_(std::exchange(other.owner_, nullptr)), id_(other.id_) {}
     Writing& operator=(Writing&&) = delete;
-    ~Writing();
+    ~Writing() {
+      if (owner_ != nullptr) owner_->done_writing(id_);
+    }
 
    private:
     Leases* owner_ = nullptr;
@@ -73,7 +85,8 @@ class Leases {
 
   // The last lease, held or over; nullopt: never leased.
   std::optional<LeaseView> look(base::WorkspaceId id);
-  bool is_held(base::WorkspaceId id);
+  std::optional<LeaseView> held(base::WorkspaceId id);
+  bool is_held(base::WorkspaceId id) { return held(id).has_value(); }
   std::vector<base::WorkspaceId> being_cleared();
   void sweep();  // call about once a second: records lapses
 

@@ -64,8 +64,8 @@ struct BestOfView {
 
 class BestOf {
  public:
-  BestOf(Context& context, Leases& leases, Snapshots& snapshots, BestOfDriver& driver)
-      : context_(context), leases_(leases), snapshots_(snapshots), driver_(driver) {}
+  BestOf(Context& context, Leases& leases, BestOfDriver& driver)
+      : context_(context), leases_(leases), driver_(driver) {}
 
   // Makes an unnamed file for the patches, before they arrive in the order of the request.
   base::Fd begin_patches(const Caller& caller, const std::string& name,
@@ -87,7 +87,6 @@ class BestOf {
 
   Context& context_;
   Leases& leases_;
-  Snapshots& snapshots_;
   BestOfDriver& driver_;
 };
 

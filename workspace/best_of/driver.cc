@@ -88,10 +88,7 @@ std::string patches_path(const Options& options, base::WorkspaceId workspace, ba
 std::string beginning_lock(base::WorkspaceId workspace) { return workspace.str() + " best-of"; }
 
 Caller owner_of(const BestOfRow& row) {
-  Caller caller;
-  caller.uid = row.wanted.owner_uid;
-  caller.gids = row.wanted.owner_gids;
-  return caller;
+  return {.uid = row.wanted.owner_uid, .gids = row.wanted.owner_gids};
 }
 
 void carry_lease(const BestOfRow& row, Caller& caller) {

@@ -39,7 +39,6 @@ ChangeSet::ChangeSet(layers::LayerWalk& walk, const repo_cache::CommitTree& comm
     : walk_(walk),
       commit_(commit),
       remember_(remember),
-      limits_(limits),
       deadline_(std::chrono::steady_clock::now() + limits.walk_time),
       memory_(limits.max_memory_bytes) {
   walk_.charge(&memory_);

@@ -64,7 +64,6 @@ class ChangeSet {
   layers::LayerWalk& walk_;
   const repo_cache::CommitTree& commit_;
   const Remember remember_;
-  const ChangeSetLimits limits_;
   const std::chrono::steady_clock::time_point deadline_;
   base::LookMemory memory_;
   uint64_t counted_ = 0;

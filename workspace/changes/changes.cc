@@ -165,11 +165,9 @@ auto steady_look(const ChangeSource& source, CommitTree& commit, const ChangeSet
 
 // Reading the contents may take as long as the walk.
 repo_cache::DiffLimits diff_limits(uint64_t max_bytes, const ChangeSetLimits& limits) {
-  repo_cache::DiffLimits result;
-  result.max_changed_bytes = max_bytes;
-  result.max_patch_bytes = max_bytes;
-  result.deadline = std::chrono::steady_clock::now() + limits.walk_time;
-  return result;
+  return {.max_changed_bytes = max_bytes,
+          .max_patch_bytes = max_bytes,
+          .deadline = std::chrono::steady_clock::now() + limits.walk_time};
 }
 
 template <typename Use>
@@ -185,11 +183,9 @@ auto two_looks(const repo_cache::RepoCache& repos, const ChangeSource& before,
 repo_cache::TwoTrees two_trees(const ChangeSource& before, const ChangeSource& after, Look& from,
                                Look& to) {
   const bool same = before.base_commit == after.base_commit;
-  repo_cache::TwoTrees trees;
-  trees.before = from.contents(same ? &to : nullptr);
-  trees.after = to.contents(same ? &from : nullptr);
-  if (!same) trees.after_commit = after.base_commit;
-  return trees;
+  return {.before = from.contents(same ? &to : nullptr),
+          .after = to.contents(same ? &from : nullptr),
+          .after_commit = same ? "" : after.base_commit};
 }
 
 }  // namespace

@@ -85,9 +85,8 @@ void Measurer::forget(base::WorkspaceId id) {
 void Measurer::before_stop(const state_db::WorkspaceRow& row) {
   const auto running = context_.live.running(row.id);
   if (!running) return;
-  state_db::WorkspaceFacts facts;
-  facts.unpushed = count_unpushed(*running, row.base_commit, kLastGitDeadline);
-  try_step(row, "unpushed", [&] { keep(row, facts); });
+  const auto unpushed = count_unpushed(*running, row.base_commit, kLastGitDeadline);
+  try_step(row, "unpushed", [&] { keep(row, {.unpushed = unpushed}); });
 }
 
 void Measurer::measure(base::WorkspaceId id) {

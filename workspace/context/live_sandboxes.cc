@@ -1,11 +1,14 @@
 #include "workspace/context/live_sandboxes.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/os/process.h"
 
 namespace moorage::workspace {
 namespace {
@@ -23,6 +26,12 @@ LiveSandbox copy_without_mounts(const LiveSandbox& running) {
 }
 
 }  // namespace
+
+int64_t age_ms(const base::ProcessIdentity& init, const base::Clock& clock) {
+  static const auto ticks_a_second = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
+  const auto started_ms = static_cast<int64_t>(init.start_ticks * 1000 / ticks_a_second);
+  return std::max<int64_t>(0, clock.boot_ms() - started_ms);
+}
 
 LiveSandboxes::LiveSandboxes() : closers_(kClosers, std::numeric_limits<size_t>::max()) {}
 
@@ -94,25 +103,14 @@ void LiveSandboxes::forget_look(base::WorkspaceId workspace) {
   if (uses != uses_.end() && uses->second.now == 0) uses_.erase(uses);
 }
 
-LiveSandboxes::Use::Use(Use&& other) noexcept
-    : owner_(std::exchange(other.owner_, nullptr)), workspace_(other.workspace_) {}
-
-LiveSandboxes::Use& LiveSandboxes::Use::operator=(Use&& other) noexcept {
-  std::swap(owner_, other.owner_);
-  std::swap(workspace_, other.workspace_);
-  return *this;
-}
-
-LiveSandboxes::Use::~Use() {
-  if (owner_ != nullptr) owner_->end_use(workspace_);
-}
-
 LiveSandboxes::Use LiveSandboxes::use(base::WorkspaceId workspace) {
-  const std::lock_guard lock(mutex_);
-  Uses& uses = uses_[workspace];
-  ++uses.now;
-  uses.since_look = true;
-  return {this, workspace};
+  {
+    const std::lock_guard lock(mutex_);
+    Uses& uses = uses_[workspace];
+    ++uses.now;
+    uses.since_look = true;
+  }
+  return {this, [workspace](LiveSandboxes* owner) { owner->end_use(workspace); }};
 }
 
 void LiveSandboxes::end_use(base::WorkspaceId workspace) {
@@ -176,8 +174,6 @@ std::unique_ptr<LiveSandboxes::Exchange> LiveSandboxes::begin_exchange(
     std::this_thread::sleep_for(kBetweenLooks);
   }
 }
-
-LiveSandboxes::Exchange::~Exchange() { owner_.end_exchange(std::move(running_)); }
 
 void LiveSandboxes::end_exchange(std::shared_ptr<const LiveSandbox> running) {
   const std::lock_guard lock(mutex_);

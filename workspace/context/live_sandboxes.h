@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/clock.h"
 #include "base/fair_pool.h"
 #include "base/ids.h"
 #include "layers/overlay.h"
@@ -43,6 +44,11 @@ struct LiveSandbox {
   std::shared_ptr<std::atomic<uint64_t>> asked_usec = std::make_shared<std::atomic<uint64_t>>(0);
 };
 
+inline constexpr int64_t kMostIdlePause_ms = 10'000;  // between two checks for idleness
+
+// How old it is, from the kernel's start time of its init: a daemon restart does not reset it.
+int64_t age_ms(const base::ProcessIdentity& init, const base::Clock& clock);
+
 // Result of the last check of a running sandbox (workspace/upkeep/idle_stop.h).
 struct IdleState {
   std::string busy_with{};  // "exec ex_3"; empty: nothing
@@ -53,18 +59,7 @@ struct IdleState {
 class LiveSandboxes {
  public:
   // The sandbox is in use or about to be: it is not stopped as idle.
-  class Use {
-   public:
-    Use() = default;
-    Use(LiveSandboxes* owner, base::WorkspaceId workspace) : owner_(owner), workspace_(workspace) {}
-    Use(Use&& other) noexcept;
-    Use& operator=(Use&& other) noexcept;
-    ~Use();
-
-   private:
-    LiveSandboxes* owner_ = nullptr;
-    base::WorkspaceId workspace_;
-  };
+  using Use = std::shared_ptr<void>;
   // A running sandbox whose mounts are being exchanged: readers wait. Without `done` nothing
   // changes.
   class Exchange {
@@ -73,7 +68,7 @@ class LiveSandboxes {
         : owner_(owner), running_(std::move(running)) {}
     Exchange(const Exchange&) = delete;
     Exchange& operator=(const Exchange&) = delete;
-    ~Exchange();
+    ~Exchange() { owner_.end_exchange(std::move(running_)); }
     const LiveSandbox& running() const { return *running_; }
     void done(std::shared_ptr<const LiveSandbox> next) { running_ = std::move(next); }
 

@@ -85,10 +85,7 @@ std::optional<ExecCategory> start_failure(std::string_view word) {
 }
 
 ExecOutcome damaged() {
-  ExecOutcome outcome;
-  outcome.state = ExecState::interrupted;
-  outcome.error = "the record of the command's end is damaged";
-  return outcome;
+  return {.state = ExecState::interrupted, .error = "the record of the command's end is damaged"};
 }
 
 }  // namespace

@@ -86,13 +86,10 @@ void ExecWatcher::interrupt(const WatchedPtr& watched, state_db::ExecCategory ca
     if (watched->over) return;
     watched->over = true;
   }
-  End end;
-  end.record.state = ExecState::interrupted;
-  end.record.category = category;
-  end.record.error = why;
-  end.record.output_bytes = watched->output_bytes;
-  end.record.omitted_bytes = watched->omitted_bytes();
-  record(watched, std::move(end));
+  state_db::ExecOutcome lost{.state = ExecState::interrupted, .category = category, .error = why};
+  lost.output_bytes = watched->output_bytes;
+  lost.omitted_bytes = watched->omitted_bytes();
+  record(watched, {std::move(lost), {}});
   watched->set_handled();
 }
 

@@ -68,10 +68,8 @@ std::optional<state_db::ExecRow> PreStop::begun(const state_db::WorkspaceRow& ro
     if (!hook && !exec.request.hook.empty()) hook = std::move(exec);
   }
   if (!hook || hook->state == ExecState::running) return hook;
-  state_db::ExecQuery newest;
-  newest.workspace = row.id;
-  newest.limit = 1;
-  if (table.list(newest).front().started_wall_ms > hook->outcome.ended_wall_ms) hook.reset();
+  const auto newest = table.list({.workspace = row.id, .limit = 1}).front();
+  if (newest.started_wall_ms > hook->outcome.ended_wall_ms) hook.reset();
   return hook;
 }
 

@@ -133,12 +133,11 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
       before.stale_reason != result.stale_reason) {
     context_.store.transaction([&] {
       settle_ready(context_.store, id);
-      state_db::RepositoryFacts facts;
-      facts.default_branch = result.default_branch;
+      state_db::RepositoryFacts facts{.default_branch = result.default_branch,
+                                      .checked_wall_ms = result.checked_wall_ms,
+                                      .stale_reason = result.stale_reason,
+                                      .bytes = result.bytes};
       if (moved) facts.fetched_wall_ms = context_.store.clock().wall_ms();
-      facts.checked_wall_ms = result.checked_wall_ms;
-      facts.stale_reason = result.stale_reason;
-      facts.bytes = result.bytes;
       table.set_facts(id, facts);
       if (join) join(id.str());
     });
@@ -203,10 +202,6 @@ void Repositories::note_use(base::RepoId id, const std::string& commit) {
   used_[{id, commit}] = now;
 }
 
-bool Repositories::used_within(base::RepoId id, std::chrono::milliseconds age) {
-  return used_within(id, {}, age);
-}
-
 bool Repositories::used_within(base::RepoId id, const std::string& commit,
                                std::chrono::milliseconds age) {
   const std::lock_guard lock(mutex_);
@@ -220,10 +215,9 @@ ImportedWork Repositories::take_bundle(const state_db::NewRepository& wanted, in
   const auto guard = context_.locks.lock(id.str() + ".row", "import");
   note_use(id);
   if (!made) settle_wanted(context_.store, id);
-  repo_cache::ImportLimits limits;
   repo_cache::ImportResult result;
   try {
-    result = context_.repos.import_bundle(repo_directory(id), bundle_fd, limits);
+    result = context_.repos.import_bundle(repo_directory(id), bundle_fd, {});
   } catch (Error& error) {
     settle_failed(context_.store, id, context_.repos.exists(repo_directory(id)), error);
     throw;
@@ -247,9 +241,8 @@ void Repositories::take_pack(base::RepoId id, const std::vector<std::string>& ob
   const auto work = work_on(id);
   note_use(id);
   settle_wanted(context_.store, id);
-  repo_cache::ImportLimits limits;
-  limits.max_bytes = context_.repos.options().max_fetch_bytes;
-  limits.deadline = context_.options.fetch_deadline;
+  const repo_cache::ImportLimits limits{.max_bytes = context_.repos.options().max_fetch_bytes,
+                                        .deadline = context_.options.fetch_deadline};
   try {
     context_.repos.import_pack(repo_directory(id), pack_fd, objects, limits);
   } catch (Error& error) {

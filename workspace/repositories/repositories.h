@@ -55,8 +55,7 @@ class Repositories {
   void evict(base::RepoId id, const std::string& reason, const JoinKey& join = {});
   // Removes a base tree, its row first. Conflict: a layer is based on it, or it is being created.
   void drop_base_tree(base::RepoId id, const std::string& commit);
-  // Somebody used it in this process within that time.
-  bool used_within(base::RepoId id, std::chrono::milliseconds age);
+  // Somebody used it in this process within that time; an empty commit means the mirror.
   bool used_within(base::RepoId id, const std::string& commit, std::chrono::milliseconds age);
 
   // Finds or adds `wanted` and takes the commits of a git bundle into it.

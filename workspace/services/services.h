@@ -122,7 +122,7 @@ struct Services {
   Comparison comparison{context};
   BestOfDriver best_of_driver{context, waiters, start_stop, execs, snapshots, comparison};
   ExecListeners::Handle best_of_listens{watcher.listen(best_of_driver)};
-  BestOf best_of{context, leases, snapshots, best_of_driver};
+  BestOf best_of{context, leases, best_of_driver};
   SnapshotKeeper snapshot_keeper{context, taker};
   Reconciler reconciler{context,    mirrors,  leases,      chains, sealing, sandboxes,
                         start_stop, deletion, lease_verbs, files,  watcher};

@@ -55,7 +55,7 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
   state_db::BaseTreeTable trees(context_.store);
   for (const auto& repository : facts.repositories) {
     for (auto& tree : trees.list(repository.id)) facts.trees.push_back(std::move(tree));
-    if (repositories_.used_within(repository.id, rules_.lately))
+    if (repositories_.used_within(repository.id, {}, rules_.lately))
       facts.repos_used_lately.insert(repository.id);
   }
   for (const auto& tree : facts.trees) {

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "state_db/store.h"
 #include "state_db/tables/execs.h"
-#include "workspace/context/idle_pause.h"
+#include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/watcher.h"
 
 namespace moorage::workspace {

@@ -28,10 +28,8 @@ Comparison::Two Comparison::find(const Caller& caller, const std::string& from,
 }
 
 std::optional<state_db::ExecRow> Comparison::last_exec(base::WorkspaceId id) {
-  state_db::ExecQuery query;
-  query.workspace = id;
-  query.limit = kLookedAt;
-  for (auto& row : state_db::ExecTable(context_.store).list(query)) {
+  for (auto& row :
+       state_db::ExecTable(context_.store).list({.workspace = id, .limit = kLookedAt})) {
     if (row.request.hook.empty()) return std::move(row);
   }
   return std::nullopt;

@@ -294,9 +294,7 @@ ExecView Execs::get(const Caller& caller, base::ExecId id) {
 }
 
 std::vector<ExecView> Execs::list(const Caller& caller, const ListWanted& wanted) {
-  state_db::ExecQuery query;
-  query.limit = wanted.limit;
-  query.before = wanted.before;
+  state_db::ExecQuery query{.before = wanted.before, .limit = wanted.limit};
   if (wanted.workspace) {
     query.workspace = find_workspace(context_.store, caller, *wanted.workspace, Right::read).id;
   } else {
@@ -313,10 +311,8 @@ Execs::History Execs::history(const Caller& caller, const std::string& workspace
                               base::ExecId before, size_t limit) {
   History history;
   history.workspace = find_with_deleted(context_.store, caller, workspace, Right::read);
-  state_db::ExecQuery query;
-  query.workspace = history.workspace.id;
-  query.before = before;
-  query.limit = limit;
+  const state_db::ExecQuery query{
+      .workspace = history.workspace.id, .before = before, .limit = limit};
   state_db::ExecTable table(context_.store);
   auto rows = table.list(query);
   const auto last = std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) {

@@ -1,7 +1,5 @@
 #include "workspace/verbs/lease_verbs.h"
 
-#include <algorithm>
-
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -22,12 +20,9 @@ constexpr size_t kMaxHolderBytes = 200;
 constexpr int64_t kMinTtl_ms = 5'000;
 constexpr int64_t kMaxTtl_ms = 3'600'000;
 
-}  // namespace
-
 void check_request(const Leases::Wanted& wanted) {
-  const bool printable = std::all_of(wanted.holder.begin(), wanted.holder.end(),
-                                     [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
-  if (wanted.holder.empty() || wanted.holder.size() > kMaxHolderBytes || !printable) {
+  if (wanted.holder.empty() || wanted.holder.size() > kMaxHolderBytes ||
+      has_control(wanted.holder)) {
     throw Error(Code::invalid_argument, "a lease holder must have 1 to 200 printable bytes",
                 "name who works there, for example an agent and its host");
   }
@@ -35,6 +30,8 @@ void check_request(const Leases::Wanted& wanted) {
     throw Error(Code::invalid_argument, "ttl_s must be between 5 and 3600");
   }
 }
+
+}  // namespace
 
 LeaseView LeaseVerbs::acquire(const Caller& caller, const std::string& name,
                               const Leases::Wanted& wanted) {

@@ -42,12 +42,10 @@ state_db::Place place_of(const state_db::WorkspaceRow& row) {
 
 // A runtime belongs to an engine, an image to a backend, so neither moves to another backend.
 state_db::Place wanted_place(const state_db::WorkspaceRow& row, const MoveRequest& request) {
-  state_db::Place place;
-  place.backend = request.backend.value_or(row.backend);
-  const bool same_backend = place.backend == row.backend;
-  place.image = request.image.value_or(same_backend ? row.image : "host");
-  place.runtime = request.runtime.value_or(same_backend ? row.runtime : "");
-  return place;
+  const std::string backend = request.backend.value_or(row.backend);
+  const bool same = backend == row.backend;
+  return {backend, request.image.value_or(same ? row.image : "host"),
+          request.runtime.value_or(same ? row.runtime : "")};
 }
 
 // A system delta belongs to exactly one image.

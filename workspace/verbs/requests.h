@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -111,6 +110,5 @@ struct ExecRequest {
 
 void check_request(const CreateRequest& request);
 void check_request(const ExecRequest& request);
-void check_request(const Leases::Wanted& wanted);
 
 }  // namespace moorage::workspace

@@ -12,8 +12,7 @@
 #include "state_db/tables/integrity.h"
 #include "workspace/archive/store.h"
 #include "workspace/changes/stable_read.h"
-#include "workspace/context/context.h"
-#include "workspace/context/idle_pause.h"
+#include "workspace/context/live_sandboxes.h"
 
 namespace moorage::workspace {
 namespace {
@@ -90,12 +89,6 @@ WorkspacePage Views::list(const Caller& caller, const PageRequest& wanted) {
   return page;
 }
 
-std::optional<LeaseView> Views::held_lease(base::WorkspaceId id) {
-  auto lease = leases_.look(id);
-  if (lease && !lease->row.held()) lease.reset();
-  return lease;
-}
-
 WorkspaceView Views::outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo) {
   WorkspaceView view;
   view.row = std::move(row);
@@ -111,7 +104,7 @@ WorkspaceView Views::outline(state_db::WorkspaceRow row, state_db::RepositoryRow
 }
 
 void Views::complete(WorkspaceView& view) {
-  view.lease = held_lease(view.row.id);
+  view.lease = leases_.held(view.row.id);
   view.behind = behind(context_.repos, view);
   view.disk_quota = context_.storage.quota().name();
   view.off_host = replica_.view(view.row.id, view.integrity.seal);

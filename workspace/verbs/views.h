@@ -40,7 +40,6 @@ class Views {
  private:
   WorkspaceView outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo);
   void complete(WorkspaceView& view);
-  std::optional<LeaseView> held_lease(base::WorkspaceId id);
 
   Context& context_;
   Leases& leases_;

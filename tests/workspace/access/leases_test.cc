@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "state_db/store.h"
-#include "workspace/access/lease_token.h"
 #include "workspace/context/new_workspace.h"
 
 namespace moorage::workspace {
