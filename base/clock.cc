@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "base/os/boot_id.h"
+#include "base/os/process.h"
 
 namespace moorage::base {
 namespace {

@@ -50,6 +50,8 @@ struct ProcessIdentity {
 ProcessIdentity identify_process(int pid);            // start_ticks 0: no such process
 bool process_alive(const ProcessIdentity& identity);  // zombies and the dying count as dead
 
+const std::string& boot_id();  // of the kernel; pids of another boot mean nothing
+
 // /proc/PID/NAME; empty if the process has ended, even during the read, or access is denied.
 std::string read_proc_file(int pid, const std::string& name);
 

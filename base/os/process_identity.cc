@@ -38,6 +38,15 @@ Stat read_stat(int pid) {
 
 }  // namespace
 
+const std::string& boot_id() {
+  static const std::string id = [] {
+    std::string text = read_file("/proc/sys/kernel/random/boot_id");
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+  }();
+  return id;
+}
+
 std::string read_proc_file(int pid, const std::string& name) {
   try {
     return read_file("/proc/" + std::to_string(pid) + "/" + name);

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/os/boot_id.h"
+#include "base/os/process.h"
 #include "state_db/rows.h"
 #include "state_db/store.h"
 

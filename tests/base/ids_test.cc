@@ -4,8 +4,8 @@
 #include <unordered_set>
 
 #include "base/clock.h"
-#include "base/os/boot_id.h"
 #include "base/os/files.h"
+#include "base/os/process.h"
 
 using namespace moorage;
 using base::WorkspaceId;

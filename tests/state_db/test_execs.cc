@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
+#include "base/os/process.h"
 #include "state_db/tables/execs.h"
-#include "base/os/boot_id.h"
 #include "state_db/tables/idempotency.h"
 #include "store_fixture.h"
 

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "base/os/boot_id.h"
 #include "base/os/files.h"
+#include "base/os/process.h"
 #include "base/wire/journal.h"
 #include "state_db/store.h"
 #include "state_db/tables/layers.h"

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/os/boot_id.h"
 #include "base/os/files.h"
+#include "base/os/process.h"
 #include "state_db/store.h"
 #include "state_db/tables/facts.h"
 #include "state_db/tables/sandboxes.h"

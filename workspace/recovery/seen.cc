@@ -5,8 +5,8 @@
 
 #include "backends/registry.h"
 #include "base/error.h"
-#include "base/os/boot_id.h"
 #include "base/os/files.h"
+#include "base/os/process.h"
 #include "layers/upload_note.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "base/os/boot_id.h"
 #include "base/os/files.h"
+#include "base/os/process.h"
 #include "workspace/context/context_fixture.h"
 #include "workspace/repositories/repositories.h"
 #include "workspace/repositories/upstream.h"
