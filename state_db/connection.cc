@@ -3,48 +3,42 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <sqlite3.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "base/error.h"
+#include "base/parts.h"
 
 namespace moorage::state_db {
 
 namespace {
 
-bool no_space(int extended_code) {
-  // The last two are the WAL's shared memory and a failed allocation: nothing was written.
-  return extended_code == SQLITE_FULL || extended_code == SQLITE_IOERR_SHMSIZE ||
-         extended_code == SQLITE_IOERR_NOMEM || extended_code == SQLITE_NOMEM;
-}
+constexpr std::pair<int, Code> kCodes[] = {
+    {SQLITE_FULL, Code::resource_exhausted},
+    // The WAL's shared memory and a failed allocation: nothing was written.
+    {SQLITE_IOERR_SHMSIZE, Code::resource_exhausted},
+    {SQLITE_IOERR_NOMEM, Code::resource_exhausted},
+    {SQLITE_NOMEM, Code::resource_exhausted},
+    {SQLITE_CONSTRAINT_UNIQUE, Code::already_exists},
+    {SQLITE_CONSTRAINT_PRIMARYKEY, Code::already_exists},
+    {SQLITE_CONSTRAINT_ROWID, Code::already_exists},
+    {SQLITE_CONSTRAINT, Code::conflict},
+    {SQLITE_BUSY, Code::unavailable},
+    {SQLITE_LOCKED, Code::unavailable},
+    {SQLITE_CORRUPT, Code::corrupted},
+    {SQLITE_NOTADB, Code::corrupted},
+    {SQLITE_IOERR, Code::io},
+    {SQLITE_CANTOPEN, Code::io},
+    {SQLITE_PERM, Code::permission_denied},
+    {SQLITE_READONLY, Code::permission_denied}};
 
+// By the extended code, or else by its kind, the last byte.
 Code code_of(int extended_code) {
-  if (no_space(extended_code)) return Code::resource_exhausted;
-  switch (extended_code) {
-    case SQLITE_CONSTRAINT_UNIQUE:
-    case SQLITE_CONSTRAINT_PRIMARYKEY:
-    case SQLITE_CONSTRAINT_ROWID:
-      return Code::already_exists;
-    default:
-      break;
+  for (const int wanted : {extended_code, extended_code & 0xff}) {
+    for (const auto& [known, code] : kCodes) {
+      if (known == wanted) return code;
+    }
   }
-  switch (extended_code & 0xff) {
-    case SQLITE_CONSTRAINT:
-      return Code::conflict;
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-      return Code::unavailable;
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      return Code::corrupted;
-    case SQLITE_IOERR:
-    case SQLITE_CANTOPEN:
-      return Code::io;
-    case SQLITE_PERM:
-    case SQLITE_READONLY:
-      return Code::permission_denied;
-    default:
-      return Code::internal;
-  }
+  return Code::internal;
 }
 
 std::string hint_of(Code code) {
@@ -61,6 +55,12 @@ std::string hint_of(Code code) {
 
 }  // namespace
 
+std::string quoted(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("''") : std::string(1, c);
+  return out + "'";
+}
+
 Connection::Connection(const std::string& path, int busy_timeout_ms, std::string name) try
     : name_(std::move(name)),
       database_(std::make_unique<SQLite::Database>(
@@ -72,12 +72,17 @@ Connection::Connection(const std::string& path, int busy_timeout_ms, std::string
 
 Connection::~Connection() = default;
 
-void Connection::execute(const std::string& statements) {
+template <typename Work>
+auto Connection::guarded(const std::string& what, const Work& work) {
   try {
-    database_->exec(statements);
+    return work();
   } catch (const SQLite::Exception& error) {
-    rethrow(error, name_);
+    rethrow(error, what);
   }
+}
+
+void Connection::execute(const std::string& statements) {
+  guarded(name_, [&] { database_->exec(statements); });
 }
 
 int64_t Connection::query_integer(const std::string& statement) {
@@ -86,23 +91,19 @@ int64_t Connection::query_integer(const std::string& statement) {
 }
 
 std::string Connection::query_text(const std::string& statement) {
-  try {
+  return guarded(name_, [&] {
     SQLite::Statement query(*database_, statement);
     return query.executeStep() ? query.getColumn(0).getString() : std::string();
-  } catch (const SQLite::Exception& error) {
-    rethrow(error, name_);
-  }
+  });
 }
 
 std::vector<std::string> Connection::query_column(const std::string& statement) {
-  std::vector<std::string> column;
-  try {
+  return guarded(name_, [&] {
+    std::vector<std::string> column;
     SQLite::Statement query(*database_, statement);
     while (query.executeStep()) column.push_back(query.getColumn(0).getString());
-  } catch (const SQLite::Exception& error) {
-    rethrow(error, name_);
-  }
-  return column;
+    return column;
+  });
 }
 
 std::vector<std::string> Connection::check(const std::string& pragma) {
@@ -115,11 +116,9 @@ std::vector<std::string> Connection::check(const std::string& pragma) {
     problems.emplace_back("the check stopped at a damaged page");
   }
   for (const auto& row : rows) {
-    for (size_t at = 0; at < row.size();) {
-      const size_t end = std::min(row.find('\n', at), row.size());
-      const std::string line = row.substr(at, end - at);
-      at = end + 1;
-      if (line != "ok" && !line.starts_with("*** in database")) problems.push_back(line);
+    for (const auto line : base::split(row, '\n')) {
+      if (!line.empty() && line != "ok" && !line.starts_with("*** in database"))
+        problems.emplace_back(line);
     }
   }
   return problems;
@@ -165,11 +164,8 @@ std::unique_ptr<SQLite::Statement> Connection::lease(std::string_view sql) {
     kept->second.pop_back();
     return statement;
   }
-  try {
-    return std::make_unique<SQLite::Statement>(*database_, std::string(sql));
-  } catch (const SQLite::Exception& error) {
-    rethrow(error, name_ + ": " + std::string(sql));
-  }
+  return guarded(name_ + ": " + std::string(sql),
+                 [&] { return std::make_unique<SQLite::Statement>(*database_, std::string(sql)); });
 }
 
 void Connection::give_back(std::unique_ptr<SQLite::Statement> statement) noexcept {

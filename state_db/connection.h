@@ -24,6 +24,8 @@ class Statement;
 
 namespace moorage::state_db {
 
+std::string quoted(std::string_view text);  // as a literal of SQL
+
 class Connection {
  public:
   // Opens or creates the file and sets the busy timeout. `name` is for messages.
@@ -61,6 +63,9 @@ class Connection {
   [[noreturn]] void rethrow(const SQLite::Exception& error, const std::string& what);
 
  private:
+  template <typename Work>
+  auto guarded(const std::string& what, const Work& work);
+
   const std::string name_;
   std::unique_ptr<SQLite::Database> database_;
   std::map<std::string, std::vector<std::unique_ptr<SQLite::Statement>>, std::less<>> kept_;

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/little_endian.h"
 #include "base/os/files.h"
 #include "state_db/connection.h"
 #include "state_db/damaged_copies.h"
@@ -33,12 +34,8 @@ bool has_work(const std::string& directory) {
 }
 
 uint32_t word_at(std::string_view bytes, size_t at, bool big_endian) {
-  uint32_t word = 0;
-  for (size_t i = 0; i < 4; ++i) {
-    const auto byte = static_cast<uint32_t>(static_cast<unsigned char>(bytes[at + i]));
-    word |= byte << (8 * (big_endian ? 3 - i : i));
-  }
-  return word;
+  const auto word = base::number_at<uint32_t>(bytes.data() + at);
+  return big_endian ? __builtin_bswap32(word) : word;
 }
 
 // Checks the first 32 bytes of a log, with their checksum
@@ -108,12 +105,6 @@ Unreadable unreadable(Found found, const StoreOptions& options, Fd lock) {
   }
   result.lock = std::move(lock);
   return result;
-}
-
-std::string quoted(const std::string& name) {
-  std::string out = "'";
-  for (const char c : name) out += c == '\'' ? std::string("''") : std::string(1, c);
-  return out + "'";
 }
 
 void append_problems(Connection& connection, std::vector<std::string>& problems) {

@@ -67,6 +67,10 @@ std::string known_store_id(Connection& connection) {
   return connection.query_text("SELECT value FROM meta WHERE name = 'store_id'");
 }
 
+std::unique_ptr<Connection> connect(const StoreOptions& options) {
+  return std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
+}
+
 bool has_log(const std::string& directory) {
   struct stat status {};
   return stat((directory + "/state.db-wal").c_str(), &status) == 0 && status.st_size > 0;
@@ -89,8 +93,7 @@ Store::Store(const StoreOptions& options, Fd lock)
       directory_(options.directory),
       reserve_bytes_(options.reserve_bytes),
       lock_file_(std::move(lock)),
-      connection_(
-          std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms)) {
+      connection_(connect(options)) {
   try {
     refuse_unknown(*connection_, present_schema());
     store_id_ = known_store_id(*connection_);
@@ -108,13 +111,11 @@ Store::Store(const StoreOptions& options, Fd lock)
     log_ = std::make_unique<LogSync>(directory_ + "/state.db-wal",
                                      [this] { connection_->refuse_all(); });
     connection_->execute(kCache);
-    checkpointer_ =
-        std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
+    checkpointer_ = connect(options);
     checkpointer_->execute("PRAGMA synchronous = FULL");
     checkpointer_->execute(kCache);
     checkpointer_->on_full([this] { release_reserve(directory_); });
-    reader_ =
-        std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
+    reader_ = connect(options);
     reader_->execute("PRAGMA query_only = ON");
     reader_->execute(kCache);
     if (store_id_.empty()) store_id_ = random_store_id();
@@ -268,12 +269,10 @@ void Store::move_row(const RowMove& move, int64_t id, const std::string& id_text
       record_row(move.noun, id, move.from, move.to, reason);
       return;
     }
-    auto query = prepare("SELECT state FROM " + table + " WHERE id = ?");
-    query.bind(id);
-    if (!query.step()) throw Error(Code::not_found, "there is no " + id_text);
-    std::string present;
-    query.read(present);
-    throw Error(Code::conflict, id_text + " is " + present + ", so it cannot change from " + step);
+    const auto present =
+        prepare("SELECT state FROM " + table + " WHERE id = ?").value<std::string>(id);
+    if (!present) throw Error(Code::not_found, "there is no " + id_text);
+    throw Error(Code::conflict, id_text + " is " + *present + ", so it cannot change from " + step);
   });
 }
 

@@ -74,13 +74,7 @@ std::vector<std::string> Store::check() {
 
 std::vector<std::string> Store::check_id_ranges() {
   std::vector<std::string> problems;
-  const auto count = [&](std::string_view sql) {
-    Statement query = prepare(sql);
-    query.step();
-    int64_t number = 0;
-    query.read(number);
-    return number;
-  };
+  const auto count = [&](std::string_view sql) { return prepare(sql).value<int64_t>().value(); };
   const int64_t held = count(
       "SELECT count(*) FROM id_ranges r JOIN sandboxes s ON s.id = r.sandbox "
       "WHERE s.state = 'destroyed'");

@@ -2,6 +2,7 @@
 
 #include <SQLiteCpp/Backup.h>
 #include <SQLiteCpp/SQLiteCpp.h>
+#include <SQLiteCpp/VariadicBind.h>
 #include <sqlite3.h>
 #include <sys/random.h>
 
@@ -210,10 +211,7 @@ void CopiedDatabase::mark_lost(base::LayerId layer, const std::string& why, int6
                         "(workspace, state, reason, wall_ms, seal, sealed_wall_ms) "
                         "SELECT w.id, 'lost', ?, ?, '', ? FROM workspaces w "
                         "JOIN above ON w.layer = above.layer WHERE w.purge_wall_ms IS NULL");
-    change.bind(1, layer.value);
-    change.bind(2, why);
-    change.bind(3, wall_ms);
-    change.bind(4, wall_ms);
+    SQLite::bind(change, layer.value, why, wall_ms, wall_ms);
     change.exec();
   });
 }
@@ -233,8 +231,7 @@ void CopiedDatabase::settle() {
     boot.bind(1, kBootOfCopy);
     boot.exec();
     SQLite::Statement epoch(*database_, "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)");
-    epoch.bind(1, kEpoch);
-    epoch.bind(2, random_epoch());
+    SQLite::bind(epoch, kEpoch, random_epoch());
     epoch.exec();
     transaction.commit();
   });

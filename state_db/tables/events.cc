@@ -1,6 +1,6 @@
 // The event log of a store: reading it, and events other than state changes.
 #include "state_db/event.h"
-#include "state_db/statement.h"
+#include "state_db/rows.h"
 #include "state_db/store.h"
 
 namespace moorage::state_db {
@@ -16,12 +16,12 @@ std::string_view event_text(std::string_view text) {
 
 int64_t Store::add_event(std::string_view kind, const Subject& subject, std::string_view text) {
   return transaction([&] {
-    prepare(
+    new_seq_ = insert(
+        *this,
         "INSERT INTO events (wall_ms, kind, from_state, to_state, text, repository, workspace, "
-        "sandbox, exec, snapshot) VALUES (?, ?, '', '', ?, ?, ?, ?, ?, ?)")
-        .run(clock_->wall_ms(), kind, event_text(text), subject.repository, subject.workspace,
-             subject.sandbox, subject.exec, subject.snapshot);
-    new_seq_ = last_insert_id();
+        "sandbox, exec, snapshot)",
+        clock_->wall_ms(), kind, "", "", event_text(text), subject.repository, subject.workspace,
+        subject.sandbox, subject.exec, subject.snapshot);
     return new_seq_;
   });
 }
@@ -36,31 +36,22 @@ std::vector<Event> Store::events(int64_t since_seq, size_t limit, base::Workspac
   Statement query = prepare(sql);
   if (only) query.bind(only);
   query.bind(since_seq, limit);
-  std::vector<Event> events;
-  while (query.step()) {
-    Event& event = events.emplace_back();
+  return query.all<Event>([](Statement& row, Event& event) {
     Subject& about = event.subject;
-    query.read(event.seq, event.wall_ms, event.kind, event.from, event.to, event.text,
-               about.repository, about.workspace, about.sandbox, about.exec, about.snapshot);
-  }
-  return events;
+    row.read(event.seq, event.wall_ms, event.kind, event.from, event.to, event.text,
+             about.repository, about.workspace, about.sandbox, about.exec, about.snapshot);
+  });
 }
 
 int64_t Store::last_event() {
-  Statement query = prepare("SELECT max(seq) FROM events");
-  query.step();
-  int64_t seq = 0;
-  query.read(seq);
-  return seq;
+  return prepare("SELECT max(seq) FROM events").value<int64_t>().value();
 }
 
 int64_t Store::trim_events(int64_t keep) {
-  return transaction([&] {
-    return prepare(
-               "DELETE FROM events "
-               "WHERE seq <= (SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ?)")
-        .run(keep);
-  });
+  return write(*this,
+               "DELETE FROM events WHERE seq <= "
+               "(SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+               keep);
 }
 
 }  // namespace moorage::state_db

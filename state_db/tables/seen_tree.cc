@@ -111,13 +111,19 @@ SeenDatabase::SeenDatabase(const std::string& directory)
 template <typename Work>
 auto SeenDatabase::guarded(const Work& work) {
   try {
-    return work([this](std::string_view sql) -> Statement {
-      return Statement(std::unique_lock(mutex_), connection_, sql);
-    });
+    return work();
   } catch (const std::exception&) {
     broken_ = true;
     throw;
   }
+}
+
+Statement SeenDatabase::prepare(std::string_view sql) {
+  return Statement(std::unique_lock(mutex_), connection_, sql);
+}
+
+int64_t SeenDatabase::run(std::string_view sql, const auto&... values) {
+  return guarded([&] { return prepare(sql).run(values...); });
 }
 
 SeenTree::SeenTree(SeenDatabase& database) : database_(database), tree_(++database.last_tree_) {}
@@ -125,91 +131,70 @@ SeenTree::SeenTree(SeenDatabase& database) : database_(database), tree_(++databa
 SeenTree::~SeenTree() {
   if (database_.broken()) return;
   try {
-    database_.guarded([&](const auto& prepare) {
-      prepare("DELETE FROM seen WHERE tree = ?").run(tree_);
-      prepare("DELETE FROM sent_links WHERE tree = ?").run(tree_);
-    });
+    database_.run("DELETE FROM seen WHERE tree = ?", tree_);
+    database_.run("DELETE FROM sent_links WHERE tree = ?", tree_);
   } catch (const std::exception&) {
     // The database is marked as broken and discarded whole.
   }
 }
 
 std::optional<SeenEntry> SeenTree::find(const std::string& path) {
-  return database_.guarded([&](const auto& prepare) -> std::optional<SeenEntry> {
-    const std::string key = key_of(path);
-    Statement query = prepare(kFind);
-    query.bind(tree_, Blob{key});
-    if (!query.step()) return std::nullopt;
-    SeenEntry entry;
+  const std::string key = key_of(path);
+  const auto read_row = [this](Statement& query, SeenEntry& entry) {
     std::string found;
     read(query, round_, found, entry);
-    return entry;
-  });
+  };
+  return database_.guarded(
+      [&] { return database_.prepare(kFind).first<SeenEntry>(read_row, tree_, Blob{key}); });
 }
 
 void SeenTree::put(const SeenEntry& entry) {
-  database_.guarded([&](const auto& prepare) {
-    const std::string key = key_of(entry.path);
-    prepare(
-        "INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0) ON CONFLICT DO UPDATE SET "
-        "inode = excluded.inode, changed_ns = excluded.changed_ns, "
-        "looked_ns = excluded.looked_ns, size = excluded.size, linked = excluded.linked, "
-        "directory = excluded.directory, gone = 0, round = excluded.round, "
-        "cleared_round = iif(directory AND NOT excluded.directory, excluded.round, cleared_round)")
-        .run(tree_, Blob{key}, entry.inode, entry.changed_ns, entry.looked_ns, entry.size,
-             entry.linked, entry.directory, round_);
-  });
+  database_.run(
+      "INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0) ON CONFLICT DO UPDATE SET "
+      "inode = excluded.inode, changed_ns = excluded.changed_ns, "
+      "looked_ns = excluded.looked_ns, size = excluded.size, linked = excluded.linked, "
+      "directory = excluded.directory, gone = 0, round = excluded.round, "
+      "cleared_round = iif(directory AND NOT excluded.directory, excluded.round, cleared_round)",
+      tree_, Blob{key_of(entry.path)}, entry.inode, entry.changed_ns, entry.looked_ns, entry.size,
+      entry.linked, entry.directory, round_);
 }
 
 void SeenTree::set_gone(const std::string& path) {
-  database_.guarded([&](const auto& prepare) {
-    const std::string key = key_of(path);
-    prepare(
-        "UPDATE seen SET gone = 1, directory = 0, linked = 0, round = ?, cleared_round = ? "
-        "WHERE tree = ? AND key = ?")
-        .run(round_, round_, tree_, Blob{key});
-  });
+  database_.run(
+      "UPDATE seen SET gone = 1, directory = 0, linked = 0, round = ?, cleared_round = ? "
+      "WHERE tree = ? AND key = ?",
+      round_, round_, tree_, Blob{key_of(path)});
 }
 
 void SeenTree::erase(const std::string& path) {
-  database_.guarded([&](const auto& prepare) {
-    const std::string key = key_of(path);
-    prepare("DELETE FROM seen WHERE tree = ? AND key = ?").run(tree_, Blob{key});
-  });
+  database_.run("DELETE FROM seen WHERE tree = ? AND key = ?", tree_, Blob{key_of(path)});
 }
 
 void SeenTree::erase_below(const std::string& path) {
-  database_.guarded([&](const auto& prepare) {
-    const std::string first = key_of(path) + '\0';
-    const std::string behind = key_of(path) + '\1';
-    prepare("DELETE FROM seen WHERE tree = ? AND key > ? AND key < ?")
-        .run(tree_, Blob{first}, Blob{behind});
-  });
+  const std::string key = key_of(path);
+  database_.run("DELETE FROM seen WHERE tree = ? AND key > ? AND key < ?", tree_, Blob{key + '\0'},
+                Blob{key + '\1'});
 }
 
 uint64_t SeenTree::doubt_names(uint64_t inode, const std::string& except) {
-  return database_.guarded([&](const auto& prepare) {
-    const std::string key = key_of(except);
-    const int64_t names = prepare(
-                              "UPDATE seen INDEXED BY seen_linked SET looked_ns = 0, round = ? "
-                              "WHERE tree = ? AND inode = ? AND linked AND key <> ?")
-                              .run(round_, tree_, inode, Blob{key});
-    if (names > 0) ahead_.clear();  // cached rows are outdated
-    return static_cast<uint64_t>(names);
-  });
+  const int64_t names = database_.run(
+      "UPDATE seen INDEXED BY seen_linked SET looked_ns = 0, round = ? "
+      "WHERE tree = ? AND inode = ? AND linked AND key <> ?",
+      round_, tree_, inode, Blob{key_of(except)});
+  if (names > 0) ahead_.clear();  // cached rows are outdated
+  return static_cast<uint64_t>(names);
 }
 
 void SeenTree::start_walk() {
   ahead_.clear();
   walked_.clear();
   at_end_ = false;
-  database_.guarded(
-      [&](const auto& prepare) { prepare("DELETE FROM sent_links WHERE tree = ?").run(tree_); });
+  database_.run("DELETE FROM sent_links WHERE tree = ?", tree_);
 }
 
 void SeenTree::fill() {
-  database_.guarded([&](const auto& prepare) {
-    Statement query = prepare(kAhead);
+  database_.guarded([&] {
+    Statement query = database_.prepare(kAhead);
     query.bind(tree_, Blob{walked_});
     size_t bytes = 0;
     while (ahead_.size() < kMostAhead && bytes < kMostAheadBytes) {
@@ -258,21 +243,17 @@ std::optional<SeenEntry> SeenTree::arrive(const std::string& path) {
 }
 
 void SeenTree::put_link(uint64_t inode, const SentLink& link) {
-  database_.guarded([&](const auto& prepare) {
-    prepare("INSERT OR REPLACE INTO sent_links VALUES (?, ?, ?, ?)")
-        .run(tree_, inode, Blob{link.path}, link.changed_ns);
-  });
+  database_.run("INSERT OR REPLACE INTO sent_links VALUES (?, ?, ?, ?)", tree_, inode,
+                Blob{link.path}, link.changed_ns);
 }
 
 std::optional<SeenTree::SentLink> SeenTree::find_link(uint64_t inode) {
-  return database_.guarded([&](const auto& prepare) -> std::optional<SentLink> {
-    Statement query =
-        prepare("SELECT path, changed_ns FROM sent_links WHERE tree = ? AND inode = ?");
-    query.bind(tree_, inode);
-    if (!query.step()) return std::nullopt;
-    SentLink link;
+  const auto read_row = [](Statement& query, SentLink& link) {
     query.read(link.path, link.changed_ns);
-    return link;
+  };
+  return database_.guarded([&] {
+    return database_.prepare("SELECT path, changed_ns FROM sent_links WHERE tree = ? AND inode = ?")
+        .first<SentLink>(read_row, tree_, inode);
   });
 }
 
@@ -280,18 +261,16 @@ std::optional<SeenTree::SentLink> SeenTree::find_link(uint64_t inode) {
 void SeenTree::list_round(const std::function<void(const SeenEntry&)>& sink) {
   std::string key;
   SeenEntry entry;
-  Statement query = database_.guarded([&](const auto& prepare) { return prepare(kOfRound); });
+  Statement query = database_.guarded([&] { return database_.prepare(kOfRound); });
   query.bind(tree_, round_);
-  while (database_.guarded([&](const auto&) { return query.step(); })) {
+  while (database_.guarded([&] { return query.step(); })) {
     read(query, round_, key, entry);
     sink(entry);
   }
 }
 
 void SeenTree::end_round() {
-  database_.guarded([&](const auto& prepare) {
-    prepare("DELETE FROM seen INDEXED BY seen_gone WHERE tree = ? AND gone").run(tree_);
-  });
+  database_.run("DELETE FROM seen INDEXED BY seen_gone WHERE tree = ? AND gone", tree_);
   ++round_;
 }
 

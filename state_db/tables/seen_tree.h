@@ -21,6 +21,8 @@
 
 namespace moorage::state_db {
 
+class Statement;
+
 inline constexpr std::string_view kWalkedLast = "objects";
 
 struct SeenEntry {
@@ -49,6 +51,8 @@ class SeenDatabase {
   friend class SeenTree;
   template <typename Work>
   auto guarded(const Work& work);
+  Statement prepare(std::string_view sql);
+  int64_t run(std::string_view sql, const auto&... values);
 
   Connection connection_;
   std::recursive_mutex mutex_;
