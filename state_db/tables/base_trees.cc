@@ -24,7 +24,8 @@ void refuse_used(Store& store, base::RepoId repository, const std::string& commi
   Statement query =
       store.prepare("SELECT id FROM layers WHERE repository = ? AND base_commit = ? LIMIT 1");
   if (const auto layer = query.value<base::LayerId>(repository, commit))
-    throw Error(Code::conflict, "base tree " + commit + " is in use by " + layer->str());
+    throw Error(Code::conflict, "the files of commit " + commit + " are in use by " + layer->str(),
+                "try again when the removal of its workspace has ended");
 }
 
 void refuse_stood_on(Store& store, base::RepoId repository, const std::string& commit) {

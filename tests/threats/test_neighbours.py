@@ -104,7 +104,7 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
     @unittest.skipIf(harness.PATIENCE > 1, "100,000 steps of the database alone: an hour under an emulator, nothing of its kernel")
     def test_no_range_is_held_twice(self):
         wanted = 100_000 if harness.BACKEND == "lxc" else 5_000  # the database is the same for every backend
-        result = harness.run(harness.BIN / "test_state_db", "two sandboxes never hold one slot*,a full pool refuses*", timeout=600,
+        result = harness.run(harness.BIN / "test_state_db", "two sandboxes never hold the same slot*,a full pool refuses*", timeout=600,
                              env={"MOORAGE_TEST_STEPS": str(wanted), "TMPDIR": "/dev/shm"})
         self.assertIn(b"All tests passed", result.stdout)
         steps, deaths = map(int, re.search(rb"slots: (\d+) steps, (\d+) deaths", result.stdout).groups())

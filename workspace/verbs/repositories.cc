@@ -9,6 +9,7 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
 #include "workspace/access/keyed_request.h"
+#include "workspace/chain/layer_life.h"
 #include "workspace/context/free_space.h"
 
 namespace moorage::workspace {
@@ -40,6 +41,7 @@ state_db::RepositoryRow RepositoryVerbs::get(const Caller& caller, base::RepoId 
 
 void RepositoryVerbs::remove(const Caller& caller, base::RepoId id) {
   find_repository(context_.store, caller, id);
+  collect_layers(context_);  // those that an operation held when their workspace was purged
   repositories_.evict(id, "removed by uid " + std::to_string(caller.uid),
                       key_joiner(context_.store, caller));
 }
