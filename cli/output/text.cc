@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/size_text.h"
-#include "cli/output/utf8.h"
 
 namespace moorage::cli {
 namespace {
