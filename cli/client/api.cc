@@ -5,7 +5,6 @@
 #include <array>
 #include <optional>
 
-#include "base/error.h"
 #include "cli/client/backoff.h"
 #include "cli/client/json.h"
 
@@ -94,8 +93,7 @@ HttpResponse Api::exchange_patiently(const HttpRequest& request, const ExchangeO
       // Failing to reach the daemon at all is final. A daemon lost in the middle usually comes back
       // and knows the key.
       sent = sent || error.code() == Code::unknown_outcome;
-      const bool lost = error.code() == Code::unknown_outcome || error.code() == Code::unavailable;
-      if (!sent || !lost || !backoff.wait()) throw;
+      if (!sent || !is_lost(error) || !backoff.wait()) throw;
       continue;
     }
     if (!response.ok()) throw_api_error(response);

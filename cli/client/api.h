@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "cli/client/http_client.h"
 
 namespace moorage::cli {
@@ -17,6 +18,10 @@ class Json;
 // For long verbs: after half an hour of silence the answer counts as lost.
 inline constexpr int kLongSilenceMs = 30 * 60'000;
 
+// True when the daemon was not reached or its answer was lost: it may be restarting.
+inline bool is_lost(const Error& error) {
+  return error.code() == Code::unknown_outcome || error.code() == Code::unavailable;
+}
 // Throws the Error that a non-2xx answer carries.
 [[noreturn]] void throw_api_error(const HttpResponse& response);
 std::string new_idempotency_key();  // 128 random bits

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/os/fd.h"
-#include "cli/client/connect_trouble.h"
+#include "cli/client/accounts.h"
 
 namespace moorage::cli {
 namespace asio = boost::asio;
@@ -157,9 +158,38 @@ void send_streamed(UnixStream& stream, const HttpRequest& request) {
   if (failure) throw_lost(failure.message());
 }
 
-}  // namespace
+std::string who_may(const std::string& socket_path) {
+  struct stat found {};
+  const bool known = ::stat(socket_path.c_str(), &found) == 0;
+  if (known && (found.st_mode & S_IWGRP) == 0) return "only its owner may use it: sudo moorage ...";
+  const std::string group = known ? group_name(found.st_gid) : "moorage";
+  return "join the group " + group + ": sudo usermod -aG " + group +
+         " $USER, then open a new shell";
+}
 
-namespace {
+// Explains to a person why the socket cannot be reached: unavailable or permission_denied. `cause`
+// comes from base::connect_unix.
+Error connect_trouble(const std::string& socket_path, const Error& cause) {
+  if (cause.code() == Code::permission_denied) {
+    return Error(Code::permission_denied,
+                 "no permission to connect to the daemon at " + socket_path, who_may(socket_path));
+  }
+  const std::string text = "cannot reach the daemon at " + socket_path + ": ";
+  const char* start = "start it with: sudo systemctl start moorage  or  sudo ./quickstart";
+  struct stat found {};
+  if (::stat(socket_path.c_str(), &found) != 0)
+    return Error(Code::unavailable, text + "the socket does not exist", start);
+  if (!S_ISSOCK(found.st_mode)) {
+    return Error(Code::unavailable, text + "not a socket",
+                 "--socket and MOORAGE_SOCKET name the daemon's socket; without them it is "
+                 "/run/moorage/mooraged.sock");
+  }
+  if (cause.message().ends_with("File name too long")) {
+    return Error(Code::unavailable, text + "the name is too long",
+                 "a socket path has at most 107 bytes: set a shorter one in api.socket");
+  }
+  return Error(Code::unavailable, text + cause.message(), start);
+}
 
 std::string lease_of_environment() {
   const char* lease = std::getenv("MOORAGE_LEASE");

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <charconv>
 #include <cstdio>
+#include <functional>
 
 #include "base/error.h"
 #include "cli/output/text.h"
@@ -13,9 +14,22 @@ namespace json = boost::json;
 
 namespace {
 
-const json::value* step_into(const json::value* place, std::string_view name) {
-  const json::object* object = place == nullptr ? nullptr : place->if_object();
-  return object == nullptr ? nullptr : object->if_contains({name.data(), name.size()});
+const json::value* walk(const json::value* place, std::string_view path) {
+  while (!path.empty() && place != nullptr) {
+    const std::string_view name = path.substr(0, path.find('.'));
+    const json::object* object = place->if_object();
+    place = object == nullptr ? nullptr : object->if_contains({name.data(), name.size()});
+    path.remove_prefix(std::min(name.size() + 1, path.size()));
+  }
+  return place;
+}
+
+// "[1,2]" of the items as `text_of` writes them.
+template <typename Item, typename TextOf>
+std::string list_of(const std::vector<Item>& items, const TextOf& text_of) {
+  std::string list;
+  for (const Item& item : items) list += (list.empty() ? "" : ",") + text_of(item);
+  return "[" + list + "]";
 }
 
 std::string quoted(std::string_view name, std::string_view text) {
@@ -50,36 +64,29 @@ Json Json::parse(std::string_view text) {
   return Json(std::move(root), place);
 }
 
-Json Json::at(std::string_view path) const {
-  const json::value* place = place_;
-  while (!path.empty() && place != nullptr) {
-    const size_t dot = path.find('.');
-    place = step_into(place, path.substr(0, dot));
-    path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
-  }
-  return Json(root_, place);
+const json::value* Json::find(std::string_view path) const {
+  const json::value* found = walk(place_, path);
+  return found == nullptr || found->is_null() ? nullptr : found;
 }
 
-bool Json::has(std::string_view path) const {
-  const Json found = at(path);
-  return found.place_ != nullptr && !found.place_->is_null();
-}
+Json Json::at(std::string_view path) const { return Json(root_, walk(place_, path)); }
+
+bool Json::has(std::string_view path) const { return find(path) != nullptr; }
 
 std::string Json::text(std::string_view path, std::string_view fallback) const {
-  const Json found = at(path);
-  if (found.place_ == nullptr || found.place_->is_null()) return std::string(fallback);
-  if (const json::string* string = found.place_->if_string())
-    return {string->data(), string->size()};
-  return json::serialize(*found.place_);
+  const json::value* found = find(path);
+  if (found == nullptr) return std::string(fallback);
+  if (const json::string* string = found->if_string()) return {string->data(), string->size()};
+  return json::serialize(*found);
 }
 
 int64_t Json::number(std::string_view path, int64_t fallback) const {
-  const Json found = at(path);
-  if (found.place_ == nullptr) return fallback;
-  if (const int64_t* number = found.place_->if_int64()) return *number;
-  if (const uint64_t* number = found.place_->if_uint64()) return static_cast<int64_t>(*number);
-  if (const double* number = found.place_->if_double()) return whole_part(*number);
-  const json::string* string = found.place_->if_string();
+  const json::value* found = find(path);
+  if (found == nullptr) return fallback;
+  if (const int64_t* number = found->if_int64()) return *number;
+  if (const uint64_t* number = found->if_uint64()) return static_cast<int64_t>(*number);
+  if (const double* number = found->if_double()) return whole_part(*number);
+  const json::string* string = found->if_string();
   int64_t number = 0;
   if (string == nullptr) return fallback;
   auto [end, failure] = std::from_chars(string->data(), string->data() + string->size(), number);
@@ -87,21 +94,21 @@ int64_t Json::number(std::string_view path, int64_t fallback) const {
 }
 
 double Json::real(std::string_view path, double fallback) const {
-  const Json found = at(path);
-  if (found.place_ != nullptr && found.place_->is_double()) return found.place_->get_double();
+  const json::value* found = find(path);
+  if (found != nullptr && found->is_double()) return found->get_double();
   return static_cast<double>(number(path, whole_part(fallback)));
 }
 
 bool Json::flag(std::string_view path) const {
-  const Json found = at(path);
-  return found.place_ != nullptr && found.place_->is_bool() && found.place_->get_bool();
+  const json::value* found = find(path);
+  return found != nullptr && found->is_bool() && found->get_bool();
 }
 
 std::vector<Json> Json::items(std::string_view path) const {
-  const Json found = at(path);
+  const json::value* found = find(path);
   std::vector<Json> out;
-  if (found.place_ == nullptr || !found.place_->is_array()) return out;
-  for (const json::value& item : found.place_->get_array()) out.push_back(Json(root_, &item));
+  if (found == nullptr || !found->is_array()) return out;
+  for (const json::value& item : found->get_array()) out.push_back(Json(root_, &item));
   return out;
 }
 
@@ -125,23 +132,23 @@ std::vector<std::string> Json::byte_list(const std::string& name) const {
 }
 
 std::map<std::string, std::string> Json::members(std::string_view path) const {
-  const Json found = at(path);
+  const json::value* found = find(path);
   std::map<std::string, std::string> out;
-  if (found.place_ == nullptr || !found.place_->is_object()) return out;
-  for (const auto& member : found.place_->get_object()) {
+  if (found == nullptr || !found->is_object()) return out;
+  for (const auto& member : found->get_object()) {
     out[std::string(member.key())] = Json(root_, &member.value()).text();
   }
   return out;
 }
 
 bool Json::is_text(std::string_view path) const {
-  const Json found = at(path);
-  return found.place_ != nullptr && found.place_->is_string();
+  const json::value* found = find(path);
+  return found != nullptr && found->is_string();
 }
 
 bool Json::is_object(std::string_view path) const {
-  const Json found = at(path);
-  return found.place_ != nullptr && found.place_->is_object();
+  const json::value* found = find(path);
+  return found != nullptr && found->is_object();
 }
 
 std::string Json::dump() const { return place_ == nullptr ? "null" : json::serialize(*place_); }
@@ -175,12 +182,7 @@ JsonObject& JsonObject::add(std::string_view name, bool flag) {
 }
 
 JsonObject& JsonObject::add(std::string_view name, const std::vector<std::string>& texts) {
-  std::string list;
-  for (const std::string& text : texts) {
-    if (!list.empty()) list += ',';
-    list += quoted(name, text);
-  }
-  field(name) += "[" + list + "]";
+  field(name) += list_of(texts, [&](const std::string& text) { return quoted(name, text); });
   return *this;
 }
 
@@ -193,6 +195,21 @@ JsonObject& JsonObject::add(std::string_view name,
 
 JsonObject& JsonObject::add(std::string_view name, const JsonObject& object) {
   field(name) += object.str();
+  return *this;
+}
+
+JsonObject& JsonObject::add(std::string_view name, const std::vector<JsonObject>& objects) {
+  field(name) += list_of(objects, std::mem_fn(&JsonObject::str));
+  return *this;
+}
+
+JsonObject& JsonObject::add(std::string_view name, const Json& value) {
+  field(name) += value.dump();
+  return *this;
+}
+
+JsonObject& JsonObject::add(std::string_view name, const std::vector<Json>& values) {
+  field(name) += list_of(values, std::mem_fn(&Json::dump));
   return *this;
 }
 

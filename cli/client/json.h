@@ -43,6 +43,7 @@ class Json {
  private:
   Json(std::shared_ptr<const boost::json::value> root, const boost::json::value* place)
       : root_(std::move(root)), place_(place) {}
+  const boost::json::value* find(std::string_view path) const;  // nullptr: missing or null
 
   std::shared_ptr<const boost::json::value> root_;
   const boost::json::value* place_ = nullptr;
@@ -61,6 +62,9 @@ class JsonObject {
   JsonObject& add(std::string_view name, const std::vector<std::string>& texts);
   JsonObject& add(std::string_view name, const std::map<std::string, std::string>& members);
   JsonObject& add(std::string_view name, const JsonObject& object);
+  JsonObject& add(std::string_view name, const std::vector<JsonObject>& objects);
+  JsonObject& add(std::string_view name, const Json& value);
+  JsonObject& add(std::string_view name, const std::vector<Json>& values);
   // Arbitrary bytes: "name" when they are UTF-8, otherwise base64 in "name_b64".
   JsonObject& add_bytes(const std::string& name, const std::string& bytes);
   JsonObject& add_bytes(const std::string& name, const std::vector<std::string>& list);

@@ -7,7 +7,6 @@
 
 #include <cerrno>
 
-#include "base/error.h"
 #include "cli/client/api.h"
 #include "cli/client/json.h"
 #include "cli/views/exec_result.h"
@@ -18,10 +17,6 @@ namespace {
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr char kControlP = 0x10, kControlQ = 0x11;
 constexpr int kBackgroundPollMs = 200;
-
-bool is_lost(const Error& error) {
-  return error.code() == Code::unknown_outcome || error.code() == Code::unavailable;
-}
 
 }  // namespace
 
