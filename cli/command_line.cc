@@ -6,15 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/error.h"
 #include "base/os/fd.h"
 #include "base/spelling.h"
-#include "cli/client/context.h"
 #include "cli/client/kept_leases.h"
 #include "cli/commands.h"
-#include "cli/help.h"
-#include "cli/output/text.h"
-#include "cli/typed_options.h"
 
 namespace moorage::cli {
 namespace {

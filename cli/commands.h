@@ -1,6 +1,7 @@
 // The table of commands: one row each, with its topic, its summary for the help texts and the words
 // that people type for it elsewhere. Help, completion and the manual pages all read this table. A
-// command is a function that declares its options and returns the action to run.
+// command is a function that declares its options and returns the action to run. This header brings
+// what every command needs: its options, the context, JSON and text.
 #pragma once
 
 #include <optional>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/client/context.h"
 #include "cli/options.h"
 
 namespace moorage::cli {
@@ -18,12 +20,14 @@ struct Topic {
   std::string_view about;
 };
 
+using Declare = Action(Options&);
+
 struct Command {
   std::string_view name;   // "create"; "repo add" is a command of the group "repo"
   std::string_view topic;  // the name of one of all_topics()
   std::string_view summary;
   std::string_view example;  // one or more lines, as typed
-  Action (*declare)(Options&);
+  Declare* declare;
   // The words after -- are a command, not arguments. Its exit code becomes ours, so failures of our
   // own exit with 125.
   bool runs_command = false;
@@ -41,8 +45,8 @@ std::span<const Topic> all_topics();
 std::string help_of(const Command& command);
 std::vector<ToldOption> global_options();  // of every command
 
-// command_lookup.cc. The command that `words` name, found before anything is parsed, so that only
-// this one declares its options; nullptr when they name none.
+// The command that `words` name, found before anything is parsed, so that only this one declares
+// its options; nullptr when they name none.
 const Command* find_command(const std::vector<std::string>& words);
 const Topic* find_topic(std::string_view name);
 // The words before any "--" that are not options.
@@ -52,90 +56,31 @@ std::vector<std::string_view> names_in(const std::string& group);
 // The command of `group` that was probably meant: known elsewhere by that word, or spelled like it.
 std::optional<std::string> meant_command(const std::string& group, const std::string& typed);
 
-// cli/commands/create_command.cc
-Action create_command(Options& options);
-// cli/commands/list_commands.cc, cli/commands/show_command.cc
-Action ls_command(Options& options);
-Action show_command(Options& options);
-// cli/commands/set_command.cc
-Action set_command(Options& options);
-// cli/commands/lifecycle_commands.cc
-Action start_command(Options& options);
-Action stop_command(Options& options);
-Action rm_command(Options& options);
-Action undelete_command(Options& options);
-// cli/commands/move_command.cc
-Action move_command(Options& options);
-// cli/commands/lease_commands.cc
-Action lease_acquire_command(Options& options);
-Action lease_show_command(Options& options);
-Action lease_keep_command(Options& options);
-Action lease_release_command(Options& options);
-Action lease_run_command(Options& options);
-Action share_command(Options& options);
-// cli/commands/snapshot_commands.cc
-Action snapshot_command(Options& options);
-Action snapshots_command(Options& options);
-Action drop_command(Options& options);
-Action restore_command(Options& options);
-Action undo_command(Options& options);
-Action fork_command(Options& options);
-Action promote_command(Options& options);
-Action tree_command(Options& options);
-// cli/commands/best_of_commands.cc
-Action best_of_command(Options& options);
-Action compare_command(Options& options);
-// cli/commands/archive_commands.cc
-Action archive_command(Options& options);
-Action unarchive_command(Options& options);
-Action export_command(Options& options);
-Action import_command(Options& options);
-// cli/commands/exec_commands.cc
-Action exec_command(Options& options);
-Action shell_command(Options& options);
-Action run_command(Options& options);
-// cli/commands/process_commands.cc
-Action ps_command(Options& options);
-Action kill_command(Options& options);
-Action wait_command(Options& options);
-// cli/commands/history_command.cc
-Action history_command(Options& options);
-// cli/commands/top_command.cc
-Action top_command(Options& options);
-// cli/commands/output_commands.cc
-Action logs_command(Options& options);
-Action attach_command(Options& options);
-// cli/commands/file_commands.cc, cli/commands/copy_command.cc
-Action files_command(Options& options);
-Action cat_command(Options& options);
-Action cp_command(Options& options);
-// cli/commands/change_commands.cc
-Action diff_command(Options& options);
-Action status_command(Options& options);
-// cli/commands/report_command.cc
-Action report_command(Options& options);
-// cli/commands/repo_commands.cc
-Action repo_add_command(Options& options);
-Action repo_ls_command(Options& options);
-Action repo_fetch_command(Options& options);
-Action repo_rm_command(Options& options);
-// cli/commands/doctor_command.cc, cli/commands/rescue_command.cc, cli/commands/du_command.cc
-Action doctor_command(Options& options);
-Action rescue_export_command(Options& options);
-// cli/commands/restore_store_command.cc
-Action restore_store_command(Options& options);
-Action du_command(Options& options);
-// cli/commands/gc_command.cc
-Action gc_command(Options& options);
-Action pin_command(Options& options);
-Action unpin_command(Options& options);
-// cli/commands/host_commands.cc, cli/commands/event_command.cc
-Action info_command(Options& options);
-Action config_show_command(Options& options);
-Action version_command(Options& options);
-Action events_command(Options& options);
-// cli/commands/completion_command.cc, help.cc
-Action completion_command(Options& options);
-Action help_command(Options& options);
+// help.cc. The pages are made from the table of commands.
+std::string first_page();  // fits a screen of 24 lines and 80 columns, with room for the prompt
+std::string group_page(const std::string& group);  // "repo"
+Declare help_command;
+
+// The others are in the files of cli/commands/ that these lines name.
+Declare create_command;                                             // workspace_source.cc
+Declare exec_command, shell_command, run_command;                   // exec_commands.cc
+Declare ls_command, show_command;                                   // list_, show_command.cc
+Declare set_command;                                                // policy_options.cc
+Declare start_command, stop_command, rm_command, undelete_command;  // lifecycle_commands.cc
+Declare ps_command, kill_command, wait_command, history_command;    // process_commands.cc
+Declare logs_command, attach_command;                               // output_commands.cc
+Declare top_command, report_command, move_command, events_command;  // one file each
+Declare diff_command, status_command, files_command, cat_command, cp_command;  // file_commands.cc
+Declare snapshot_command, snapshots_command, drop_command;  // snapshot_commands.cc
+Declare restore_command, undo_command, fork_command, promote_command, tree_command;
+Declare best_of_command, compare_command;                               // best_of_commands.cc
+Declare lease_acquire_command, lease_show_command, lease_keep_command;  // lease_commands.cc
+Declare lease_release_command, lease_run_command, share_command;
+Declare repo_add_command, repo_ls_command, repo_fetch_command, repo_rm_command;  // repo_commands.cc
+Declare du_command, gc_command, pin_command, unpin_command;                      // disk_commands.cc
+Declare archive_command, unarchive_command, export_command, import_command;  // archive_commands.cc
+Declare info_command, config_show_command, version_command;                  // host_commands.cc
+Declare doctor_command, rescue_export_command, restore_store_command;
+Declare completion_command;  // completion_command.cc
 
 }  // namespace moorage::cli

@@ -1,12 +1,9 @@
-#include "cli/help.h"
-
+// The pages of `moorage help`: the first page, the commands of a topic, the commands of a group.
+// The help of one command comes from its options (command_line.cc).
 #include <algorithm>
 
-#include "base/error.h"
 #include "base/spelling.h"
-#include "cli/client/context.h"
 #include "cli/commands.h"
-#include "cli/output/table.h"
 
 namespace moorage::cli {
 namespace {
@@ -27,6 +24,15 @@ std::string topic_list() {
     text += entry + (left && i + 1 < topics.size() ? "" : "\n");
   }
   return text;
+}
+
+std::string topic_page(const Topic& topic) {
+  std::string text =
+      "Topic: " + std::string(topic.name) + " (" + std::string(topic.about) + ")\n\n";
+  for (const Command& command : all_commands()) {
+    if (command.topic == topic.name) text += command_line_of(command);
+  }
+  return text + "\nOptions and an example of one command: moorage COMMAND --help\n";
 }
 
 std::string help_on(const std::vector<std::string>& words) {
@@ -60,15 +66,6 @@ std::string first_page() {
   return text + "\nMore commands by topic: moorage help TOPIC\n" + topic_list() +
          "\nOptions and an example of one command: moorage COMMAND --help\n"
          "Options of all: --json, --lease LEASE, --socket PATH\n";
-}
-
-std::string topic_page(const Topic& topic) {
-  std::string text =
-      "Topic: " + std::string(topic.name) + " (" + std::string(topic.about) + ")\n\n";
-  for (const Command& command : all_commands()) {
-    if (command.topic == topic.name) text += command_line_of(command);
-  }
-  return text + "\nOptions and an example of one command: moorage COMMAND --help\n";
 }
 
 std::string group_page(const std::string& group) {

@@ -3,8 +3,6 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 
-#include "base/error.h"
-
 namespace moorage::cli {
 namespace {
 

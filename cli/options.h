@@ -4,8 +4,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
+
+#include "base/error.h"
 
 namespace CLI {
 class App;
@@ -53,10 +57,49 @@ class Options {
   std::vector<ToldOption> told_;
 };
 
+// These make the action that runs a command with its options. A command that returns nothing exits
+// with 0.
+template <typename Given, typename Run>
+Action run_with(const std::shared_ptr<Given>& given, Run run) {
+  return [given, run](Context& context) -> int {
+    if constexpr (std::is_void_v<decltype(run(context, *given))>) {
+      run(context, *given);
+      return 0;
+    } else {
+      return run(context, *given);
+    }
+  };
+}
+
+// With a struct of options that declares itself.
+template <typename Given, typename Run>
+Action run_with(Options& options, Run run) {
+  auto given = std::make_shared<Given>();
+  given->declare(options);
+  return run_with(given, run);
+}
+
+// With one argument.
+template <typename Run>
+Action run_with_argument(Options& options, const OptionText& text, Run run) {
+  auto given = std::make_shared<std::string>();
+  options.argument(text, *given);
+  return run_with(given, run);
+}
+
+template <typename Run>
+Action run_with_workspace(Options& options, Run run) {
+  return run_with_argument(options, {"NAME", "", "The workspace"}, run);
+}
+
 // The options and arguments that `declare` declares, in its order; nothing is parsed.
 std::vector<ToldOption> told_by(const std::function<void(Options&)>& declare);
 std::vector<std::string> names_of(const ToldOption& option);  // "-f", "--follow"
 // nullptr when none has that name; arguments have none.
 const ToldOption* find_option(const std::vector<ToldOption>& options, const std::string& name);
+
+// typed_options.cc. The daemon's refusals name the fields of its API: names the options that a
+// person typed instead. A field is renamed only when its option is among `words`.
+Error with_typed_options(const Error& error, const std::vector<std::string>& words);
 
 }  // namespace moorage::cli

@@ -1,6 +1,6 @@
-#include "cli/typed_options.h"
-
 #include <algorithm>
+
+#include "cli/options.h"
 
 namespace moorage::cli {
 namespace {

@@ -1,13 +1,15 @@
 #include "cli/client/context.h"
 
-#include "base/error.h"
 #include "base/ids.h"
 #include "base/os/fd.h"
-#include "cli/output/text.h"
 
 namespace moorage::cli {
 
 void Context::print(std::string_view text) const { base::write_all(streams.out, text); }
+
+void Context::print_label(std::string_view label, std::string_view text) const {
+  print(label_line(label, text));
+}
 
 void Context::print_table(const Table& table) const {
   Table::Style style;
@@ -28,9 +30,10 @@ void Context::note(std::string_view text) const {
   }
 }
 
-bool Context::printed_json(std::string_view answer) const {
-  if (json) print_json(answer);
-  return json;
+std::optional<Json> Context::parse_or_print(std::string_view answer) const {
+  if (!json) return Json::parse(answer);
+  print_json(answer);
+  return std::nullopt;
 }
 
 Api& Context::api() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "cli/client/json.h"
 #include "cli/output/table.h"
 #include "cli/output/terminal.h"
+#include "cli/output/text.h"
 
 namespace moorage::cli {
 
@@ -18,14 +20,16 @@ class Context {
  public:
   explicit Context(const Streams& s) : streams(s), terminal(Terminal::detect(s)) {}
 
-  void print(std::string_view text) const;  // standard output, raw
+  void print(std::string_view text) const;                                // standard output, raw
+  void print_label(std::string_view label, std::string_view text) const;  // a label_line
   void print_table(const Table& table) const;
   // Standard output: JSON as the API sent it, one line.
   void print_json(std::string_view text) const;
+  void print_json(const JsonObject& object) const { print_json(object.str()); }
   // Standard error, "moorage: TEXT"; escaped. Never fails.
   void note(std::string_view text) const;
-  // With --json prints the answer and returns true: the command is done.
-  bool printed_json(std::string_view answer) const;
+  // With --json prints the answer and returns nothing: the command is done. Otherwise parses it.
+  std::optional<Json> parse_or_print(std::string_view answer) const;
 
   Api& api();
   // "/v1/workspaces/NAME" + rest; checks the form of the name; the daemon checks that it exists.

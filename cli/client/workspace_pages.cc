@@ -6,9 +6,7 @@ namespace moorage::cli {
 
 std::string WorkspaceList::json() const {
   if (!answer.empty()) return answer;
-  std::string list;
-  for (const Json& workspace : workspaces) list += (list.empty() ? "" : ",") + workspace.dump();
-  return "{\"workspaces\":[" + list + "],\"store\":" + first.at("store").dump() + "}";
+  return JsonObject().add("workspaces", workspaces).add("store", first.at("store")).str();
 }
 
 WorkspaceList all_workspaces(const std::function<Json(const std::string& target)>& ask,

@@ -5,17 +5,16 @@
 #include <boost/crc.hpp>
 #include <optional>
 
-#include "base/error.h"
 #include "base/os/files.h"
-#include "cli/client/context.h"
-#include "cli/client/json.h"
 #include "cli/commands.h"
 #include "cli/local/new_file.h"
-#include "cli/output/text.h"
 #include "cli/views/progress.h"
+#include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
 namespace {
+
+using Names = std::vector<std::string>;
 
 // Every archive ends with a skippable zstd frame that has the SHA-256 of everything before it.
 constexpr size_t kTrailerBytes = 48;
@@ -57,24 +56,38 @@ void require_kept(base::AtomicFile& file, const Watch& written, const std::strin
               "the disk is faulty; export to another one");
 }
 
-int for_each(Context& context, const std::vector<std::string>& names, const std::string& verb,
-             const std::function<std::string(const Json&)>& describe) {
+void for_each(Context& context, const Names& names, const std::string& verb,
+              const std::function<std::string(const Json&)>& describe) {
   for (const std::string& name : names) {
     Progress progress(context);
     const std::string answer = context.api().send_long(
         "POST", context.workspace_path(name, "/" + verb), {}, progress.sink());
     progress.finish();
-    if (context.printed_json(answer)) continue;
-    context.print(label_line(verb + "d", name + "   " + describe(Json::parse(answer))));
+    if (const auto workspace = context.parse_or_print(answer))
+      context.print_label(verb + "d", name + "   " + describe(*workspace));
   }
-  return 0;
 }
 
-struct Transfer {
+struct ExportOptions {
   std::string workspace;
   std::string file;
-  std::string name;
   bool without_snapshots = false;
+
+  void declare(Options& options) {
+    options.argument({"NAME", "", "The workspace"}, workspace);
+    options.argument({"FILE", "", "The file to write; - is standard output"}, file);
+    options.flag({"--without-snapshots", "", "Leave the snapshots out"}, without_snapshots);
+  }
+};
+
+struct ImportOptions {
+  std::string file;
+  std::string name;
+
+  void declare(Options& options) {
+    options.argument({"FILE", "", "A file from export; - is standard input"}, file);
+    options.value({"--name", "NAME", "Name of the workspace; default: as in the archive"}, name);
+  }
 };
 
 // "3 snapshots included", "without its snapshots".
@@ -97,18 +110,18 @@ void note_image(Context& context, const HttpResponse& answer) {
                " here, then docker load there");
 }
 
-int export_workspace(Context& context, const Transfer& transfer) {
-  const bool to_output = transfer.file == "-";
+void export_workspace(Context& context, const ExportOptions& options) {
+  const bool to_output = options.file == "-";
   if (to_output && ::isatty(STDOUT_FILENO)) {
     throw Error(Code::invalid_argument, "refusing to write an archive to a terminal",
-                "moorage export " + transfer.workspace + " FILE, or pipe the output");
+                "moorage export " + options.workspace + " FILE, or pipe the output");
   }
   std::optional<base::AtomicFile> file;
-  if (!to_output) file.emplace(transfer.file, new_file(transfer.file));
+  if (!to_output) file.emplace(options.file, new_file(options.file));
   Watch watch;
   Progress progress(context);
-  const std::string target = context.workspace_path(transfer.workspace, "/export") +
-                             (transfer.without_snapshots ? "?without_snapshots=1" : "");
+  const std::string target = context.workspace_path(options.workspace, "/export") +
+                             (options.without_snapshots ? "?without_snapshots=1" : "");
   const HttpResponse answer = context.api().download(
       target,
       [&](std::string_view bytes) {
@@ -121,33 +134,30 @@ int export_workspace(Context& context, const Transfer& transfer) {
     throw Error(Code::corrupted, "the received archive is incomplete", "try again");
   }
   if (file) {
-    require_kept(*file, watch, transfer.file);
+    require_kept(*file, watch, options.file);
     file->commit_durable();
   }
   progress.finish();
   note_image(context, answer);
-  if (to_output) return 0;
+  if (to_output) return;
   if (context.json) {
-    context.print_json(JsonObject()
-                           .add("workspace", transfer.workspace)
-                           .add("file", transfer.file)
-                           .add("bytes", static_cast<int64_t>(watch.bytes()))
-                           .str());
-    return 0;
+    return context.print_json(JsonObject()
+                                  .add("workspace", options.workspace)
+                                  .add("file", options.file)
+                                  .add("bytes", static_cast<int64_t>(watch.bytes())));
   }
-  context.print(label_line("exported", transfer.workspace + "   " + format_size(watch.bytes()) +
-                                           " in " + transfer.file + ", verified; " +
-                                           snapshots_text(answer, transfer.without_snapshots)));
-  return 0;
+  context.print_label("exported", options.workspace + "   " + format_size(watch.bytes()) + " in " +
+                                      options.file + ", verified; " +
+                                      snapshots_text(answer, options.without_snapshots));
 }
 
-int import_workspace(Context& context, const Transfer& transfer) {
-  const bool from_input = transfer.file == "-";
-  const std::string what = "read " + (from_input ? "standard input" : transfer.file);
+void import_workspace(Context& context, const ImportOptions& options) {
+  const bool from_input = options.file == "-";
+  const std::string what = "read " + (from_input ? "standard input" : options.file);
   const Fd file = from_input ? Fd(base::check(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), what))
-                             : base::open_file(transfer.file, O_RDONLY);
+                             : base::open_file(options.file, O_RDONLY);
   std::string target = "/v1/workspaces/import";
-  if (!transfer.name.empty()) target += "?name=" + percent_encode(transfer.name);
+  if (!options.name.empty()) target += "?name=" + percent_encode(options.name);
   uint64_t sent = 0;
   Progress progress(context);
   const std::string answer =
@@ -158,51 +168,39 @@ int import_workspace(Context& context, const Transfer& transfer) {
         return static_cast<size_t>(got);
       });
   progress.finish();
-  if (context.printed_json(answer)) return 0;
-  const Json made = Json::parse(answer);
-  const std::string name = made.text("name");
-  if (made.has("notice")) context.note(made.text("notice"));
-  context.print(label_line(
-      "imported", name + "   " + format_size(sent) + "   next: moorage exec " + name + " -- CMD"));
-  return 0;
+  const auto made = context.parse_or_print(answer);
+  if (!made) return;
+  const std::string name = made->text("name");
+  if (made->has("notice")) context.note(made->text("notice"));
+  context.print_label(
+      "imported", name + "   " + format_size(sent) + "   next: moorage exec " + name + " -- CMD");
 }
 
 }  // namespace
 
 Action archive_command(Options& options) {
-  auto names = std::make_shared<std::vector<std::string>>();
+  auto names = std::make_shared<Names>();
   options.required_arguments({"NAME", "", "The workspaces"}, *names);
-  return [names](Context& context) {
-    return for_each(context, *names, "archive", [](const Json& workspace) {
-      return format_size(static_cast<uint64_t>(workspace.number("archive.bytes"))) +
-             ", verified; exec or start unpacks it";
+  return run_with(names, [](Context& context, const Names& given) {
+    for_each(context, given, "archive", [](const Json& workspace) {
+      return size_text(workspace, "archive.bytes") + ", verified; exec or start unpacks it";
     });
-  };
+  });
 }
 
 Action unarchive_command(Options& options) {
-  auto names = std::make_shared<std::vector<std::string>>();
+  auto names = std::make_shared<Names>();
   options.required_arguments({"NAME", "ARCHIVED", "The workspaces"}, *names);
-  return [names](Context& context) {
-    return for_each(context, *names, "unarchive",
-                    [](const Json&) { return std::string("all files restored"); });
-  };
+  return run_with(names, [](Context& context, const Names& given) {
+    for_each(context, given, "unarchive", [](const Json&) { return "all files restored"; });
+  });
 }
 
 Action export_command(Options& options) {
-  auto transfer = std::make_shared<Transfer>();
-  options.argument({"NAME", "", "The workspace"}, transfer->workspace);
-  options.argument({"FILE", "", "The file to write; - is standard output"}, transfer->file);
-  options.flag({"--without-snapshots", "", "Leave the snapshots out"}, transfer->without_snapshots);
-  return [transfer](Context& context) { return export_workspace(context, *transfer); };
+  return run_with<ExportOptions>(options, export_workspace);
 }
-
 Action import_command(Options& options) {
-  auto transfer = std::make_shared<Transfer>();
-  options.argument({"FILE", "", "A file from export; - is standard input"}, transfer->file);
-  options.value({"--name", "NAME", "Name of the workspace; default: as in the archive"},
-                transfer->name);
-  return [transfer](Context& context) { return import_workspace(context, *transfer); };
+  return run_with<ImportOptions>(options, import_workspace);
 }
 
 }  // namespace moorage::cli

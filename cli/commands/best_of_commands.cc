@@ -7,15 +7,12 @@
 #include <csignal>
 #include <filesystem>
 
-#include "base/error.h"
-#include "base/log.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "cli/client/backoff.h"
-#include "cli/client/context.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
 #include "cli/views/progress.h"
+#include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
 namespace {
@@ -35,6 +32,20 @@ struct Wanted {
   bool keep = false;
   bool detach = false;
   bool cancel = false;
+
+  void declare(Options& options) {
+    options.argument({"NAME", "", "The workspace; or bo_N to follow that best-of"}, name);
+    options.value({"--count", "N", "Number of attempts; default: one for each patch"}, count);
+    options.value({"--each", "CMD", "Command for each fork; {i} is the attempt's number"}, each);
+    options.value({"--patches", "DIR", "Apply one patch file of DIR in each fork"}, patches);
+    options.value({"--test", "CMD", "Command that decides: an attempt passes if it exits 0"}, test);
+    options.value({"--timeout", "TIME", "Limit of each command, like 5m"}, timeout);
+    options.value({"--promote", "WHICH", "first-passing or smallest-diff; default: none"}, promote);
+    options.value({"--parallel", "N", "Attempts at once; default: number of CPUs"}, parallel);
+    options.flag({"--keep", "", "Leave their sandboxes running"}, keep);
+    options.flag({"-d,--detach", "", "Print its id and leave it running"}, detach);
+    options.flag({"--cancel", "", "Cancel bo_N; its forks are kept"}, cancel);
+  }
 };
 
 bool is_best_of_id(const std::string& text) {
@@ -100,15 +111,11 @@ JsonObject request_of(const Wanted& wanted) {
 
 std::string send_patches(Context& context, const std::string& target, const Wanted& wanted) {
   const auto files = patches_in(wanted.patches);
-  std::string list;
+  std::vector<JsonObject> list;
   for (const auto& file : files) {
-    JsonObject one;
-    one.add_bytes("name", file.name).add("bytes", static_cast<int64_t>(file.bytes));
-    list += (list.empty() ? "" : ",") + one.str();
+    list.emplace_back().add_bytes("name", file.name).add("bytes", static_cast<int64_t>(file.bytes));
   }
-  std::string json = request_of(wanted).str();
-  json.pop_back();
-  json += std::string(json.size() > 1 ? "," : "") + "\"patches\":[" + list + "]}";
+  const std::string json = request_of(wanted).add("patches", list).str();
   size_t json_sent = 0;
   size_t at = 0;
   uint64_t sent = 0;  // of the current file
@@ -152,33 +159,26 @@ std::string diff_text(const Json& attempt) {
   if (!attempt.has("diff")) return "-";
   const Json diff = attempt.at("diff");
   return count_of(diff.number("files"), "file") + " +" + diff.text("added") + " -" +
-         diff.text("removed") + ", " + format_size(static_cast<uint64_t>(diff.number("bytes")));
+         diff.text("removed") + ", " + size_text(diff, "bytes");
 }
 
 std::string last_line(const std::string& tail) {
   size_t end = tail.find_last_not_of("\r\n \t");
   if (end == std::string::npos) return {};
-  const size_t begin = tail.find_last_of('\n', end);
-  return tail.substr(begin == std::string::npos ? 0 : begin + 1,
-                     end - (begin == std::string::npos ? 0 : begin + 1) + 1);
+  const size_t begin = tail.find_last_of('\n', end) + 1;  // 0 without a line end
+  return tail.substr(begin, end + 1 - begin);
 }
 
 void print_attempts(Context& context, const Json& best_of) {
-  Table table({{"ATTEMPT"},
-               {"FORK"},
-               {"RESULT", false, true},
-               {"TIME", true},
-               {"DIFF"},
-               {"LAST OUTPUT", false, true}});
+  Table table(
+      {"ATTEMPT", "FORK", shrinks("RESULT"), right("TIME"), "DIFF", shrinks("LAST OUTPUT")});
   for (const Json& attempt : best_of.items("attempts")) {
     const bool timed = attempt.has("took_ms");
     const bool chosen = best_of.number("chosen") == attempt.number("number");
     table.add(
-        {{attempt_name(attempt) + (chosen ? " *" : ""), chosen ? Colour::bold : Colour::plain},
-         attempt.text("name", "-"),
-         result_cell(attempt),
-         timed ? format_took(attempt.number("took_ms")) : "-",
-         diff_text(attempt),
+        {Cell(attempt_name(attempt) + (chosen ? " *" : ""), chosen ? Colour::bold : Colour::plain),
+         attempt.text("name", "-"), result_cell(attempt),
+         timed ? format_took(attempt.number("took_ms")) : "-", diff_text(attempt),
          last_line(attempt.text("tail"))});
   }
   context.print_table(table);
@@ -201,14 +201,13 @@ void print_promotion(Context& context, const Json& best_of) {
   const std::string name = best_of.text("name");
   const std::string fork = attempt_of(best_of, best_of.number("chosen")).text("name");
   if (best_of.text("promotion") == "done") {
-    context.print(label_line("promoted", name + " now has the contents of " + fork +
-                                             "; previous state: moorage snapshots " + name));
+    context.print_label("promoted", name + " now has the contents of " + fork +
+                                        "; previous state: moorage snapshots " + name);
   } else if (best_of.text("promotion") == "refused") {
-    context.print(label_line("refused", fork +
-                                            " was not promoted: " + best_of.text("promotion_note") +
-                                            "   by hand: moorage promote " + fork + " --kill"));
+    context.print_label("refused", fork + " was not promoted: " + best_of.text("promotion_note") +
+                                       "   by hand: moorage promote " + fork + " --kill");
   } else if (passed_in(best_of) > 0) {
-    context.print(label_line("choose", "moorage compare FORK FORK, then: moorage promote FORK"));
+    context.print_label("choose", "moorage compare FORK FORK, then: moorage promote FORK");
   }
 }
 
@@ -216,15 +215,15 @@ void print_end(Context& context, const Json& best_of) {
   const std::string state = best_of.text("state");
   const std::string reason = best_of.text("reason");
   print_attempts(context, best_of);
-  context.print(label_line(state, best_of.text("id") + (reason.empty() ? "" : "   " + reason)));
+  context.print_label(state, best_of.text("id") + (reason.empty() ? "" : "   " + reason));
   print_promotion(context, best_of);
   std::string kept;
   for (const Json& attempt : best_of.items("attempts")) {
     if (attempt.flag("kept")) kept += " " + attempt.text("name");
   }
   if (!kept.empty() && state != "running" && state != "preparing") {
-    context.print(label_line(
-        "kept", "all forks; delete one: moorage rm FORK; restore it: moorage undelete FORK"));
+    context.print_label(
+        "kept", "all forks; delete one: moorage rm FORK; restore it: moorage undelete FORK");
   }
 }
 
@@ -260,9 +259,8 @@ std::optional<std::string> follow(Context& context, const std::string& id) {
       if (state != "running" && state != "preparing") return answer;
       progress.update(id, -1, progress_text(best_of));
     } catch (const Error& error) {
-      const bool lost = error.code() == Code::unknown_outcome || error.code() == Code::unavailable;
       if (interrupted != 0) break;
-      if (!lost || !backoff.wait()) throw;
+      if (!is_lost(error) || !backoff.wait()) throw;
       continue;
     }
     ::poll(nullptr, 0, kPollPause_ms);
@@ -282,7 +280,7 @@ int follow_to_end(Context& context, const std::string& id) {
     return kInterrupted;
   }
   const Json best_of = Json::parse(*answer);
-  if (!context.printed_json(*answer)) print_end(context, best_of);
+  context.json ? context.print_json(*answer) : print_end(context, best_of);
   return exit_code_of(best_of);
 }
 
@@ -303,9 +301,10 @@ int start(Context& context, const Wanted& wanted) {
   const Json best_of = Json::parse(answer);
   const std::string id = best_of.text("id");
   if (wanted.detach) {
-    if (context.printed_json(answer)) return 0;
-    context.print(context.terminal.out ? label_line(id, "started; follow it: moorage best-of " + id)
-                                       : id + "\n");
+    const std::string line = context.terminal.out
+                                 ? label_line(id, "started; follow it: moorage best-of " + id)
+                                 : id + "\n";
+    context.json ? context.print_json(answer) : context.print(line);
     return 0;
   }
   if (!context.json) {
@@ -315,28 +314,23 @@ int start(Context& context, const Wanted& wanted) {
   return follow_to_end(context, id);
 }
 
-int list(Context& context, const std::string& name) {
-  const std::string answer = context.api().get(context.workspace_path(name, "/best-of"));
-  if (context.printed_json(answer)) return 0;
-  Table table({{"ID"},
-               {"STATE"},
-               {"ATTEMPTS", true},
-               {"PASSED", true},
-               {"PROMOTED"},
-               {"TEST", false, true}});
-  for (const Json& row : Json::parse(answer).items("best_of")) {
+void list(Context& context, const std::string& name) {
+  const auto answer =
+      context.parse_or_print(context.api().get(context.workspace_path(name, "/best-of")));
+  if (!answer) return;
+  Table table({"ID", "STATE", right("ATTEMPTS"), right("PASSED"), "PROMOTED", shrinks("TEST")});
+  for (const Json& row : answer->items("best_of")) {
     const bool promoted = row.text("promotion") == "done";
     table.add({row.text("id"), row.text("state"), row.text("count"), std::to_string(passed_in(row)),
                promoted ? attempt_of(row, row.number("chosen")).text("name") : "-",
                join_command(row.byte_list("test"))});
   }
   if (table.empty()) {
-    context.print(label_line(
-        "none", "start one: moorage best-of " + name + " --count 5 --each 'CMD {i}' --test CMD"));
-    return 0;
+    context.print_label(
+        "none", "start one: moorage best-of " + name + " --count 5 --each 'CMD {i}' --test CMD");
+    return;
   }
   context.print_table(table);
-  return 0;
 }
 
 int best_of(Context& context, const Wanted& wanted) {
@@ -346,13 +340,15 @@ int best_of(Context& context, const Wanted& wanted) {
                   "list them: moorage best-of " + wanted.name);
     const bool plain = wanted.each.empty() && wanted.patches.empty() && wanted.test.empty() &&
                        wanted.count.empty() && wanted.promote.empty();
-    return plain ? list(context, wanted.name) : start(context, wanted);
+    if (!plain) return start(context, wanted);
+    list(context, wanted.name);
+    return 0;
   }
   if (!wanted.cancel) return follow_to_end(context, wanted.name);
   const std::string answer = context.api().send("POST", "/v1/best-of/" + wanted.name + "/cancel");
-  if (context.printed_json(answer)) return 0;
-  context.print(
-      label_line("cancelled", wanted.name + "   ending its commands; its forks are kept"));
+  context.json ? context.print_json(answer)
+               : context.print_label("cancelled",
+                                     wanted.name + "   ending its commands; its forks are kept");
   return 0;
 }
 
@@ -365,72 +361,50 @@ std::string last_text(const Json& side) {
          (last.has("took_ms") ? ", " + format_took(last.number("took_ms")) : "");
 }
 
-int compare(Context& context, const std::string& from, const std::string& to, bool patch) {
-  const std::string target = context.workspace_path(from, "/compare?with=" + percent_encode(to));
-  if (patch) {
+struct Two {
+  std::string from;
+  std::string to;
+  bool patch = false;
+
+  void declare(Options& options) {
+    options.argument({"FROM", "NAME", "A workspace"}, from);
+    options.argument({"TO", "NAME", "Another workspace of the same repository"}, to);
+    options.flag({"--patch", "", "Print the patch from the first to the second"}, patch);
+  }
+};
+
+void compare(Context& context, const Two& two) {
+  const std::string target =
+      context.workspace_path(two.from, "/compare?with=" + percent_encode(two.to));
+  if (two.patch) {
     context.api().download(target + "&patch=1", [&](std::string_view bytes) {
       context.print(context.terminal.out ? printable_lines(bytes) : std::string(bytes));
     });
-    return 0;
+    return;
   }
-  const std::string answer = context.api().get(target);
-  if (context.printed_json(answer)) return 0;
-  const Json json = Json::parse(answer);
+  const auto json = context.parse_or_print(context.api().get(target));
+  if (!json) return;
   for (const char* side : {"from", "to"})
-    context.print(label_line(json.text(std::string(side) + ".name"), last_text(json.at(side))));
-  Table table({{"FILE", false, true}, {"CHANGE"}, {"LINES"}, {"BYTES", true}, {"", true}});
-  for (const Json& file : json.items("files")) {
+    context.print_label(json->text(std::string(side) + ".name"), last_text(json->at(side)));
+  Table table({shrinks("FILE"), "CHANGE", "LINES", right("BYTES"), right("")});
+  for (const Json& file : json->items("files")) {
     table.add(
         {file.bytes("path"), file.text("change"),
          file.flag("binary") ? "binary" : "+" + file.text("added") + " -" + file.text("removed"),
-         format_size(static_cast<uint64_t>(file.number("bytes_from"))),
-         "-> " + format_size(static_cast<uint64_t>(file.number("bytes_to")))});
+         size_text(file, "bytes_from"), "-> " + size_text(file, "bytes_to")});
   }
-  if (table.empty()) {
-    context.print(label_line("same", "no differences except in ignored files"));
-    return 0;
-  }
+  if (table.empty()) return context.print_label("same", "no differences except in ignored files");
   context.print_table(table);
-  context.print(label_line("from " + json.text("from.name"),
-                           "to " + json.text("to.name") + ": " +
-                               count_of(json.number("total.files"), "file") + ", +" +
-                               json.text("total.added") + " -" + json.text("total.removed") +
-                               "   moorage compare " + from + " " + to + " --patch"));
-  return 0;
+  context.print_label("from " + json->text("from.name"),
+                      "to " + json->text("to.name") + ": " +
+                          count_of(json->number("total.files"), "file") + ", +" +
+                          json->text("total.added") + " -" + json->text("total.removed") +
+                          "   moorage compare " + two.from + " " + two.to + " --patch");
 }
 
 }  // namespace
 
-Action best_of_command(Options& options) {
-  auto wanted = std::make_shared<Wanted>();
-  options.argument({"NAME", "", "The workspace; or bo_N to follow that best-of"}, wanted->name);
-  options.value({"--count", "N", "Number of attempts; default: one for each patch"}, wanted->count);
-  options.value({"--each", "CMD", "Command for each fork; {i} is the attempt's number"},
-                wanted->each);
-  options.value({"--patches", "DIR", "Apply one patch file of DIR in each fork"}, wanted->patches);
-  options.value({"--test", "CMD", "Command that decides: an attempt passes if it exits 0"},
-                wanted->test);
-  options.value({"--timeout", "TIME", "Limit of each command, like 5m"}, wanted->timeout);
-  options.value({"--promote", "WHICH", "first-passing or smallest-diff; default: none"},
-                wanted->promote);
-  options.value({"--parallel", "N", "Attempts at once; default: number of CPUs"}, wanted->parallel);
-  options.flag({"--keep", "", "Leave their sandboxes running"}, wanted->keep);
-  options.flag({"-d,--detach", "", "Print its id and leave it running"}, wanted->detach);
-  options.flag({"--cancel", "", "Cancel bo_N; its forks are kept"}, wanted->cancel);
-  return [wanted](Context& context) { return best_of(context, *wanted); };
-}
-
-Action compare_command(Options& options) {
-  struct Two {
-    std::string from;
-    std::string to;
-    bool patch = false;
-  };
-  auto two = std::make_shared<Two>();
-  options.argument({"FROM", "NAME", "A workspace"}, two->from);
-  options.argument({"TO", "NAME", "Another workspace of the same repository"}, two->to);
-  options.flag({"--patch", "", "Print the patch from the first to the second"}, two->patch);
-  return [two](Context& context) { return compare(context, two->from, two->to, two->patch); };
-}
+Action best_of_command(Options& options) { return run_with<Wanted>(options, best_of); }
+Action compare_command(Options& options) { return run_with<Two>(options, compare); }
 
 }  // namespace moorage::cli

@@ -1,9 +1,6 @@
 // `events`: the recorded events, one line each; -f follows new ones across restarts of the daemon.
-#include "base/error.h"
 #include "cli/client/backoff.h"
-#include "cli/client/context.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
 
 namespace moorage::cli {
 namespace {
@@ -11,6 +8,11 @@ namespace {
 struct EventOptions {
   bool follow = false;
   std::string since = "0";
+
+  void declare(Options& options) {
+    options.flag({"-f,--follow", "", "Follow new events"}, follow);
+    options.value({"--since", "SEQ", "Only events after this number"}, since);
+  }
 };
 
 // "09:12:04  exec  ex_3  running -> exited".
@@ -52,7 +54,7 @@ class EventPrinter {
   std::string buffer_;
 };
 
-int print_events(Context& context, const EventOptions& options) {
+void print_events(Context& context, const EventOptions& options) {
   EventPrinter printer(context, options.since);
   Backoff backoff(reconnect_patience());
   for (bool connected = false;;) {
@@ -65,12 +67,10 @@ int print_events(Context& context, const EventOptions& options) {
                                backoff.reset();
                                printer.feed(bytes);
                              });
-      if (!options.follow) return 0;
-      if (!backoff.wait()) return 0;
+      if (!options.follow || !backoff.wait()) return;
     } catch (const Error& error) {
-      const bool lost = error.code() == Code::unknown_outcome || error.code() == Code::unavailable;
       const bool again =
-          options.follow && lost && (connected || error.code() == Code::unknown_outcome);
+          options.follow && is_lost(error) && (connected || error.code() == Code::unknown_outcome);
       if (!again || !backoff.wait()) throw;
     }
   }
@@ -78,11 +78,6 @@ int print_events(Context& context, const EventOptions& options) {
 
 }  // namespace
 
-Action events_command(Options& options) {
-  auto events = std::make_shared<EventOptions>();
-  options.flag({"-f,--follow", "", "Follow new events"}, events->follow);
-  options.value({"--since", "SEQ", "Only events after this number"}, events->since);
-  return [events](Context& context) { return print_events(context, *events); };
-}
+Action events_command(Options& options) { return run_with<EventOptions>(options, print_events); }
 
 }  // namespace moorage::cli

@@ -1,10 +1,8 @@
 // `exec`, `shell` and `run`: start a command and follow it to its end.
 #include <cstdlib>
 
-#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/commands/workspace_source.h"
-#include "cli/output/text.h"
 #include "cli/stream/exec_session.h"
 
 namespace moorage::cli {
@@ -81,8 +79,9 @@ int start_detached(Context& context, const std::string& target, const std::strin
   std::string warning;
   const std::string answer = context.api().send("POST", target, body, {.warning = &warning});
   if (!warning.empty()) context.note(warning);
-  if (context.printed_json(answer)) return 0;
-  const std::string id = Json::parse(answer).text("id");
+  const auto exec = context.parse_or_print(answer);
+  if (!exec) return 0;
+  const std::string id = exec->text("id");
   // Scripts get the id alone.
   context.print(context.terminal.out ? label_line(id, "started; moorage attach " + id + " | logs " +
                                                           id + " -f | kill " + id)
@@ -120,6 +119,14 @@ struct RunOptions {
   ExecOptions exec;
   WorkspaceSource source;
   bool remove = false;
+
+  void declare(Options& options) {
+    options.arguments({"COMMAND", "", "The command; put -- before it if it has options"},
+                      exec.words);
+    options.flag({"--rm", "", "Delete the workspace after the command"}, remove);
+    source.declare(options);
+    declare_exec(options, exec);
+  }
 };
 
 int run(Context& context, const RunOptions& options) {
@@ -147,10 +154,10 @@ Action exec_command(Options& options) {
                     exec_options->words);
   options.flag({"-d,--detach", "", "Print its id and leave it running"}, exec_options->detach);
   declare_exec(options, *exec_options);
-  return [exec_options](Context& context) {
-    const std::string example = "moorage exec " + exec_options->workspace + " -- make test";
-    return exec(context, *exec_options, command_of(context, *exec_options, example));
-  };
+  return run_with(exec_options, [](Context& context, const ExecOptions& given) {
+    const std::string example = "moorage exec " + given.workspace + " -- make test";
+    return exec(context, given, command_of(context, given, example));
+  });
 }
 
 Action shell_command(Options& options) {
@@ -159,17 +166,11 @@ Action shell_command(Options& options) {
   options.value({"--user", "NAME", "User in the sandbox"}, exec_options->user);
   options.value({"--cwd", "DIR", "Working directory; default: /workspace"}, exec_options->cwd);
   exec_options->tty = true;
-  return [exec_options](Context& context) { return exec(context, *exec_options, {"bash", "-l"}); };
+  return run_with(exec_options, [](Context& context, const ExecOptions& given) {
+    return exec(context, given, {"bash", "-l"});
+  });
 }
 
-Action run_command(Options& options) {
-  auto run_options = std::make_shared<RunOptions>();
-  options.arguments({"COMMAND", "", "The command; put -- before it if it has options"},
-                    run_options->exec.words);
-  options.flag({"--rm", "", "Delete the workspace after the command"}, run_options->remove);
-  declare_source(options, run_options->source);
-  declare_exec(options, run_options->exec);
-  return [run_options](Context& context) { return run(context, *run_options); };
-}
+Action run_command(Options& options) { return run_with<RunOptions>(options, run); }
 
 }  // namespace moorage::cli

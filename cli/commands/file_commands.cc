@@ -1,16 +1,151 @@
-// `files` and `cat`.
+// `diff`, `status`, `files`, `cat` and `cp`: the files of a workspace. A patch is bytes and is
+// printed unchanged, except on a terminal: there control characters are escaped.
+#include <sys/stat.h>
+
+#include <algorithm>
+
 #include "base/clock.h"
-#include "base/error.h"
+#include "base/log.h"
 #include "cli/client/remote_path.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
+#include "cli/local/tree_copy.h"
 
 namespace moorage::cli {
 namespace {
 
+struct DiffOptions {
+  std::string name;
+  bool stat = false;
+
+  void declare(Options& options) {
+    options.argument({"NAME", "", "The workspace"}, name);
+    options.flag({"--stat", "", "Count the changed lines of each file"}, stat);
+  }
+};
+
+Colour colour_of(std::string_view line) {
+  if (line.starts_with("+++") || line.starts_with("---") || line.starts_with("diff ")) {
+    return Colour::bold;
+  }
+  if (line.starts_with("+")) return Colour::green;
+  if (line.starts_with("-")) return Colour::red;
+  return line.starts_with("@@") ? Colour::yellow : Colour::plain;
+}
+
+// Prints whole lines on a terminal and keeps the rest for the next piece.
+class TerminalPatch {
+ public:
+  explicit TerminalPatch(Context& context) : context_(context) {}
+
+  void feed(std::string_view bytes) {
+    buffer_.append(bytes);
+    std::string out;
+    size_t begin = 0;
+    for (size_t end; (end = buffer_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      out += line(std::string_view(buffer_).substr(begin, end - begin)) + "\n";
+    }
+    buffer_.erase(0, begin);
+    context_.print(out);
+  }
+  void finish() {
+    if (!buffer_.empty()) context_.print(line(buffer_) + "\n");
+  }
+
+ private:
+  std::string line(std::string_view text) const {
+    const std::string shown = printable_lines(text);
+    return context_.terminal.colours ? coloured(shown, colour_of(text)) : shown;
+  }
+  Context& context_;
+  std::string buffer_;
+};
+
+// "src/a.ts | 212 +++++---", as git shows it, with a scaled bar.
+std::string stat_line(const Json& file, size_t path_width, int64_t most) {
+  constexpr int64_t kBar = 20;
+  const int64_t added = file.number("added"), removed = file.number("removed");
+  std::string path = shorten(printable(file.bytes("path")), path_width);
+  path.append(path_width - std::min(path_width, display_width(path)), ' ');
+  if (file.flag("binary")) return " " + path + " | binary " + file.text("change") + "\n";
+  const int64_t total = std::max<int64_t>(most, kBar);
+  const auto part = [total](int64_t n) {
+    return static_cast<size_t>(n == 0 ? 0 : std::max<int64_t>(1, n * kBar / total));
+  };
+  return " " + path + " | " + std::to_string(added + removed) + " " +
+         std::string(part(added), '+') + std::string(part(removed), '-') + "\n";
+}
+
+void print_stat(Context& context, const std::string& answer) {
+  const auto diff = context.parse_or_print(answer);
+  if (!diff) return;
+  constexpr size_t kWidestPath = 48;
+  const std::vector<Json> files = diff->items();
+  size_t path_width = 0;
+  int64_t most = 0, added = 0, removed = 0;
+  for (const Json& file : files) {
+    path_width = std::max(path_width, display_width(printable(file.bytes("path"))));
+    added += file.number("added");
+    removed += file.number("removed");
+    most = std::max(most, file.number("added") + file.number("removed"));
+  }
+  if (context.terminal.out) path_width = std::min(path_width, kWidestPath);
+  std::string text;
+  for (const Json& file : files) text += stat_line(file, path_width, most);
+  context.print(text + " " + count_of(static_cast<int64_t>(files.size()), "file") + ", +" +
+                std::to_string(added) + " -" + std::to_string(removed) + "\n");
+}
+
+// Like git's own patches, these leave out repositories inside the repository.
+void note_nested(Context& context, const std::string& name) {
+  const Json status = Json::parse(context.api().get(context.workspace_path(name, "/status")));
+  for (const Json& file : status.items("files")) {
+    const std::string path = file.bytes("path");
+    if (!path.ends_with('/')) continue;
+    context.note(base::escape_for_message(path) +
+                 " is a nested repository and not in this patch; copy it: moorage cp " + name +
+                 ":" + base::escape_for_message(path) + " DIR");
+  }
+}
+
+void print_patch(Context& context, const std::string& name) {
+  TerminalPatch patch(context);
+  const bool raw = !context.terminal.out;
+  context.api().download(context.workspace_path(name, "/diff"), [&](std::string_view bytes) {
+    raw ? context.print(bytes) : patch.feed(bytes);
+  });
+  if (!raw) patch.finish();
+}
+
+void print_diff(Context& context, const DiffOptions& options) {
+  if (options.stat || context.json) {
+    print_stat(context, context.api().get(context.workspace_path(options.name, "/diff?stat=1")));
+  } else {
+    print_patch(context, options.name);
+  }
+  note_nested(context, options.name);
+}
+
+void print_status(Context& context, const std::string& name) {
+  const auto json =
+      context.parse_or_print(context.api().get(context.workspace_path(name, "/status")));
+  if (!json) return;
+  std::string text;
+  for (const Json& file : json->items("files")) {
+    text += label_line(file.text("change"), file.bytes("path"), 12);
+  }
+  if (text.empty()) text = " clean     no changes since the base\n";
+  if (json->flag("truncated")) text += " ...       more changes not listed\n";
+  context.print(text);
+}
+
 struct FilesOptions {
   std::string name;
   std::string path;
+
+  void declare(Options& options) {
+    options.argument({"NAME", "", "The workspace"}, name);
+    options.optional_argument({"PATH", "", "A directory; default: /workspace"}, path);
+  }
 };
 
 std::string mode_text(const RemoteEntry& entry) {
@@ -24,26 +159,20 @@ std::string mode_text(const RemoteEntry& entry) {
   return text;
 }
 
-int list_files(Context& context, const FilesOptions& options) {
+void list_files(Context& context, const FilesOptions& options) {
   // "files auth:src" equals "files auth src".
   const auto remote = parse_remote_path(options.name);
   RemoteFiles files(context, remote ? remote->workspace : options.name);
   const std::string path = remote && options.path.empty() ? remote->path : options.path;
-  if (context.json) {
-    context.print_json(files.list_json(path));
-    return 0;
-  }
+  if (context.json) return context.print_json(files.list_json(path));
   const auto entries = files.list(path);
   if (!entries) {
     throw Error(Code::invalid_argument, path + " is not a directory",
                 "moorage cat " + options.name + ":" + path);
   }
-  if (entries->empty()) {
-    context.print("empty\n");
-    return 0;
-  }
+  if (entries->empty()) return context.print("empty\n");
   const int64_t now_ms = base::system_clock().wall_ms();
-  Table table({{"MODE"}, {"SIZE", true}, {"AGE", true}, {"NAME", false, true}});
+  Table table({"MODE", right("SIZE"), right("AGE"), shrinks("NAME")});
   for (const RemoteEntry& entry : *entries) {
     const auto at = parse_utc(entry.mtime_at);
     std::string name = entry.name;
@@ -53,10 +182,9 @@ int list_files(Context& context, const FilesOptions& options) {
                at ? format_age(now_ms - *at) : "-", name});
   }
   context.print_table(table);
-  return 0;
 }
 
-int print_file(Context& context, const std::string& text) {
+void print_file(Context& context, const std::string& text) {
   const auto remote = parse_remote_path(text);
   if (!remote) {
     throw Error(Code::invalid_argument, "'" + text + "' is not NAME:PATH",
@@ -69,22 +197,103 @@ int print_file(Context& context, const std::string& text) {
   RemoteFiles(context, remote->workspace).read(remote->path, [&context](std::string_view bytes) {
     context.print(bytes);
   });
-  return 0;
+}
+
+struct CopyOptions {
+  std::string from;
+  std::string to;
+
+  void declare(Options& options) {
+    options.argument({"FROM", "", "A local path, or NAME:PATH"}, from);
+    options.argument({"TO", "", "NAME:PATH, or a local path"}, to);
+  }
+};
+
+// The last name of a path; "" when it has none ("", "/", "..").
+std::string last_name(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return is_safe_name(name) ? name : "";
+}
+
+bool is_local_directory(const std::string& path) {
+  struct stat found {};
+  return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+bool has_directory(RemoteFiles& files, const std::string& path) {
+  if (path.empty()) return true;
+  try {
+    return files.list(path).has_value();
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found) return false;
+    throw;
+  }
+}
+
+bool is_remote_directory(RemoteFiles& files, const std::string& path) {
+  return path.ends_with('/') || has_directory(files, path);
+}
+
+CopyTally copy_from(Context& context, const RemotePath& from, std::string to) {
+  RemoteFiles files(context, from.workspace);
+  // Like cp -r: into an existing directory, otherwise to the new name.
+  if (is_local_directory(to)) to = join_path(to, last_name(from.path));
+  return copy_out(files, from.path, to);
+}
+
+CopyTally copy_to(Context& context, const std::string& from, const RemotePath& to) {
+  RemoteFiles files(context, to.workspace);
+  std::string path = to.path;
+  if (is_remote_directory(files, path)) path = join_path(path, last_name(from));
+  try {
+    return copy_in(files, from, path);
+  } catch (const Error& error) {
+    const std::string parent = path.substr(0, path.rfind('/') + 1);
+    if (error.code() != Code::not_found || has_directory(files, parent)) throw;
+    throw Error(Code::not_found, "no directory " + parent + " in " + to.workspace,
+                "moorage exec " + to.workspace + " -- " + join_command({"mkdir", "-p", parent}));
+  }
+}
+
+void copy(Context& context, const CopyOptions& options) {
+  const auto from = parse_remote_path(options.from), to = parse_remote_path(options.to);
+  if (from.has_value() == to.has_value()) {
+    throw Error(Code::invalid_argument, "one path must be NAME:PATH, the other a local path",
+                "put ./ before a local name with a colon");
+  }
+  const CopyTally tally =
+      from ? copy_from(context, *from, options.to) : copy_to(context, options.from, *to);
+  if (tally.skipped > 0 && tally.files + tally.directories + tally.links == 0) {
+    throw Error(Code::invalid_argument,
+                "nothing copied: " + options.from + " is a device, socket or pipe");
+  }
+  if (context.json) {
+    return context.print_json(JsonObject()
+                                  .add("files", tally.files)
+                                  .add("directories", tally.directories)
+                                  .add("links", tally.links)
+                                  .add("skipped", tally.skipped)
+                                  .add("bytes", static_cast<int64_t>(tally.bytes)));
+  }
+  std::string text = count_of(tally.files, "file") + ", " + format_size(tally.bytes);
+  if (tally.links > 0) text += ", " + count_of(tally.links, "link");
+  context.print_label("copied", text);
+  if (tally.skipped > 0) {
+    context.note(count_of(tally.skipped, "entry") + " skipped: devices, sockets or pipes");
+  }
 }
 
 }  // namespace
 
-Action files_command(Options& options) {
-  auto files = std::make_shared<FilesOptions>();
-  options.argument({"NAME", "", "The workspace"}, files->name);
-  options.optional_argument({"PATH", "", "A directory; default: /workspace"}, files->path);
-  return [files](Context& context) { return list_files(context, *files); };
-}
+Action diff_command(Options& options) { return run_with<DiffOptions>(options, print_diff); }
+Action status_command(Options& options) { return run_with_workspace(options, print_status); }
+Action files_command(Options& options) { return run_with<FilesOptions>(options, list_files); }
 
 Action cat_command(Options& options) {
-  auto path = std::make_shared<std::string>();
-  options.argument({"FILE", "", "NAME:PATH of the file"}, *path);
-  return [path](Context& context) { return print_file(context, *path); };
+  return run_with_argument(options, {"FILE", "", "NAME:PATH of the file"}, print_file);
 }
+
+Action cp_command(Options& options) { return run_with<CopyOptions>(options, copy); }
 
 }  // namespace moorage::cli

@@ -15,12 +15,9 @@
 #include <mutex>
 #include <thread>
 
-#include "base/error.h"
 #include "cli/client/accounts.h"
-#include "cli/client/context.h"
 #include "cli/client/kept_leases.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
 #include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
@@ -34,14 +31,9 @@ struct LeaseOptions {
   bool keep_execs = false;
 };
 
-std::shared_ptr<LeaseOptions> declare_name(Options& options) {
+std::shared_ptr<LeaseOptions> declare_acquire(Options& options) {
   auto chosen = std::make_shared<LeaseOptions>();
   options.argument({"NAME", "", "The workspace"}, chosen->name);
-  return chosen;
-}
-
-std::shared_ptr<LeaseOptions> declare_acquire(Options& options) {
-  auto chosen = declare_name(options);
   options.value({"--holder", "TEXT", "Name of the holder; default: USER@HOST"}, chosen->holder);
   options.value({"--ttl", "SECONDS", "The lease lapses after this silence; default: 60"},
                 chosen->ttl);
@@ -69,10 +61,6 @@ Json acquire(Context& context, const LeaseOptions& options) {
   if (options.keep_execs) request.add("keep_execs", true);
   return Json::parse(
       context.api().send("POST", context.workspace_path(options.name, "/lease"), request.str()));
-}
-
-void set_lease(const std::string& token) {
-  base::check(setenv("MOORAGE_LEASE", token.c_str(), 1), "set MOORAGE_LEASE");
 }
 
 // Renews the lease three times a ttl on a thread of its own, until destroyed. Calls `lost` on that
@@ -129,18 +117,13 @@ class Heartbeat {
   std::thread thread_;  // last: uses the rest
 };
 
-// A lease never lapses while the daemon is away.
-bool is_away(const Error& error) {
-  return error.code() == Code::unavailable || error.code() == Code::unknown_outcome;
-}
-
-int keep(Context& context, const LeaseOptions& options) {
-  const std::string path = context.workspace_path(options.name, "/lease");
+void keep(Context& context, const std::string& workspace) {
+  const std::string path = context.workspace_path(workspace, "/lease");
   for (int64_t ttl_s = 0;;) {
     try {
       ttl_s = Json::parse(context.api().send("PUT", path)).number("ttl_s", 60);
     } catch (const Error& error) {
-      if (ttl_s == 0 || !is_away(error)) throw;
+      if (ttl_s == 0 || !is_lost(error)) throw;  // no lease lapses while the daemon is away
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(ttl_s * 1000 / 3));
   }
@@ -176,7 +159,7 @@ int run_local(Context& context, const LeaseOptions& options) {
                 "moorage lease run " + options.name + " -- COMMAND...");
   }
   const Json lease = acquire(context, options);
-  set_lease(lease.text("token"));
+  base::check(setenv("MOORAGE_LEASE", lease.text("token").c_str(), 1), "set MOORAGE_LEASE");
   const std::string path = context.workspace_path(options.name, "/lease");
   std::atomic<bool> lost{false};
   int status = 0;
@@ -205,83 +188,68 @@ int run_local(Context& context, const LeaseOptions& options) {
   return status;
 }
 
+void acquire_and_keep(Context& context, const LeaseOptions& options) {
+  const KeptLeases kept(context.socket);
+  if (!context.json) kept.prepare();
+  const Json lease = acquire(context, options);
+  if (context.json) return context.print_json(lease.dump());
+  const std::string name = kept.keep(lease.text("token"));
+  context.print_label("lease", lease.text("generation") + "   " + lease.text("holder") +
+                                   ", lapses after " + lease.text("ttl_s") + " s of silence");
+  context.print_label(
+      "next", "export MOORAGE_LEASE=" + name + "; moorage lease keep " + options.name + " &");
+}
+
+void show(Context& context, const std::string& workspace) {
+  const auto lease =
+      context.parse_or_print(context.api().get(context.workspace_path(workspace, "/lease")));
+  if (!lease) return;
+  const std::string last = lease->number("generation") == 0
+                               ? "none (never leased)"
+                               : "none; lease " + lease->text("generation") + " of " +
+                                     lease->text("holder") + " is over: " + lease->text("ended");
+  context.print_label("holder", lease->flag("held") ? holder_line(*lease) : last);
+}
+
+void release(Context& context, const std::string& workspace) {
+  context.api().send("DELETE", context.workspace_path(workspace, "/lease"));
+  if (!context.json) context.print_label("released", workspace);
+}
+
+struct ShareOptions {
+  std::string name;
+  std::string group;
+  bool is_private = false;
+
+  void declare(Options& options) {
+    options.argument({"NAME", "", "The workspace"}, name);
+    options.value({"--group", "GROUP", "A group of this host whose members may use it"}, group);
+    options.flag({"--private", "", "Only the owner and root may use it"}, is_private);
+  }
+};
+
+void share(Context& context, const ShareOptions& options) {
+  JsonObject request;
+  if (!options.group.empty()) request.add("group", options.group);
+  if (options.is_private) request.add("private", true);
+  const auto workspace = context.parse_or_print(
+      context.api().send("POST", context.workspace_path(options.name, "/share"), request.str()));
+  if (!workspace) return;
+  const std::string team = workspace->text("team");
+  context.print_label("shared",
+                      workspace->text("name") + (team.empty() ? "   private" : "   with " + team));
+}
+
 }  // namespace
 
 Action lease_acquire_command(Options& options) {
-  auto chosen = declare_acquire(options);
-  return [chosen](Context& context) {
-    const KeptLeases kept(context.socket);
-    if (!context.json) kept.prepare();
-    const Json lease = acquire(context, *chosen);
-    if (context.printed_json(lease.dump())) return 0;
-    const std::string name = kept.keep(lease.text("token"));
-    context.print(label_line("lease", lease.text("generation") + "   " + lease.text("holder") +
-                                          ", lapses after " + lease.text("ttl_s") +
-                                          " s of silence"));
-    context.print(label_line(
-        "next", "export MOORAGE_LEASE=" + name + "; moorage lease keep " + chosen->name + " &"));
-    return 0;
-  };
+  return run_with(declare_acquire(options), acquire_and_keep);
 }
 
-Action lease_show_command(Options& options) {
-  auto chosen = declare_name(options);
-  return [chosen](Context& context) {
-    const std::string answer = context.api().get(context.workspace_path(chosen->name, "/lease"));
-    if (context.printed_json(answer)) return 0;
-    const Json lease = Json::parse(answer);
-    const std::string last = lease.number("generation") == 0
-                                 ? "none (never leased)"
-                                 : "none; lease " + lease.text("generation") + " of " +
-                                       lease.text("holder") + " is over: " + lease.text("ended");
-    context.print(label_line("holder", lease.flag("held") ? holder_line(lease) : last));
-    return 0;
-  };
-}
-
-Action lease_keep_command(Options& options) {
-  auto chosen = declare_name(options);
-  return [chosen](Context& context) { return keep(context, *chosen); };
-}
-
-Action lease_release_command(Options& options) {
-  auto chosen = declare_name(options);
-  return [chosen](Context& context) {
-    context.api().send("DELETE", context.workspace_path(chosen->name, "/lease"));
-    if (!context.json) context.print(label_line("released", chosen->name));
-    return 0;
-  };
-}
-
-Action lease_run_command(Options& options) {
-  auto chosen = declare_acquire(options);
-  return [chosen](Context& context) { return run_local(context, *chosen); };
-}
-
-Action share_command(Options& options) {
-  struct ShareOptions {
-    std::string name;
-    std::string group;
-    bool is_private = false;
-  };
-  auto chosen = std::make_shared<ShareOptions>();
-  options.argument({"NAME", "", "The workspace"}, chosen->name);
-  options.value({"--group", "GROUP", "A group of this host whose members may use it"},
-                chosen->group);
-  options.flag({"--private", "", "Only the owner and root may use it"}, chosen->is_private);
-  return [chosen](Context& context) {
-    JsonObject request;
-    if (!chosen->group.empty()) request.add("group", chosen->group);
-    if (chosen->is_private) request.add("private", true);
-    const std::string answer =
-        context.api().send("POST", context.workspace_path(chosen->name, "/share"), request.str());
-    if (context.printed_json(answer)) return 0;
-    const Json workspace = Json::parse(answer);
-    const std::string team = workspace.text("team");
-    context.print(label_line(
-        "shared", workspace.text("name") + (team.empty() ? "   private" : "   with " + team)));
-    return 0;
-  };
-}
+Action lease_show_command(Options& options) { return run_with_workspace(options, show); }
+Action lease_keep_command(Options& options) { return run_with_workspace(options, keep); }
+Action lease_release_command(Options& options) { return run_with_workspace(options, release); }
+Action lease_run_command(Options& options) { return run_with(declare_acquire(options), run_local); }
+Action share_command(Options& options) { return run_with<ShareOptions>(options, share); }
 
 }  // namespace moorage::cli

@@ -1,18 +1,19 @@
 // `start`, `stop`, `rm`, `undelete`: one request each, one line of answer.
-#include <chrono>
-
-#include "base/error.h"
-#include "cli/client/context.h"
-#include "cli/client/json.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
+#include "cli/views/progress.h"
 
 namespace moorage::cli {
 namespace {
 
-using std::chrono::duration_cast;
-using std::chrono::milliseconds;
-using std::chrono::steady_clock;
+struct Wanted {
+  std::vector<std::string> names;
+  std::string new_name;
+  std::string wait;
+  bool purge = false;
+  bool no_hook = false;
+  bool force = false;
+  int64_t wait_ms() const { return parse_duration_ms(wait, "--wait"); }
+};
 
 struct Verb {
   std::string method;
@@ -37,10 +38,10 @@ std::string ended_text(const std::vector<Json>& ended, const Verb& verb) {
 }
 
 // Applies the verb to each workspace in turn; `describe` makes the rest of the line.
-int for_each(Context& context, const std::vector<std::string>& names, const Verb& verb,
-             const std::function<std::string(const std::string&, milliseconds)>& describe) {
+void for_each(Context& context, const std::vector<std::string>& names, const Verb& verb,
+              const std::function<std::string(const std::string&, const Stopwatch&)>& describe) {
   for (const std::string& name : names) {
-    const auto began = steady_clock::now();
+    const Stopwatch watch;
     const std::string answer =
         // pre_stop may take long.
         context.api().send(verb.method, context.workspace_path(name, verb.rest), verb.body,
@@ -52,98 +53,86 @@ int for_each(Context& context, const std::vector<std::string>& names, const Verb
           answer.empty() ? JsonObject().add("workspace", name).add("purged", true).str() : answer);
       continue;
     }
-    const auto took = duration_cast<milliseconds>(steady_clock::now() - began);
     const Json done = answer.empty() ? Json() : Json::parse(answer);
-    context.print(
-        label_line(verb.label, describe(name, took) + ended_text(done.items("ended"), verb)));
+    context.print_label(verb.label, describe(name, watch) + ended_text(done.items("ended"), verb));
     if (done.has("notice")) context.note(done.text("notice"));
   }
-  return 0;
 }
 
-struct NamesOption {
-  std::vector<std::string> names;
-  bool purge = false;
-  bool no_hook = false;
-  bool force = false;
-  std::string wait;
-  int64_t wait_ms() const { return wait.empty() ? 0 : parse_duration_ms(wait, "--wait"); }
-};
-
-std::shared_ptr<NamesOption> declare_names(Options& options, const char* which = "") {
-  auto chosen = std::make_shared<NamesOption>();
-  options.required_arguments({"NAME", which, "The workspaces"}, chosen->names);
-  return chosen;
+void start(Context& context, const Wanted& wanted) {
+  for_each(
+      context, wanted.names, {"POST", "/start", "started"},
+      [](const std::string& name, const Stopwatch& watch) { return name + "   " + watch.took(); });
 }
 
-void declare_busy(Options& options, NamesOption& chosen) {
-  options.flag({"-f,--force", "", "End its running commands"}, chosen.force);
+void stop(Context& context, const Wanted& wanted) {
+  JsonObject request;
+  if (wanted.no_hook) request.add("no_hook", true);
+  if (wanted.force) request.add("force", true);
+  if (!wanted.wait.empty()) request.add("wait_ms", wanted.wait_ms());
+  const std::string body = request.empty() ? "" : request.str();
+  for_each(context, wanted.names, {"POST", "/stop", "stopped", body},
+           [](const std::string& name, const Stopwatch&) { return name + "   files kept"; });
+}
+
+void remove(Context& context, const Wanted& wanted) {
+  std::string query;
+  const auto add = [&](const std::string& part) { query += (query.empty() ? "?" : "&") + part; };
+  if (wanted.purge) add("purge=1");
+  if (wanted.force) add("force=1");
+  if (!wanted.wait.empty()) add("wait_ms=" + std::to_string(wanted.wait_ms()));
+  for_each(context, wanted.names, {"DELETE", query, "deleted"},
+           [&](const std::string& name, const Stopwatch&) {
+             return name +
+                    (wanted.purge ? "   for good" : "   restore with: moorage undelete " + name);
+           });
+}
+
+void undelete(Context& context, const Wanted& wanted) {
+  const std::string& new_name = wanted.new_name;
+  if (!new_name.empty() && wanted.names.size() > 1)
+    throw Error(Code::invalid_argument, "--name takes one workspace only");
+  const std::string body = new_name.empty() ? "" : JsonObject().add("name", new_name).str();
+  for_each(context, wanted.names, {"POST", "/undelete", "back", body},
+           [&](const std::string& name, const Stopwatch&) {
+             return new_name.empty() ? name : new_name;
+           });
+}
+
+std::shared_ptr<Wanted> declare_names(Options& options, const char* which = "") {
+  auto wanted = std::make_shared<Wanted>();
+  options.required_arguments({"NAME", which, "The workspaces"}, wanted->names);
+  return wanted;
+}
+
+void declare_busy(Options& options, Wanted& wanted) {
+  options.flag({"-f,--force", "", "End its running commands"}, wanted.force);
   options.value({"--wait", "TIME", "Wait for its running commands, at most this long"},
-                chosen.wait);
+                wanted.wait);
 }
 
 }  // namespace
 
-Action start_command(Options& options) {
-  auto chosen = declare_names(options);
-  return [chosen](Context& context) {
-    return for_each(context, chosen->names, {"POST", "/start", "started"},
-                    [](const std::string& name, milliseconds took) {
-                      return name + "   " + format_took(took.count());
-                    });
-  };
-}
+Action start_command(Options& options) { return run_with(declare_names(options), start); }
 
 Action stop_command(Options& options) {
-  auto chosen = declare_names(options);
-  options.flag({"--no-hook", "", "Skip its pre_stop script"}, chosen->no_hook);
-  declare_busy(options, *chosen);
-  return [chosen](Context& context) {
-    JsonObject wanted;
-    if (chosen->no_hook) wanted.add("no_hook", true);
-    if (chosen->force) wanted.add("force", true);
-    if (!chosen->wait.empty()) wanted.add("wait_ms", chosen->wait_ms());
-    const std::string body = wanted.empty() ? "" : wanted.str();
-    return for_each(context, chosen->names, {"POST", "/stop", "stopped", body},
-                    [](const std::string& name, milliseconds) { return name + "   files kept"; });
-  };
+  auto wanted = declare_names(options);
+  options.flag({"--no-hook", "", "Skip its pre_stop script"}, wanted->no_hook);
+  declare_busy(options, *wanted);
+  return run_with(wanted, stop);
 }
 
 Action rm_command(Options& options) {
-  auto chosen = declare_names(options);
-  options.flag({"--purge", "", "Free the space now; undelete is then impossible"}, chosen->purge);
-  declare_busy(options, *chosen);
-  return [chosen](Context& context) {
-    const bool purge = chosen->purge;
-    std::string query;
-    const auto add = [&](const std::string& part) { query += (query.empty() ? "?" : "&") + part; };
-    if (purge) add("purge=1");
-    if (chosen->force) add("force=1");
-    if (!chosen->wait.empty()) add("wait_ms=" + std::to_string(chosen->wait_ms()));
-    return for_each(context, chosen->names, {"DELETE", query, "deleted"},
-                    [purge](const std::string& name, milliseconds) {
-                      return name +
-                             (purge ? "   for good" : "   restore with: moorage undelete " + name);
-                    });
-  };
+  auto wanted = declare_names(options);
+  options.flag({"--purge", "", "Free the space now; undelete is then impossible"}, wanted->purge);
+  declare_busy(options, *wanted);
+  return run_with(wanted, remove);
 }
 
 Action undelete_command(Options& options) {
-  auto chosen = declare_names(options, "DELETED");
-  auto new_name = std::make_shared<std::string>();
-  options.value({"--name", "NAME", "Restore it under this name"}, *new_name);
-  return [chosen, new_name](Context& context) {
-    if (new_name->empty()) {
-      return for_each(context, chosen->names, {"POST", "/undelete", "back"},
-                      [](const std::string& name, milliseconds) { return name; });
-    }
-    if (chosen->names.size() > 1) {
-      throw Error(Code::invalid_argument, "--name takes one workspace only");
-    }
-    const std::string body = JsonObject().add("name", *new_name).str();
-    return for_each(context, chosen->names, {"POST", "/undelete", "back", body},
-                    [&](const std::string&, milliseconds) { return *new_name; });
-  };
+  auto wanted = declare_names(options, "DELETED");
+  options.value({"--name", "NAME", "Restore it under this name"}, wanted->new_name);
+  return run_with(wanted, undelete);
 }
 
 }  // namespace moorage::cli

@@ -1,19 +1,13 @@
 // `ls`: one line for each workspace, from the daemon's records; nothing walks a tree.
 #include "base/clock.h"
-#include "cli/client/context.h"
 #include "cli/client/workspace_pages.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
 #include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
 namespace {
 
 constexpr size_t kReasonColumns = 60;
-
-struct LsOptions {
-  bool deleted = false;
-};
 
 std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
   // Root sees all workspaces. Names of different owners may collide; ids never do.
@@ -29,55 +23,37 @@ std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
     row.emplace_back(shorten(why, kReasonColumns) + ": moorage show " + name);
     return row;
   }
-  const bool failed = workspace.text("state") == "failed" && workspace.has("reason");
-  if (failed) {
+  if (workspace.text("state") == "failed" && workspace.has("reason")) {
     row.emplace_back(workspace.text("reason"));
     return row;
   }
   row.emplace_back(doing_text(workspace, now_ms));
   row.emplace_back(changes_text(workspace));
-  const bool measured = workspace.has("disk_bytes");
-  row.emplace_back(measured ? format_size(static_cast<uint64_t>(workspace.number("disk_bytes")))
-                            : "-");
+  row.emplace_back(size_or_dash(workspace, "disk_bytes"));
   row.emplace_back(holder_text(workspace.at("holder")));
   return row;
 }
 
 std::string footer(size_t workspaces, const Json& store) {
   std::string text = count_of(static_cast<int64_t>(workspaces), "workspace");
-  const auto total = static_cast<uint64_t>(store.number("total_bytes"));
-  if (total > 0) {
-    text += " | " + format_size(static_cast<uint64_t>(store.number("used_bytes"))) + " of " +
-            format_size(total) + ", " +
-            format_size(static_cast<uint64_t>(store.number("free_bytes"))) + " free";
+  if (store.number("total_bytes") > 0) {
+    text += " | " + size_text(store, "used_bytes") + " of " + size_text(store, "total_bytes") +
+            ", " + size_text(store, "free_bytes") + " free";
   }
   return text + "\n";
 }
 
 // Deleted workspaces may share a name: show the id and the time.
-int list_deleted(Context& context) {
+void list_deleted(Context& context) {
   std::vector<Json> deleted;
   for (const Json& workspace : all_workspaces(context, true).workspaces) {  // includes live ones
     if (workspace.text("state") == "deleted") deleted.push_back(workspace);
   }
-  if (context.json) {
-    std::string list;
-    for (const Json& workspace : deleted) list += (list.empty() ? "" : ",") + workspace.dump();
-    context.print_json("{\"workspaces\":[" + list + "]}");
-    return 0;
-  }
-  if (deleted.empty()) {
-    context.print("no deleted workspaces\n");
-    return 0;
-  }
+  if (context.json) return context.print_json(JsonObject().add("workspaces", deleted));
+  if (deleted.empty()) return context.print("no deleted workspaces\n");
   const int64_t now_ms = base::system_clock().wall_ms();
-  Table table({{"ID"},
-               {"NAME", false, true},
-               {"REPO", false, true},
-               {"BASE", false, true},
-               {"DELETED"},
-               {"CHANGES"},
-               {"OWNER"}});
+  Table table(
+      {"ID", shrinks("NAME"), shrinks("REPO"), shrinks("BASE"), "DELETED", "CHANGES", "OWNER"});
   for (const Json& workspace : deleted) {
     const int64_t age = age_of(workspace, "deleted_at", now_ms);
     table.add({workspace.text("id"), workspace.text("name"), workspace.text("repo.name", "-"),
@@ -86,31 +62,19 @@ int list_deleted(Context& context) {
   }
   context.print_table(table);
   context.print("restore one: moorage undelete ID\n");
-  return 0;
 }
 
-int list_workspaces(Context& context, const LsOptions& options) {
-  if (options.deleted) return list_deleted(context);
+void list_workspaces(Context& context, bool only_deleted) {
+  if (only_deleted) return list_deleted(context);
   const WorkspaceList list = all_workspaces(context);
-  if (context.json) {
-    context.print_json(list.json());
-    return 0;
-  }
+  if (context.json) return context.print_json(list.json());
   const std::vector<Json>& workspaces = list.workspaces;
   const bool rescue = list.first.has("rescue");
-  if (workspaces.empty() && !rescue) {
-    context.print("no workspaces yet; create one:\n  moorage create --repo URL\n");
-    return 0;
-  }
+  if (workspaces.empty() && !rescue)
+    return context.print("no workspaces yet; create one:\n  moorage create --repo URL\n");
   const int64_t now_ms = base::system_clock().wall_ms();
-  Table table({{"NAME", false, true},
-               {"REPO", false, true},
-               {"BASE", false, true},
-               {"STATE"},
-               {"DOING", false, true},
-               {"CHANGES"},
-               {"DISK", true},
-               {"HOLDER"}});
+  Table table({shrinks("NAME"), shrinks("REPO"), shrinks("BASE"), "STATE", shrinks("DOING"),
+               "CHANGES", right("DISK"), "HOLDER"});
   for (const Json& workspace : workspaces) table.add(row_of(workspace, now_ms));
   context.print_table(table);
   context.print(footer(workspaces.size(), list.first.at("store")));
@@ -118,15 +82,14 @@ int list_workspaces(Context& context, const LsOptions& options) {
     context.print(printable(list.first.text("rescue")) +
                   "\nsave one: moorage rescue export NAME FILE\nnext:     moorage doctor\n");
   }
-  return 0;
 }
 
 }  // namespace
 
 Action ls_command(Options& options) {
-  auto ls = std::make_shared<LsOptions>();
-  options.flag({"--deleted", "", "Deleted workspaces that undelete can restore"}, ls->deleted);
-  return [ls](Context& context) { return list_workspaces(context, *ls); };
+  auto deleted = std::make_shared<bool>();
+  options.flag({"--deleted", "", "Deleted workspaces that undelete can restore"}, *deleted);
+  return run_with(deleted, list_workspaces);
 }
 
 }  // namespace moorage::cli

@@ -1,17 +1,11 @@
 // `move`: first prints what the new place lacks, then waits for running commands.
-#include <chrono>
 #include <optional>
 
-#include "base/error.h"
-#include "cli/client/context.h"
-#include "cli/client/json.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
+#include "cli/views/progress.h"
 
 namespace moorage::cli {
 namespace {
-
-using std::chrono::steady_clock;
 
 constexpr int kPollMs = 30'000;       // for each request; the wait has no limit
 constexpr int64_t kSettleMs = 5'000;  // for commands that start or end just now
@@ -24,6 +18,15 @@ struct Wanted {
   std::string runtime;
   bool now = false;
   bool check = false;
+
+  void declare(Options& options) {
+    options.argument({"NAME", "", "The workspace"}, workspace);
+    options.value({"--backend", "NAME", "Backend of its sandboxes from now on"}, backend);
+    options.value({"--image", "NAME", "Root file system; default: host, or unchanged"}, image);
+    options.value({"--runtime", "NAME", "Runtime of the backend's engine"}, runtime);
+    options.flag({"--now", "", "Cancel running commands instead of waiting for them"}, now);
+    options.flag({"--check", "", "Only show what it would do and leave behind"}, check);
+  }
 };
 
 JsonObject place_of(const Wanted& wanted) {
@@ -47,18 +50,17 @@ std::string ask(Context& context, const Wanted& wanted) {
                             place_of(wanted).str());
 }
 
-int check(Context& context, const Wanted& wanted) {
-  const std::string answer = ask(context, wanted);
-  if (context.printed_json(answer)) return 0;
-  const Json plan = Json::parse(answer);
-  std::string text = label_line("from", side_text(plan.at("from")));
-  text += label_line("to", side_text(plan.at("to")));
-  text += label_line("sandbox", plan.flag("running") ? "running; will be replaced" : "not running");
-  for (const Json& exec : plan.items("execs"))
+void check(Context& context, const Wanted& wanted) {
+  const auto plan = context.parse_or_print(ask(context, wanted));
+  if (!plan) return;
+  std::string text = label_line("from", side_text(plan->at("from")));
+  text += label_line("to", side_text(plan->at("to")));
+  text +=
+      label_line("sandbox", plan->flag("running") ? "running; will be replaced" : "not running");
+  for (const Json& exec : plan->items("execs"))
     text += label_line("waits", "for " + exec.text() + "; cancel it instead: --now");
-  for (const Json& notice : plan.items("notices")) text += label_line("note", notice.text());
+  for (const Json& notice : plan->items("notices")) text += label_line("note", notice.text());
   context.print(text);
-  return 0;
 }
 
 // Waits until all commands of the plan have ended; notes each once.
@@ -83,8 +85,9 @@ std::string move_now(Context& context, const Wanted& wanted) {
                             {.slow = true});
 }
 
-int move(Context& context, const Wanted& wanted) {
-  const auto began = steady_clock::now();
+void move(Context& context, const Wanted& wanted) {
+  if (wanted.check) return check(context, wanted);
+  const Stopwatch watch;
   const Json plan = Json::parse(ask(context, wanted));
   for (const Json& notice : plan.items("notices")) context.note(notice.text());
   std::optional<std::string> answer;
@@ -99,31 +102,16 @@ int move(Context& context, const Wanted& wanted) {
       if (!busy) throw;
     }
   }
-  if (context.printed_json(*answer)) return 0;
-  const auto took =
-      std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - began);
-  const Json moved = Json::parse(*answer);
+  const auto moved = context.parse_or_print(*answer);
+  if (!moved) return;
   const bool same = plan.at("from").dump() == plan.at("to").dump();
-  context.print(label_line(
+  context.print_label(
       same ? "stayed" : "moved",
-      moved.text("name") + "   " + side_text(plan.at("to")) + "   " + format_took(took.count())));
-  return 0;
+      moved->text("name") + "   " + side_text(plan.at("to")) + "   " + watch.took());
 }
 
 }  // namespace
 
-Action move_command(Options& options) {
-  auto wanted = std::make_shared<Wanted>();
-  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
-  options.value({"--backend", "NAME", "Backend of its sandboxes from now on"}, wanted->backend);
-  options.value({"--image", "NAME", "Root file system; default: host, or unchanged"},
-                wanted->image);
-  options.value({"--runtime", "NAME", "Runtime of the backend's engine"}, wanted->runtime);
-  options.flag({"--now", "", "Cancel running commands instead of waiting for them"}, wanted->now);
-  options.flag({"--check", "", "Only show what it would do and leave behind"}, wanted->check);
-  return [wanted](Context& context) {
-    return wanted->check ? check(context, *wanted) : move(context, *wanted);
-  };
-}
+Action move_command(Options& options) { return run_with<Wanted>(options, move); }
 
 }  // namespace moorage::cli

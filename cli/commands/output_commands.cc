@@ -1,7 +1,5 @@
 // `logs` and `attach`: the output of an existing command.
-#include "base/error.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
 #include "cli/stream/exec_session.h"
 #include "cli/views/exec_result.h"
 
@@ -15,13 +13,22 @@ struct LogsOptions {
   bool follow = false;
   bool only_stdout = false;
   bool only_stderr = false;
+
+  void declare(Options& options) {
+    options.argument({"NAME", "", "A workspace (its latest command) or a command's id"}, name);
+    options.optional_argument({"EXEC", "", "One command of the workspace"}, exec);
+    options.flag({"-f,--follow", "", "Follow until the command ends"}, follow);
+    options.value({"--since-offset", "N", "Skip the first N bytes of output"}, since_offset);
+    options.flag({"--stdout", "", "Standard output only"}, only_stdout);
+    options.flag({"--stderr", "", "Standard error only"}, only_stderr);
+  }
 };
 
 // The latest command of the workspace.
 std::string latest_exec(Context& context, const std::string& workspace) {
   const Json json = Json::parse(context.api().get(context.workspace_path(workspace, "/execs")));
   std::string latest, started;
-  for (const Json& exec : json.is_object() ? json.items("execs") : json.items()) {
+  for (const Json& exec : json.items()) {
     const std::string at = exec.text("started_at");
     if (latest.empty() || at >= started) {
       latest = exec.text("id");
@@ -95,6 +102,13 @@ struct AttachOptions {
   bool all = false;
   bool no_stdin = false;
   bool close_stdin = false;
+
+  void declare(Options& options) {
+    options.argument({"EXEC", "", "The command's id"}, exec);
+    options.flag({"--all", "", "Print its output from the beginning"}, all);
+    options.flag({"-n,--no-stdin", "", "Watch; Ctrl-C leaves the command running"}, no_stdin);
+    options.flag({"--close-stdin", "", "Close the command's input when yours ends"}, close_stdin);
+  }
 };
 
 int attach(Context& context, const AttachOptions& options) {
@@ -113,26 +127,7 @@ int attach(Context& context, const AttachOptions& options) {
 
 }  // namespace
 
-Action logs_command(Options& options) {
-  auto logs = std::make_shared<LogsOptions>();
-  options.argument({"NAME", "", "A workspace (its latest command) or a command's id"}, logs->name);
-  options.optional_argument({"EXEC", "", "One command of the workspace"}, logs->exec);
-  options.flag({"-f,--follow", "", "Follow until the command ends"}, logs->follow);
-  options.value({"--since-offset", "N", "Skip the first N bytes of output"}, logs->since_offset);
-  options.flag({"--stdout", "", "Standard output only"}, logs->only_stdout);
-  options.flag({"--stderr", "", "Standard error only"}, logs->only_stderr);
-  return [logs](Context& context) { return print_logs(context, *logs); };
-}
-
-Action attach_command(Options& options) {
-  auto options_of_attach = std::make_shared<AttachOptions>();
-  options.argument({"EXEC", "", "The command's id"}, options_of_attach->exec);
-  options.flag({"--all", "", "Print its output from the beginning"}, options_of_attach->all);
-  options.flag({"-n,--no-stdin", "", "Watch; Ctrl-C leaves the command running"},
-               options_of_attach->no_stdin);
-  options.flag({"--close-stdin", "", "Close the command's input when yours ends"},
-               options_of_attach->close_stdin);
-  return [options_of_attach](Context& context) { return attach(context, *options_of_attach); };
-}
+Action logs_command(Options& options) { return run_with<LogsOptions>(options, print_logs); }
+Action attach_command(Options& options) { return run_with<AttachOptions>(options, attach); }
 
 }  // namespace moorage::cli

@@ -3,25 +3,25 @@
 #include <cstdio>
 #include <sstream>
 
-#include "base/error.h"
-#include "cli/output/text.h"
+#include "cli/commands.h"
 
 namespace moorage::cli {
 namespace {
 
-// Leaves the field out when the option is missing. "none" is 0 on the wire, "default" (the daemon's
-// settings) is -1; `parse` reads everything else.
-template <typename Parse>
-void add_limit(JsonObject& request, const char* field, const std::string& text,
-               const std::string& option, const Parse& parse) {
-  if (text.empty()) return;
-  int64_t value = 0;
-  if (text == "default") {
-    value = -1;
-  } else if (text != "none" && text != "never" && text != "0") {
-    value = parse(text, option);
-  }
-  request.add(field, value);
+// "none" is 0 on the wire, "default" (the daemon's settings) is -1; `Parse` reads everything else.
+template <int64_t (*Parse)(const std::string& text, const std::string& option)>
+void add_limit(JsonObject& request, std::string_view field, const std::string& text,
+               const std::string& option) {
+  const bool none = text == "none" || text == "never" || text == "0";
+  request.add(field, text == "default" ? int64_t{-1} : none ? 0 : Parse(text, option));
+}
+void add_number(JsonObject& request, std::string_view field, const std::string& text,
+                const std::string& option) {
+  request.add(field, parse_number(text, option));
+}
+void add_script(JsonObject& request, std::string_view field, const std::string& text,
+                const std::string&) {
+  text == "none" ? request.add(field, std::vector<std::string>()) : request.add(field, text);
 }
 
 int64_t size(const std::string& text, const std::string& option) {
@@ -37,18 +37,6 @@ int64_t count(const std::string& text, const std::string& option) {
 int64_t seconds(const std::string& text, const std::string& option) {
   return (parse_duration_ms(text, option) + 999) / 1000;
 }
-
-JsonObject limits_of(const PolicyOptions& policy) {
-  JsonObject limits;
-  add_limit(limits, "memory_bytes", policy.memory, "--memory", size);
-  if (!policy.cpus.empty()) limits.add("cpus", parse_number(policy.cpus, "--cpus"));
-  add_limit(limits, "pids", policy.pids, "--pids", count);
-  add_limit(limits, "disk_bytes", policy.disk, "--disk", size);
-  add_limit(limits, "disk_files", policy.disk_files, "--disk-files", count);
-  return limits;
-}
-
-using Text = std::string (*)(const Json& workspace, const std::string& field);
 
 std::string size_or_none(const Json& workspace, const std::string& field) {
   const auto bytes = static_cast<uint64_t>(workspace.number(field));
@@ -109,78 +97,117 @@ void add_snapshot_moments(JsonObject& request, const std::string& text) {
 }
 
 std::string words_or_none(const Json& workspace, const std::string& field) {
-  const auto words = workspace.at({}).byte_list(field);
+  const auto words = workspace.byte_list(field);
   return words.empty() ? "none" : shorten(join_command(words), 60);
+}
+
+// An option of text: how its value becomes a field, and the field text for people.
+struct Row {
+  const char* option;
+  const char* placeholder;
+  const char* help;
+  std::string_view field;
+  void (*add)(JsonObject&, std::string_view field, const std::string& text, const std::string&);
+  std::string (*text)(const Json& workspace, const std::string& field);
+};
+constexpr std::string_view kLimits = "limits.";
+
+constexpr Row kRows[] = {
+    {"--memory", "SIZE", "Memory limit, like 4G", "limits.memory_bytes", add_limit<size>,
+     size_or_none},
+    {"--cpus", "N", "CPU limit, like 2 or 0.5", "limits.cpus", add_number, number_or_none},
+    {"--pids", "N", "Limit of processes, at least 4", "limits.pids", add_limit<count>,
+     number_or_none},
+    {"--idle-stop", "TIME", "Stop it when idle this long, like 30m; never", "idle_stop_s",
+     add_limit<seconds>, time_or_never},
+    {"--max-lifetime", "TIME", "Stop it after this time even if busy, like 8h; none",
+     "max_lifetime_s", add_limit<seconds>, time_or_none},
+    {"--pre-stop", "SCRIPT", "Script to run before the sandbox stops; none", "pre_stop", add_script,
+     words_or_none},
+    {"--pre-stop-deadline", "TIME", "Time limit of that script, like 2m", "pre_stop_deadline_s",
+     add_limit<seconds>, time_or_none},
+    {"--max-exec", "TIME", "Time limit of each command, like 1h; none", "max_exec_s",
+     add_limit<seconds>, time_or_none},
+    {"--max-execs", "N", "Total number of commands allowed; none", "max_execs", add_limit<count>,
+     number_or_none},
+    {"--max-exec-total", "TIME", "Total run time of all commands; none", "max_exec_total_s",
+     add_limit<seconds>, time_or_none},
+    {"--disk", "SIZE", "Limit of files, snapshots and output, like 20G; none", "limits.disk_bytes",
+     add_limit<size>, size_or_none},
+    {"--disk-files", "N", "Limit of the number of files; none", "limits.disk_files",
+     add_limit<count>, number_or_none}};
+
+// Those of the given options that are limits of the sandbox, or the others.
+std::vector<Row> given_rows(const PolicyOptions& policy, bool limits) {
+  std::vector<Row> rows;
+  for (const Row& row : kRows) {
+    if (row.field.starts_with(kLimits) == limits && !policy.values.at(row.option).empty())
+      rows.push_back(row);
+  }
+  return rows;
+}
+
+struct SetOptions {
+  std::string name;
+  PolicyOptions policy;
+
+  void declare(Options& options) {
+    options.argument({"NAME", "", "The workspace"}, name);
+    policy.declare(options);
+  }
+};
+
+void set(Context& context, const SetOptions& options) {
+  const std::string path = context.workspace_path(options.name);
+  const PolicyOptions& policy = options.policy;
+  JsonObject request;
+  add_policy(request, policy);
+  if (request.empty()) {
+    throw Error(
+        Code::invalid_argument, "set needs an option",
+        "the options: moorage set --help; the current values: moorage show " + options.name);
+  }
+  const Json before = context.json ? Json() : Json::parse(context.api().get(path));
+  const auto after = context.parse_or_print(context.api().send("PATCH", path, request.str()));
+  if (!after) return;
+  context.print_label("set", after->text("name"));
+  const auto print_change = [&](const std::string& option, const std::string& field,
+                                const auto& text) {
+    const std::string was = text(before, field), is = text(*after, field);
+    context.print_label(
+        "", option.substr(2) + " " + (was == is ? is + " (unchanged)" : was + " -> " + is));
+  };
+  for (const bool limits : {true, false}) {
+    for (const Row& row : given_rows(policy, limits))
+      print_change(row.option, std::string(row.field), row.text);
+  }
+  if (!policy.snapshot.empty()) print_change("--snapshot", "", snapshot_moments);
+  if (!policy.caches.empty()) print_change("--cache", "caches", words_or_none);
+  if (after->has("notice")) context.print_label("note", after->text("notice"));
 }
 
 }  // namespace
 
-std::vector<FieldChange> policy_changes(const PolicyOptions& given, const Json& before,
-                                        const Json& after) {
-  std::vector<FieldChange> changes;
-  const auto add = [&](bool is_given, const char* name, const char* field, Text text) {
-    if (is_given) changes.push_back({name, text(before, field), text(after, field)});
-  };
-  add(!given.memory.empty(), "memory", "limits.memory_bytes", size_or_none);
-  add(!given.cpus.empty(), "cpus", "limits.cpus", number_or_none);
-  add(!given.pids.empty(), "pids", "limits.pids", number_or_none);
-  add(!given.disk.empty(), "disk", "limits.disk_bytes", size_or_none);
-  add(!given.disk_files.empty(), "disk-files", "limits.disk_files", number_or_none);
-  add(!given.idle_stop.empty(), "idle-stop", "idle_stop_s", time_or_never);
-  add(!given.max_lifetime.empty(), "max-lifetime", "max_lifetime_s", time_or_none);
-  add(!given.pre_stop.empty(), "pre-stop", "pre_stop", words_or_none);
-  add(!given.pre_stop_deadline.empty(), "pre-stop-deadline", "pre_stop_deadline_s", time_or_none);
-  add(!given.max_exec.empty(), "max-exec", "max_exec_s", time_or_none);
-  add(!given.max_execs.empty(), "max-execs", "max_execs", number_or_none);
-  add(!given.max_exec_total.empty(), "max-exec-total", "max_exec_total_s", time_or_none);
-  add(!given.snapshot.empty(), "snapshot", "", snapshot_moments);
-  add(!given.caches.empty(), "cache", "caches", words_or_none);
-  return changes;
-}
-
-void declare_policy(Options& options, PolicyOptions& policy) {
-  options.value({"--memory", "SIZE", "Memory limit, like 4G"}, policy.memory);
-  options.value({"--cpus", "N", "CPU limit, like 2 or 0.5"}, policy.cpus);
-  options.value({"--pids", "N", "Limit of processes, at least 4"}, policy.pids);
-  options.value({"--idle-stop", "TIME", "Stop it when idle this long, like 30m; never"},
-                policy.idle_stop);
-  options.value({"--max-lifetime", "TIME", "Stop it after this time even if busy, like 8h; none"},
-                policy.max_lifetime);
-  options.value({"--pre-stop", "SCRIPT", "Script to run before the sandbox stops; none"},
-                policy.pre_stop);
-  options.value({"--pre-stop-deadline", "TIME", "Time limit of that script, like 2m"},
-                policy.pre_stop_deadline);
-  options.value({"--max-exec", "TIME", "Time limit of each command, like 1h; none"},
-                policy.max_exec);
-  options.value({"--max-execs", "N", "Total number of commands allowed; none"}, policy.max_execs);
-  options.value({"--max-exec-total", "TIME", "Total run time of all commands; none"},
-                policy.max_exec_total);
-  options.value({"--disk", "SIZE", "Limit of files, snapshots and output, like 20G; none"},
-                policy.disk);
-  options.value({"--disk-files", "N", "Limit of the number of files; none"}, policy.disk_files);
+void PolicyOptions::declare(Options& options) {
+  for (const Row& row : kRows)
+    options.value({row.option, row.placeholder, row.help}, values[row.option]);
   options.values({"--cache", "PATH", "gc may delete this when idle, like /home/user/.cache"},
-                 policy.caches);
+                 caches);
   options.value({"--snapshot", "WHEN", "before-exec,on-stop,10m (any of them), or manual"},
-                policy.snapshot);
+                snapshot);
 }
 
 void add_policy(JsonObject& request, const PolicyOptions& policy) {
-  const JsonObject limits = limits_of(policy);
+  JsonObject limits;
+  for (const Row& row : given_rows(policy, true))
+    row.add(limits, row.field.substr(kLimits.size()), policy.values.at(row.option), row.option);
   if (!limits.empty()) request.add("limits", limits);
-  add_limit(request, "idle_stop_s", policy.idle_stop, "--idle-stop", seconds);
-  add_limit(request, "max_lifetime_s", policy.max_lifetime, "--max-lifetime", seconds);
-  if (policy.pre_stop == "none") {
-    request.add("pre_stop", std::vector<std::string>());
-  } else if (!policy.pre_stop.empty()) {
-    request.add("pre_stop", policy.pre_stop);
-  }
-  add_limit(request, "pre_stop_deadline_s", policy.pre_stop_deadline, "--pre-stop-deadline",
-            seconds);
-  add_limit(request, "max_exec_s", policy.max_exec, "--max-exec", seconds);
-  add_limit(request, "max_execs", policy.max_execs, "--max-execs", count);
-  add_limit(request, "max_exec_total_s", policy.max_exec_total, "--max-exec-total", seconds);
+  for (const Row& row : given_rows(policy, false))
+    row.add(request, row.field, policy.values.at(row.option), row.option);
   if (!policy.caches.empty()) request.add_bytes("caches", policy.caches);
   add_snapshot_moments(request, policy.snapshot);
 }
+
+Action set_command(Options& options) { return run_with<SetOptions>(options, set); }
 
 }  // namespace moorage::cli

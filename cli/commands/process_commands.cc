@@ -1,25 +1,18 @@
-// `ps`, `kill`, `wait`: running and past commands.
+// `ps`, `kill`, `wait`, `history`: running and past commands.
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstring>
 #include <map>
 
 #include "base/clock.h"
-#include "base/error.h"
-#include "cli/client/context.h"
 #include "cli/client/workspace_pages.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
 #include "cli/views/exec_result.h"
 #include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
 namespace {
-
-std::vector<Json> execs_of(const std::string& answer) {
-  const Json json = Json::parse(answer);
-  return json.is_object() ? json.items("execs") : json.items();
-}
 
 Colour colour_of(const Json& exec) {
   if (!has_ended(exec)) return Colour::green;
@@ -32,6 +25,11 @@ constexpr size_t kListed = 1000;
 struct PsOptions {
   std::string workspace;
   bool all = false;
+
+  void declare(Options& options) {
+    options.optional_argument({"NAME", "", "List all commands of this workspace"}, workspace);
+    options.flag({"-a,--all", "", "Include ended commands"}, all);
+  }
 };
 
 // Execs have the id of their workspace; people know its name. Deleted workspaces keep the id.
@@ -43,35 +41,27 @@ std::map<std::string, std::string> workspace_names(Context& context) {
   return names;
 }
 
-int list_execs(Context& context, const PsOptions& options) {
+void list_execs(Context& context, const PsOptions& options) {
   std::string target = options.all ? "/v1/execs" : "/v1/execs?running=1";
   if (!options.workspace.empty()) target = context.workspace_path(options.workspace, "/execs");
-  const std::string answer = context.api().get(target);
-  if (context.printed_json(answer)) return 0;
-  const std::vector<Json> execs = execs_of(answer);
+  const auto answer = context.parse_or_print(context.api().get(target));
+  if (!answer) return;
+  const std::vector<Json> execs = answer->items();
   if (execs.empty()) {
-    context.print(options.workspace.empty() && !options.all
-                      ? "no running commands; past ones: moorage ps --all\n"
-                      : "no commands yet\n");
-    return 0;
+    return context.print(options.workspace.empty() && !options.all
+                             ? "no running commands; past ones: moorage ps --all\n"
+                             : "no commands yet\n");
   }
   const int64_t now_ms = base::system_clock().wall_ms();
   std::map<std::string, std::string> names = workspace_names(context);
-  Table table({{"EXEC"},
-               {"WORKSPACE", false, true},
-               {"STATE"},
-               {"AGE", true},
-               {"OUTPUT", true},
-               {"COMMAND", false, true}});
+  Table table(
+      {"EXEC", shrinks("WORKSPACE"), "STATE", right("AGE"), right("OUTPUT"), shrinks("COMMAND")});
   for (const Json& exec : execs) {
     const int64_t age = age_of(exec, "started_at", now_ms);
     const std::string id = exec.text("workspace");
-    table.add({exec.text("id"),
-               names.contains(id) ? names[id] : id,
-               {end_text(exec), colour_of(exec)},
-               age < 0 ? "-" : format_age(age),
-               format_size(static_cast<uint64_t>(exec.number("output_bytes"))),
-               join_command(exec.byte_list("argv"))});
+    table.add({exec.text("id"), names.contains(id) ? names[id] : id,
+               Cell(end_text(exec), colour_of(exec)), age < 0 ? "-" : format_age(age),
+               size_text(exec, "output_bytes"), join_command(exec.byte_list("argv"))});
   }
   context.print_table(table);
   if (execs.size() >= kListed) {
@@ -79,12 +69,17 @@ int list_execs(Context& context, const PsOptions& options) {
                  "; all of a workspace: moorage history " +
                  (options.workspace.empty() ? "NAME" : options.workspace) + " -n 1000");
   }
-  return 0;
 }
 
 struct KillOptions {
   std::string exec;
   std::string signal;
+
+  void declare(Options& options) {
+    options.argument({"EXEC", "", "The command's id"}, exec);
+    options.optional_argument({"SIGNAL", "", "Signal, like INT; default: end it and its children"},
+                              signal);
+  }
 };
 
 // Accepts "sigterm" and "15" for TERM.
@@ -100,28 +95,20 @@ std::string signal_name(const std::string& text) {
   return known;
 }
 
-int kill_exec(Context& context, const KillOptions& options) {
+void kill_exec(Context& context, const KillOptions& options) {
   const bool cancel = options.signal.empty();
   const std::string name = cancel ? "" : signal_name(options.signal);
-  if (cancel) {
-    context.api().send("POST", context.exec_path(options.exec, "/cancel"));
-  } else {
-    context.api().send("POST", context.exec_path(options.exec, "/signal"),
-                       JsonObject().add("signal", name).str());
-  }
-  if (context.json) {
-    JsonObject done;
-    done.add("exec", options.exec);
-    cancel ? done.add("cancelling", true) : done.add("signal", name);
-    context.print_json(done.str());
-    return 0;
-  }
+  context.api().send("POST", context.exec_path(options.exec, cancel ? "/cancel" : "/signal"),
+                     cancel ? "" : JsonObject().add("signal", name).str());
+  JsonObject done;
+  done.add("exec", options.exec);
+  cancel ? done.add("cancelling", true) : done.add("signal", name);
+  if (context.json) return context.print_json(done);
   // Both return at once; the command may need time to react.
-  context.print(label_line(
+  context.print_label(
       options.exec,
       cancel ? "ending, killed if it does not end; wait for it: moorage wait " + options.exec
-             : "received " + name));
-  return 0;
+             : "received " + name);
 }
 
 int wait_for_exec(Context& context, const std::string& id) {
@@ -131,34 +118,93 @@ int wait_for_exec(Context& context, const std::string& id) {
     const std::string answer = context.api().get(target);
     const Json exec = Json::parse(answer);
     if (!has_ended(exec)) continue;
-    if (context.printed_json(answer)) return exit_code_of(exec);
-    context.print(label_line(id, end_text(exec)));
-    for (const std::string& notice : end_notices(exec)) context.note(notice);
+    if (context.json) {
+      context.print_json(answer);
+    } else {
+      context.print_label(id, end_text(exec));
+      for (const std::string& notice : end_notices(exec)) context.note(notice);
+    }
     return exit_code_of(exec);
   }
 }
 
+struct HistoryOptions {
+  std::string workspace;
+  std::string limit;
+
+  void declare(Options& options) {
+    options.argument({"NAME", "", "The workspace"}, workspace);
+    options.value({"-n,--limit", "N", "Show the last N commands; default: 100"}, limit);
+  }
+};
+
+void check_limit(const std::string& text) {
+  int limit = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, limit);
+  if (parsed.ec != std::errc() || parsed.ptr != end || limit < 1 || limit > 1000)
+    throw Error(Code::invalid_argument, "--limit takes 1 to 1000, not '" + text + "'");
+}
+
+// "0", "127 not_found", "signal 9", "timeout", "running".
+Cell exit_cell(const Json& exec) {
+  const std::string state = exec.text("state"), category = category_text(exec);
+  if (!has_ended(exec)) return {state, Colour::green};
+  std::string text = category.empty() ? state : category;
+  if (state == "exited")
+    text = exec.text("exit_code", "0") + (category.empty() ? "" : " " + category);
+  if (state == "signalled")
+    text = "signal " + exec.text("signal") + (category == "signal" ? "" : " " + category);
+  return {text, exit_code_of(exec) == 0 ? Colour::plain : Colour::red};
+}
+
+std::string took_text(const Json& exec, int64_t now_ms) {
+  const auto started = parse_utc(exec.text("started_at"));
+  if (!started) return "-";
+  const int64_t ended = parse_utc(exec.text("ended_at")).value_or(now_ms);
+  return format_took(std::max<int64_t>(0, ended - *started));
+}
+
+void print_history(Context& context, const HistoryOptions& options) {
+  std::string rest = "/history";
+  if (!options.limit.empty()) {
+    check_limit(options.limit);
+    rest += "?limit=" + options.limit;
+  }
+  const auto history =
+      context.parse_or_print(context.api().get(context.workspace_path(options.workspace, rest)));
+  if (!history) return;
+  const std::vector<Json> execs = history->items("execs");
+  if (execs.empty()) return context.print("no commands yet\n");
+  const int64_t now_ms = base::system_clock().wall_ms();
+  Table table({"EXEC", right("STARTED"), right("TOOK"), "BY", "EXIT", right("CHANGED"),
+               right("OUTPUT"), shrinks("COMMAND")});
+  for (const Json& exec : execs) {
+    const int64_t age = age_of(exec, "started_at", now_ms);
+    table.add({exec.text("id"), age < 0 ? "-" : format_age(age) + " ago", took_text(exec, now_ms),
+               exec.text("hook", person_text(exec.at("owner"))), exit_cell(exec),
+               exec.has("changed_files") ? count_of(exec.number("changed_files"), "file") : "-",
+               size_text(exec, "output_bytes"), join_command(exec.byte_list("argv"))});
+  }
+  context.print_table(table);
+  if (history->flag("truncated"))
+    context.note("showing the last " + std::to_string(execs.size()) + "; more: -n 1000");
+  if (history->text("workspace.state") == "deleted")
+    context.note("the workspace is deleted; restore it: moorage undelete " +
+                 history->text("workspace.id"));
+}
+
 }  // namespace
 
-Action ps_command(Options& options) {
-  auto ps = std::make_shared<PsOptions>();
-  options.optional_argument({"NAME", "", "List all commands of this workspace"}, ps->workspace);
-  options.flag({"-a,--all", "", "Include ended commands"}, ps->all);
-  return [ps](Context& context) { return list_execs(context, *ps); };
-}
-
-Action kill_command(Options& options) {
-  auto kill = std::make_shared<KillOptions>();
-  options.argument({"EXEC", "", "The command's id"}, kill->exec);
-  options.optional_argument({"SIGNAL", "", "Signal, like INT; default: end it and its children"},
-                            kill->signal);
-  return [kill](Context& context) { return kill_exec(context, *kill); };
-}
+Action ps_command(Options& options) { return run_with<PsOptions>(options, list_execs); }
+Action kill_command(Options& options) { return run_with<KillOptions>(options, kill_exec); }
 
 Action wait_command(Options& options) {
-  auto id = std::make_shared<std::string>();
-  options.argument({"EXEC", "", "The command's id"}, *id);
-  return [id](Context& context) { return wait_for_exec(context, *id); };
+  return run_with_argument(options, {"EXEC", "", "The command's id"}, wait_for_exec);
+}
+
+Action history_command(Options& options) {
+  return run_with<HistoryOptions>(options, print_history);
 }
 
 }  // namespace moorage::cli

@@ -1,11 +1,8 @@
 // `report`: the record of a workspace as one file, for a reviewer.
 #include <optional>
 
-#include "base/error.h"
-#include "cli/client/context.h"
 #include "cli/commands.h"
 #include "cli/local/new_file.h"
-#include "cli/output/text.h"
 #include "cli/report/report.h"
 
 namespace moorage::cli {
@@ -17,6 +14,15 @@ struct ReportOptions {
   std::string file;
   bool full = false;
   bool force = false;
+
+  void declare(Options& options) {
+    options.argument({"NAME", "", "The workspace"}, workspace);
+    options.value({"--format", "FORMAT", "markdown or html; default: by the ending of FILE"},
+                  format);
+    options.value({"-o,--output", "FILE", "The file to write; default: standard output"}, file);
+    options.flag({"--force", "", "Replace FILE if it exists"}, force);
+    options.flag({"--full", "", "Include more: up to 256M of the patch"}, full);
+  }
 };
 
 bool wants_html(const ReportOptions& options) {
@@ -48,7 +54,7 @@ class Output {
   uint64_t bytes_ = 0;
 };
 
-int report(Context& context, const ReportOptions& options) {
+void report(Context& context, const ReportOptions& options) {
   const bool html = wants_html(options);
   const bool to_file = !options.file.empty() && options.file != "-";
   if (context.json && !to_file) {
@@ -65,35 +71,21 @@ int report(Context& context, const ReportOptions& options) {
   const auto writer = html ? html_report(sink) : markdown_report(sink);
   write_report(context, *writer, options.workspace, options.full ? full_report() : ReportLimits{});
   output.flush();
-  if (!file) return 0;
+  if (!file) return;
   file->commit_durable();
   if (context.json) {
-    context.print_json(JsonObject()
-                           .add("workspace", options.workspace)
-                           .add("file", options.file)
-                           .add("format", html ? "html" : "markdown")
-                           .add("bytes", static_cast<int64_t>(output.bytes()))
-                           .str());
-    return 0;
+    return context.print_json(JsonObject()
+                                  .add("workspace", options.workspace)
+                                  .add("file", options.file)
+                                  .add("format", html ? "html" : "markdown")
+                                  .add("bytes", static_cast<int64_t>(output.bytes())));
   }
-  context.print(label_line("report", options.workspace + "   " + format_size(output.bytes()) +
-                                         (html ? " of HTML in " : " of Markdown in ") +
-                                         options.file));
-  return 0;
+  context.print_label("report", options.workspace + "   " + format_size(output.bytes()) +
+                                    (html ? " of HTML in " : " of Markdown in ") + options.file);
 }
 
 }  // namespace
 
-Action report_command(Options& options) {
-  auto wanted = std::make_shared<ReportOptions>();
-  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
-  options.value({"--format", "FORMAT", "markdown or html; default: by the ending of FILE"},
-                wanted->format);
-  options.value({"-o,--output", "FILE", "The file to write; default: standard output"},
-                wanted->file);
-  options.flag({"--force", "", "Replace FILE if it exists"}, wanted->force);
-  options.flag({"--full", "", "Include more: up to 256M of the patch"}, wanted->full);
-  return [wanted](Context& context) { return report(context, *wanted); };
-}
+Action report_command(Options& options) { return run_with<ReportOptions>(options, report); }
 
 }  // namespace moorage::cli

@@ -4,9 +4,7 @@
 #include <cstdio>
 
 #include "base/clock.h"
-#include "cli/client/context.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
 #include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
@@ -39,9 +37,7 @@ class Page {
     const int64_t age = age_of(ws_, field, now_ms_);
     return age < 0 ? "" : before + format_age_long(age) + " ago";
   }
-  std::string size(const std::string& field) const {
-    return format_size(static_cast<uint64_t>(ws_.number(field)));
-  }
+  std::string size(const std::string& field) const { return size_text(ws_, field); }
 
   void head() {
     std::string text =
@@ -178,8 +174,7 @@ class Page {
     line("made", ago("created_at", ""));
     budget();
     stops();
-    if (ws_.has("pre_stop"))
-      line("pre_stop", shorten(join_command(ws_.at({}).byte_list("pre_stop")), 60));
+    if (ws_.has("pre_stop")) line("pre_stop", shorten(join_command(ws_.byte_list("pre_stop")), 60));
   }
 
   // "12 of 100 commands, 3m of 1h, each at most 10m"
@@ -240,18 +235,13 @@ class Page {
   std::string text_;
 };
 
+void show(Context& context, const std::string& name) {
+  const auto workspace = context.parse_or_print(context.api().get(context.workspace_path(name)));
+  if (workspace) context.print(Page(*workspace, base::system_clock().wall_ms()).render());
+}
+
 }  // namespace
 
-Action show_command(Options& options) {
-  auto name = std::make_shared<std::string>();
-  options.argument({"NAME", "", "The workspace"}, *name);
-  return [name](Context& context) {
-    const std::string answer = context.api().get(context.workspace_path(*name));
-    if (context.printed_json(answer)) return 0;
-    const Json workspace = Json::parse(answer);
-    context.print(Page(workspace, base::system_clock().wall_ms()).render());
-    return 0;
-  };
-}
+Action show_command(Options& options) { return run_with_workspace(options, show); }
 
 }  // namespace moorage::cli

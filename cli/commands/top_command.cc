@@ -13,11 +13,8 @@
 #include <mutex>
 #include <thread>
 
-#include "base/error.h"
 #include "base/os/fd.h"
-#include "cli/client/context.h"
 #include "cli/commands.h"
-#include "cli/output/text.h"
 #include "cli/views/top_view.h"
 
 namespace moorage::cli {
@@ -33,6 +30,13 @@ struct TopOptions {
   std::string pause = "2s";
   bool own = false;
   bool once = false;
+
+  void declare(Options& options) {
+    options.value({"-s,--sort", "WHAT", "Sort by cpu, memory, disk or name"}, order);
+    options.value({"-d,--delay", "TIME", "Refresh interval; default: 2s"}, pause);
+    options.flag({"--mine", "", "Only your own workspaces"}, own);
+    options.flag({"--once", "", "Print one table and exit"}, once);
+  }
 };
 
 TopOrder order_of(const std::string& text) {
@@ -278,12 +282,9 @@ class LiveView {
   std::vector<TopRow> rows_;
 };
 
-int print_once(Context& context, const TopOptions& options) {
+void print_once(Context& context, const TopOptions& options) {
   const std::string target = target_of(options.own);
-  if (context.json) {
-    context.print_json(context.api().get(target));
-    return 0;
-  }
+  if (context.json) return context.print_json(context.api().get(target));
   const TopOrder order = order_of(options.order);
   const Json before = Json::parse(context.api().get(target));
   std::this_thread::sleep_for(kFirstPause);
@@ -291,23 +292,19 @@ int print_once(Context& context, const TopOptions& options) {
   const auto rows = top_rows(now, before, order);
   context.print_table(top_table(rows, !context.terminal.out || context.terminal.columns >= 120));
   context.print(top_counts(rows) + "\n");
+}
+
+int top(Context& context, const TopOptions& options) {
+  if (context.terminal.in && context.terminal.out && !context.json && !options.once) {
+    context.api().get(target_of(options.own));  // report errors on the normal screen
+    return LiveView(context, options).run();
+  }
+  print_once(context, options);
   return 0;
 }
 
 }  // namespace
 
-Action top_command(Options& options) {
-  auto top = std::make_shared<TopOptions>();
-  options.value({"-s,--sort", "WHAT", "Sort by cpu, memory, disk or name"}, top->order);
-  options.value({"-d,--delay", "TIME", "Refresh interval; default: 2s"}, top->pause);
-  options.flag({"--mine", "", "Only your own workspaces"}, top->own);
-  options.flag({"--once", "", "Print one table and exit"}, top->once);
-  return [top](Context& context) {
-    const bool live = context.terminal.in && context.terminal.out && !context.json && !top->once;
-    if (!live) return print_once(context, *top);
-    context.api().get(target_of(top->own));  // report errors on the normal screen
-    return LiveView(context, *top).run();
-  };
-}
+Action top_command(Options& options) { return run_with<TopOptions>(options, top); }
 
 }  // namespace moorage::cli

@@ -1,9 +1,13 @@
 #include "cli/commands/workspace_source.h"
 
-#include "base/error.h"
-#include "cli/local/import.h"
-#include "cli/output/text.h"
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/os/files.h"
+#include "cli/commands.h"
+#include "cli/local/bundle.h"
 #include "cli/views/progress.h"
+#include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
 namespace {
@@ -28,6 +32,84 @@ JsonObject request_of(const WorkspaceSource& source) {
   return request;
 }
 
+std::vector<std::string> tips_of_daemon(Context& context, const std::string& target) {
+  try {
+    return Json::parse(context.api().get(target)).texts("tips");
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found) throw;
+    return {};  // the first import of this directory
+  }
+}
+
+std::string upload(Context& context, const std::string& target, const LocalBundle::Written& bundle,
+                   Progress& progress) {
+  const Fd file = base::open_file(bundle.path, O_RDONLY);
+  const std::string what = "read " + bundle.path;
+  const auto size = static_cast<uint64_t>(base::check(::lseek(file.get(), 0, SEEK_END), what)) -
+                    bundle.body_offset;  // the header is sent from memory and not counted
+  base::check(::lseek(file.get(), static_cast<off_t>(bundle.body_offset), SEEK_SET), what);
+  size_t header_sent = 0;
+  uint64_t sent = 0;
+  return context.api().upload("POST", target, [&](char* buffer, size_t room) -> size_t {
+    if (header_sent < bundle.header.size()) {
+      const size_t copied = bundle.header.copy(buffer, room, header_sent);
+      header_sent += copied;
+      return copied;
+    }
+    const ssize_t got = base::check(::read(file.get(), buffer, room), what);
+    sent += static_cast<uint64_t>(got);
+    progress.update("upload", static_cast<int64_t>(size == 0 ? 100 : sent * 100 / size),
+                    format_size(sent) + " of " + format_size(size));
+    return static_cast<size_t>(got);
+  });
+}
+
+// `--from DIR`: streams a local directory to the daemon as two commits in a git bundle: HEAD, and
+// the changed and untracked files, without ignored ones. Git runs as the calling user: the daemon
+// never opens a client's path. Returns the member import of the request.
+JsonObject import_directory(Context& context, const std::string& directory, Progress& progress) {
+  progress.update("read", -1, directory);
+  LocalBundle local(directory);
+  const std::string target = "/v1/repos/import?label=" + percent_encode(local.top(), true);
+  const std::vector<std::string> tips =
+      tips_of_daemon(context, target);  // also checks that the daemon answers
+  local.commit();
+  const LocalBundle::Written bundle = local.write(tips);
+  const Json tree = Json::parse(upload(context, target, bundle, progress));
+  progress.finish();
+  for (const std::string& note : local.notes()) context.note(note);
+  const std::string head = tree.text("head_commit", local.head_commit());
+  const std::string work = tree.text("work_commit", local.work_commit());
+  if (head != local.head_commit() || work != local.work_commit())
+    throw Error(Code::corrupted, "the daemon received other commits than were sent");
+  return JsonObject()
+      .add("repo", tree.text("repo"))
+      .add("head_commit", head)
+      .add("work_commit", work);
+}
+
+void create(Context& context, const WorkspaceSource& source) {
+  if (source.repo.empty() && source.from.empty()) {
+    throw Error(Code::invalid_argument, "create needs --repo or --from",
+                "moorage create --repo URL  or  moorage create --from DIR");
+  }
+  const Stopwatch watch;
+  const auto workspace = context.parse_or_print(make_workspace(context, source, false));
+  if (!workspace) return;
+  const std::string commit = short_commit(workspace->text("base.commit"));
+  std::string base = workspace->text("repo.name") + " " + base_text(*workspace);
+  if (!base.ends_with(commit)) base += " " + commit;
+  std::string text = label_line("base", base);
+  if (workspace->flag("base.stale")) {
+    text += label_line("STALE", "upstream did not answer; using the last fetch");
+  }
+  const std::string changes = changes_text(*workspace);
+  text += label_line(
+      "ready", workspace->text("name") + "   /workspace   " + workspace->text("backend") +
+                   (changes == "-" ? "" : "   " + changes + " changed") + "   " + watch.took());
+  context.print(text);
+}
+
 }  // namespace
 
 std::pair<std::string, std::string> split_assignment(const std::string& text,
@@ -39,19 +121,19 @@ std::pair<std::string, std::string> split_assignment(const std::string& text,
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-void declare_source(Options& options, WorkspaceSource& source) {
-  options.value({"--repo", "URL", "Repository to start from"}, source.repo);
-  options.value({"--from", "DIR", "Local directory, with uncommitted files"}, source.from);
-  options.value({"--team", "GROUP", "A group of this host whose members may use it"}, source.team);
-  options.value({"--ref", "REF", "Branch, tag or commit; default: its default branch"}, source.ref);
-  options.value({"--branch", "NAME", "Branch for the work"}, source.branch);
-  options.value({"--name", "NAME", "Name of the workspace; default: generated"}, source.name);
-  options.values({"--label", "K=V", "A label; may be repeated"}, source.labels);
-  declare_policy(options, source.policy);
-  options.value({"--backend", "NAME", "Backend of the sandbox, like lxc"}, source.backend);
-  options.value({"--image", "NAME", "Root file system of the sandbox"}, source.image);
+void WorkspaceSource::declare(Options& options) {
+  options.value({"--repo", "URL", "Repository to start from"}, repo);
+  options.value({"--from", "DIR", "Local directory, with uncommitted files"}, from);
+  options.value({"--team", "GROUP", "A group of this host whose members may use it"}, team);
+  options.value({"--ref", "REF", "Branch, tag or commit; default: its default branch"}, ref);
+  options.value({"--branch", "NAME", "Branch for the work"}, branch);
+  options.value({"--name", "NAME", "Name of the workspace; default: generated"}, name);
+  options.values({"--label", "K=V", "A label; may be repeated"}, labels);
+  policy.declare(options);
+  options.value({"--backend", "NAME", "Backend of the sandbox, like lxc"}, backend);
+  options.value({"--image", "NAME", "Root file system of the sandbox"}, image);
   options.value({"--runtime", "NAME", "Runtime of the backend's engine, like crun or runsc"},
-                source.runtime);
+                runtime);
 }
 
 std::string make_workspace(Context& context, const WorkspaceSource& source, bool disposable) {
@@ -67,11 +149,7 @@ std::string make_workspace(Context& context, const WorkspaceSource& source, bool
       request_of(source);  // first, so that wrong options are refused before anything is sent
   Progress progress(context);
   if (!source.from.empty()) {
-    const ImportedTree tree = import_directory(context, source.from, progress);
-    request.add("import", JsonObject()
-                              .add("repo", tree.repo)
-                              .add("head_commit", tree.head_commit)
-                              .add("work_commit", tree.work_commit));
+    request.add("import", import_directory(context, source.from, progress));
   }
   if (disposable) request.add("disposable", true);
   const std::string answer =
@@ -79,5 +157,7 @@ std::string make_workspace(Context& context, const WorkspaceSource& source, bool
   progress.finish();
   return answer;
 }
+
+Action create_command(Options& options) { return run_with<WorkspaceSource>(options, create); }
 
 }  // namespace moorage::cli

@@ -1,5 +1,5 @@
-// The source and limits of a new workspace: the options that `create` and `run` share, and their
-// request.
+// The source and limits of a new workspace: the options that `create`, which is defined here, and
+// `run` share, and their request.
 #pragma once
 
 #include <string>
@@ -23,9 +23,9 @@ struct WorkspaceSource {
   std::string runtime;
   std::vector<std::string> labels;
   PolicyOptions policy;
-};
 
-void declare_source(Options& options, WorkspaceSource& source);
+  void declare(Options& options);
+};
 
 // Creates the workspace, with progress on standard error; returns the API's JSON.
 std::string make_workspace(Context& context, const WorkspaceSource& source, bool disposable);

@@ -18,7 +18,11 @@ struct Column {
   std::string title;
   bool right = false;
   bool shrinks = false;
+  Column(const char* t, bool to_right = false, bool can_shrink = false)
+      : title(t), right(to_right), shrinks(can_shrink) {}
 };
+inline Column right(const char* title) { return {title, true}; }
+inline Column shrinks(const char* title) { return {title, false, true}; }
 
 struct Cell {
   std::string text;

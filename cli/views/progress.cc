@@ -1,8 +1,6 @@
 #include "cli/views/progress.h"
 
-#include "base/error.h"
 #include "base/os/fd.h"
-#include "cli/output/text.h"
 
 namespace moorage::cli {
 namespace {
@@ -14,10 +12,6 @@ constexpr milliseconds kRedraw{100};
 constexpr milliseconds kWorthALine{200};
 
 }  // namespace
-
-Progress::Progress(const Context& context) : context_(context), live_(context.terminal.err) {}
-
-Progress::~Progress() { clear_line(); }
 
 std::function<void(const Json&)> Progress::sink() {
   return [this](const Json& json) {
@@ -31,20 +25,18 @@ void Progress::update(const std::string& phase, int64_t percent, const std::stri
   if (fresh) {
     finish();
     phase_ = phase;
-    phase_began_ = now;
+    phase_watch_ = {};
   }
   text_ = text;
   percent_ = percent;
-  if (live_ && (fresh || now - shown_ >= kRedraw)) show_line();
+  if (context_.terminal.err && (fresh || now - shown_ >= kRedraw)) show_line();
 }
 
 void Progress::finish() {
   clear_line();
   if (phase_.empty()) return;
-  const auto took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - phase_began_);
-  if (took >= kWorthALine && !context_.json) {
-    write(label_line(phase_, text_ + "   " + format_took(took.count())));
-  }
+  if (phase_watch_.passed() >= kWorthALine && !context_.json)
+    write(label_line(phase_, text_ + "   " + phase_watch_.took()));
   phase_.clear();
 }
 
@@ -59,7 +51,7 @@ void Progress::show_line() {
 }
 
 void Progress::clear_line() {
-  if (live_ && shown_ != steady_clock::time_point{}) write("\r\x1b[K");
+  if (context_.terminal.err && shown_ != steady_clock::time_point{}) write("\r\x1b[K");
   shown_ = {};
 }
 

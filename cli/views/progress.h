@@ -11,10 +11,22 @@
 
 namespace moorage::cli {
 
+class Stopwatch {
+ public:
+  std::chrono::milliseconds passed() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_);
+  }
+  std::string took() const { return format_took(passed().count()); }  // "2.6 s"
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point began_ = Clock::now();
+};
+
 class Progress {
  public:
-  explicit Progress(const Context& context);
-  ~Progress();
+  explicit Progress(const Context& context) : context_(context) {}
+  ~Progress() { clear_line(); }
   Progress(Progress&&) = delete;
 
   // For Api::send_long; borrows this.
@@ -29,11 +41,10 @@ class Progress {
   void write(std::string_view text) const;
 
   const Context& context_;
-  const bool live_;
   std::string phase_;
   std::string text_;
   int64_t percent_ = -1;
-  std::chrono::steady_clock::time_point phase_began_{};
+  Stopwatch phase_watch_;
   std::chrono::steady_clock::time_point shown_{};
 };
 

@@ -10,15 +10,20 @@
 namespace moorage::cli {
 
 bool needs_check(const Json& workspace) {
-  const std::string integrity = workspace.is_object("integrity") ? workspace.text("integrity.state")
-                                                                 : workspace.text("integrity");
-  return !integrity.empty() && integrity != "intact" && integrity != "ok" &&
-         integrity != "unknown" && integrity != "unchecked" && integrity != "none";
+  return workspace.text("integrity.state", "intact") != "intact";
 }
 
 int64_t age_of(const Json& json, const std::string& field, int64_t now_ms) {
   const auto at = parse_utc(json.text(field));
   return at ? std::max<int64_t>(0, now_ms - *at) : -1;
+}
+
+std::string size_text(const Json& json, std::string_view field) {
+  return format_size(static_cast<uint64_t>(json.number(field)));
+}
+
+std::string size_or_dash(const Json& json, std::string_view field) {
+  return json.has(field) ? size_text(json, field) : "-";
 }
 
 Cell state_cell(const Json& workspace, int64_t now_ms) {

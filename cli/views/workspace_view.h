@@ -29,6 +29,9 @@ std::string holder_text(const Json& holder);
 std::string holder_line(const Json& lease);
 // ms since the time in that field; -1 when it is missing.
 int64_t age_of(const Json& json, const std::string& field, int64_t now_ms);
+// "64K"; for a missing field "0", or "-" from the second.
+std::string size_text(const Json& json, std::string_view field);
+std::string size_or_dash(const Json& json, std::string_view field);
 // "sn_4 of shop (ws_3) in store 1a2b3c4d", for an imported fork.
 std::string origin_text(const Json& forked_elsewhere);
 // "4f1c2e9": seven digits of a commit.

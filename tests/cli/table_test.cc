@@ -49,7 +49,7 @@ TEST_CASE("colors do not disturb the columns and appear only on request") {
 }
 
 TEST_CASE("cells are escaped") {
-  Table table({{"NAME"}});
+  Table table({"NAME"});
   table.add({"a\x1b[2Jb\nc"});
   CHECK(table.render({}) == "NAME\na\\x1b[2Jb\\nc\n");
 }
