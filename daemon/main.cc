@@ -1,18 +1,72 @@
-// mooraged. serve.cc starts the daemon; the construction of its parts is in workspace/services.
+// mooraged: its command line. serve.cc starts the daemon; the construction of its parts is in
+// workspace/services.
+#include <algorithm>
 #include <cstdio>
 
+#include "base/clock.h"
 #include "base/crash_point.h"
 #include "base/error.h"
+#include "base/os/files.h"
 #include "config/load.h"
 #include "daemon/arguments.h"
-#include "daemon/host_check.h"
-#include "daemon/restore.h"
 #include "daemon/serve.h"
+#include "repo_cache/repo_cache.h"
+#include "workspace/replica/restore_store.h"
 
 namespace {
 
 using namespace moorage;
 using daemon::Arguments;
+
+// The store's directory, or its nearest existing parent.
+std::string existing_part(std::string path) {
+  while (!base::path_exists(path)) path = path.substr(0, std::max<size_t>(1, path.rfind('/')));
+  return path;
+}
+
+// --check-host: can this host run sandboxes? Prints a line for each check. Exit status 0: all
+// passed.
+int check_host(const daemon::Settings& settings) {
+  backends::ProbeOptions options = settings.probe;
+  const bool there = settings.image.image.empty() || layers::StoreImage::is_mounted(settings.image);
+  options.store = there ? existing_part(options.store) : "";
+  bool all = true;
+  for (const backends::Check& check : backends::probe_host(options)) {
+    all = all && check.ok;
+    const std::string hint = check.hint.empty() ? "" : "; " + check.hint;
+    std::printf("%-7s %-18s %s%s\n", check.ok ? "ok" : "missing", check.name.c_str(),
+                base::escape_for_message(check.text).c_str(),
+                base::escape_for_message(hint).c_str());
+  }
+  return all ? 0 : 1;
+}
+
+// --restore-store: makes the store from its replica. Exit status 0: nothing is missing.
+int restore(const daemon::Settings& settings, const std::string& replica) {
+  const std::string& store = settings.store();
+  const auto image = layers::StoreImage::open(settings.image);
+  workspace::require_empty_store(store);
+  repo_cache::RepoCache repos(settings.services.repos);
+  const auto storage = layers::make_overlay_storage(settings.services.storage);
+  const auto tell = [](const std::string& line) {
+    std::printf("%s\n", base::escape_for_message(line).c_str());
+    std::fflush(stdout);
+  };
+  const auto report =
+      workspace::restore_store({.replica = replica,
+                                .store = store,
+                                .archive_directory = settings.services.workspace.archive_directory,
+                                .disk_first_id = settings.services.workspace.disk_first_id,
+                                .repos = &repos,
+                                .storage = storage.get(),
+                                .tell = tell});
+  tell("restored " + std::to_string(report.workspaces) + " workspaces, " +
+       std::to_string(report.layers) + " layers, " + std::to_string(report.entries) +
+       " files into " + store + ", as of " + base::format_utc(report.wall_ms));
+  if (report.lost.empty()) tell("the store is complete; start mooraged on it");
+  for (const auto& sentence : report.lost) tell("missing: " + sentence);
+  return report.lost.empty() ? 0 : 1;
+}
 
 int run(const Arguments& arguments) {
   using Action = Arguments::Action;
@@ -28,9 +82,8 @@ int run(const Arguments& arguments) {
   if (arguments.action == Action::show_config)
     return std::fputs(config::show_text(loaded.shown).c_str(), stdout) < 0;
   const daemon::Settings settings = daemon::settings_of(loaded);
-  if (arguments.action == Action::restore_store)
-    return daemon::restore(settings, arguments.replica);
-  if (arguments.action == Action::check_host) return daemon::check_host(settings);
+  if (arguments.action == Action::restore_store) return restore(settings, arguments.replica);
+  if (arguments.action == Action::check_host) return check_host(settings);
   return daemon::serve(settings);
 }
 

@@ -82,8 +82,6 @@ Connection::Connection(Stream::socket_type socket, workspace::Caller caller,
       caller_(std::move(caller)),
       writer_(stream_, parts.worker_pools, parts.limits) {}
 
-Connection::~Connection() = default;
-
 void Connection::stop() {
   stopping_ = true;
   writer_.stop();

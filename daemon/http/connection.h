@@ -16,7 +16,6 @@ namespace moorage::daemon {
 class Connection {
  public:
   Connection(Stream::socket_type socket, workspace::Caller caller, const Server::Parts& parts);
-  ~Connection();
 
   // Runs until the peer leaves or breaks a limit. Throws nothing that the caller must handle.
   Awaitable<void> run();

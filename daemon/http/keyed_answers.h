@@ -42,7 +42,6 @@ class KeyedAnswers {
   // While it exists, the same key of the same user is refused (conflict).
   class Claim {
    public:
-    Claim() = default;
     Claim(KeyedAnswers* owner, std::pair<uint32_t, std::string> key)
         : owner_(owner), key_(std::move(key)) {}
     Claim(Claim&& other) noexcept

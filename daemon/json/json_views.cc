@@ -163,6 +163,13 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
   return object;
 }
 
+JsonObject side_object(const workspace::MovePlan::Side& side) {
+  JsonObject object{{"backend", side.place.backend}, {"image", lossy_utf8(side.place.image)}};
+  put_text(object, "runtime", side.place.runtime);
+  put_text(object, "isolation", side.isolation);
+  return object;
+}
+
 }  // namespace
 
 std::string repository_json(const RepositoryView& view) { return text_of(repository_object(view)); }
@@ -203,6 +210,14 @@ std::string workspaces_json(const workspace::WorkspacePage& page, const StoreSpa
                     {"store", store_object(space)}};
   if (page.more) object["next"] = page.views.back().row.id.str();
   return text_of(object);
+}
+
+std::string move_json(const workspace::MovePlan& plan) {
+  return text_of({{"from", side_object(plan.from)},
+                  {"to", side_object(plan.to)},
+                  {"running", plan.running},
+                  {"execs", ids_of(plan.execs)},
+                  {"notices", texts_of(plan.notices)}});
 }
 
 }  // namespace moorage::daemon

@@ -130,12 +130,10 @@ void tell_copy(Exposition& page, const workspace::ReplicaStatus& status) {
       .sample(status.bytes);
 }
 
-template <typename State, typename Counts>
-void tell_states(Exposition& page, std::string_view name, std::string_view help,
-                 const Counts& counts) {
-  page.metric(name, gauge, help);
-  for (size_t i = 0; i < counts.size(); ++i)
-    page.sample(counts.at(i), {{"state", LifeCycle<State>::kNames.at(i)}});
+// The samples of the metric just begun, one for each of these names.
+template <typename Names, typename Values>
+void tell_each(Exposition& page, std::string_view label, const Names& names, const Values& values) {
+  for (size_t i = 0; i < values.size(); ++i) page.sample(values.at(i), {{label, names.at(i)}});
 }
 
 }  // namespace
@@ -169,10 +167,10 @@ std::string MetricsPage::text() const {
   }();
   page.metric("moorage_build_info", gauge, "Always 1; the label holds the version.")
       .sample(uint64_t{1}, {{"version", MOORAGE_VERSION}});
-  tell_states<state_db::WorkspaceState>(page, "moorage_workspaces",
-                                        "Workspaces not purged, by state.", seen->workspaces);
-  tell_states<state_db::SandboxState>(page, "moorage_sandboxes",
-                                      "Sandboxes not destroyed, by state.", seen->sandboxes);
+  page.metric("moorage_workspaces", gauge, "Workspaces not purged, by state.");
+  tell_each(page, "state", LifeCycle<state_db::WorkspaceState>::kNames, seen->workspaces);
+  page.metric("moorage_sandboxes", gauge, "Sandboxes not destroyed, by state.");
+  tell_each(page, "state", LifeCycle<state_db::SandboxState>::kNames, seen->sandboxes);
   page.metric("moorage_execs_running", gauge, "Running execs.").sample(seen->execs);
   const workspace::Metrics& metrics = services_.context.metrics;
   tell_verbs(page, metrics);
@@ -200,8 +198,7 @@ std::string MetricsPage::text() const {
               "Commands ended because their workspace exceeded its disk limit.")
       .sample(metrics.ended_for_quota);
   page.metric("moorage_gc_collected_total", counter, "Items that gc removed, by kind.");
-  for (size_t i = 0; i < workspace::kGcRungNames.size(); ++i)
-    page.sample(metrics.collected.at(i), {{"rung", workspace::kGcRungNames.at(i)}});
+  tell_each(page, "rung", workspace::kGcRungNames, metrics.collected);
   page.metric("moorage_gc_collected_bytes_total", counter, "Bytes that gc freed.")
       .sample(metrics.collected_bytes);
   page.metric("moorage_reserve_bytes", gauge, "Size of the reserve file; 0: released.")
@@ -214,8 +211,7 @@ std::string MetricsPage::text() const {
       .sample(services_.context.store.commits());
   if (const auto use = services_.usage.last()) {
     page.metric("moorage_store_bytes", gauge, "Disk use of the store by part, when last measured.");
-    for (size_t i = 0; i < use->parts.size(); ++i)
-      page.sample(use->parts.at(i), {{"part", workspace::kStorePartNames.at(i)}});
+    tell_each(page, "part", workspace::kStorePartNames, use->parts);
     page.metric("moorage_store_measured_timestamp_seconds", gauge, "Time of the last measurement.")
         .sample(static_cast<double>(use->wall_ms) / 1000);
   }

@@ -1,8 +1,8 @@
+#include <algorithm>
 #include <charconv>
 
 #include "base/digest.h"
 #include "base/log.h"
-#include "daemon/http/preconditions.h"
 #include "daemon/routes/routes.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/context/free_space.h"
@@ -14,6 +14,85 @@ using Lease = workspace::FilesLease;
 
 Lease lease(Api& api, const Request& request, Right right) {
   return api.files.open(request.caller, request.parameter(0), right);
+}
+
+std::string entity_tag(const std::string& sha256_hex) { return "\"sha256-" + sha256_hex + "\""; }
+
+// If-Match and If-None-Match of RFC 9110, over the contents of a file: its entity tag is
+// "sha256-<64 hex digits>" of its bytes, so a client changes a file only if nobody changed it since
+// that client read it. The comparison runs under the lock that serializes all changes through the
+// API (workspace/verbs/files.h). A process inside the sandbox takes no lock: its writes between the
+// comparison and the rename are lost, as with any two programs on one file.
+class Preconditions {
+ public:
+  explicit Preconditions(const Request& request);  // invalid_argument if malformed
+  // 412 if they do not hold for the file at `path`; nothing: continue.
+  std::optional<Reply> unmet(const layers::TreeFiles& files, const std::string& path) const;
+
+ private:
+  struct Tags {
+    bool given = false;
+    bool any = false;  // "*"
+    std::vector<std::string> list;
+    bool include(const std::optional<std::string>& present) const;
+  };
+  static Tags parse(const std::string& header, const char* name);
+
+  Tags match_;
+  Tags none_match_;
+};
+
+bool Preconditions::Tags::include(const std::optional<std::string>& present) const {
+  if (!present) return false;
+  return any || std::find(list.begin(), list.end(), *present) != list.end();
+}
+
+Preconditions::Tags Preconditions::parse(const std::string& header, const char* name) {
+  Tags tags;
+  tags.given = !header.empty();
+  tags.any = header == "*";
+  if (!tags.given || tags.any) return tags;
+  const auto refuse = [name] {
+    throw Error(Code::invalid_argument,
+                std::string(name) + " must be * or entity tags, \"sha256-<64 hex digits>\"",
+                "GET the file with hash=1: its ETag is such a tag");
+  };
+  for (size_t at = 0; at <= header.size();) {
+    const size_t end = std::min(header.find(',', at), header.size());
+    std::string tag = header.substr(at, end - at);
+    tag.erase(0, std::min(tag.find_first_not_of(" \t"), tag.size()));
+    tag.erase(tag.find_last_not_of(" \t") + 1);
+    constexpr size_t kTagBytes = 2 + 7 + 64;
+    if (tag.size() != kTagBytes || !tag.starts_with("\"sha256-") || !tag.ends_with('"') ||
+        tag.substr(8, 64).find_first_not_of("0123456789abcdef") != std::string::npos) {
+      refuse();
+    }
+    tags.list.push_back(std::move(tag));
+    at = end + 1;
+  }
+  return tags;
+}
+
+Preconditions::Preconditions(const Request& request)
+    : match_(parse(request.if_match, "If-Match")),
+      none_match_(parse(request.if_none_match, "If-None-Match")) {}
+
+std::optional<Reply> Preconditions::unmet(const layers::TreeFiles& files,
+                                          const std::string& path) const {
+  if (!match_.given && !none_match_.given) return std::nullopt;
+  const auto hash = files.content_hash(path);
+  std::optional<std::string> present;
+  if (hash) present = entity_tag(*hash);
+  const bool holds = (!match_.given || match_.include(present)) && !none_match_.include(present);
+  if (holds) return std::nullopt;
+  const Error refused(Code::conflict,
+                      path + " fails the condition: " +
+                          (present ? "its tag is now " + *present : "it does not exist"),
+                      "nothing was changed; read the file again and redo your change");
+  Reply reply = error_reply(refused);
+  reply.status = 412;
+  if (present) reply.headers.emplace_back("ETag", *present);
+  return reply;
 }
 
 // Joins a request's key to a change of a tree, before the change. A tree has no transaction, so a
