@@ -27,7 +27,7 @@ HttpPeer warden_of(const Endpoint& endpoint) {
 }
 
 [[noreturn]] void broken(const std::string& what) {
-  throw Error(Code::corrupted, "the sandbox's warden answered with " + what);
+  throw Error(Code::corrupted, "the sandbox's warden sent " + what);
 }
 
 json::object parse_object(std::string_view text) {

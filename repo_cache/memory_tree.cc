@@ -180,7 +180,7 @@ class Builder {
   static uint64_t file_size(int fd) {
     struct stat status {};
     base::check(fstat(fd, &status), "inspect a file");
-    if (!S_ISREG(status.st_mode)) throw Error(Code::invalid_argument, "not a regular file");
+    if (!S_ISREG(status.st_mode)) throw Error(Code::invalid_argument, "a diff needs regular files");
     return static_cast<uint64_t>(status.st_size);
   }
 

@@ -259,7 +259,7 @@ RepoUrl parse_url(std::string_view text, const UrlPolicy& policy) {
     if (text.front() == '/') return parse_file(std::string(text), policy);
     const size_t colon = text.find(':');
     if (colon == std::string_view::npos || text.find('/') < colon) {
-      refuse("it names no host", "a URL looks like https://host/owner/name");
+      refuse("it has no host", "a URL looks like https://host/owner/name");
     }
     return parse_scp_form(text);
   }
@@ -268,7 +268,7 @@ RepoUrl parse_url(std::string_view text, const UrlPolicy& policy) {
   if (scheme == "file") {
     if (rest.empty() || rest.front() != '/') refuse("a file URL has three slashes: file:///path");
     if (rest.find('%') != std::string_view::npos) {
-      refuse("a file URL with % in it", "give the plain path instead");
+      refuse("a file URL cannot contain %", "give the plain path instead");
     }
     return parse_file(std::string(rest), policy);
   }

@@ -65,7 +65,7 @@ std::vector<std::string> read_environment(const json::object& process) {
   const json::value* variables = process.if_contains("envs");
   if (!variables) return {};
   if (!variables->is_object() || variables->get_object().size() > kMaxVariables) {
-    refuse("process.envs is not an object of at most " + std::to_string(kMaxVariables));
+    refuse("process.envs must be an object of at most " + std::to_string(kMaxVariables));
   }
   std::vector<std::string> environment;
   for (const auto& [name, value] : variables->get_object()) {

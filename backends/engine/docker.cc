@@ -283,7 +283,7 @@ LaunchPlan::Files DockerBackend::take_over(const SandboxSpec& spec,
     throw Error(Code::unsupported,
                 "the container's ids begin with host id " + std::to_string(root) +
                     ", but the engine reported another value",
-                "try again: it was probably restarted with another --userns-remap");
+                "try again: the engine was probably restarted with another --userns-remap");
   }
   for (const std::string& file : join) {
     base::write_all(base::open_file(file, O_WRONLY).get(), std::to_string(init.pid));

@@ -17,7 +17,7 @@ constexpr size_t kMaxAnswerBytes = 64 << 20;  // for a list of all containers
 constexpr size_t kMaxMessageBytes = 1000;
 
 [[noreturn]] void broken(const std::string& what) {
-  throw Error(Code::corrupted, "the container engine answered with " + what);
+  throw Error(Code::corrupted, "the container engine sent " + what);
 }
 
 json::value parse(const std::string& text) {

@@ -27,7 +27,7 @@ struct SocketPath {
 
   explicit SocketPath(const std::string& full) : path(full) {
     if (full.empty() || full.find('\0') != std::string::npos) {
-      throw Error(Code::invalid_argument, "a socket needs a path");
+      throw Error(Code::invalid_argument, "the path of a socket is empty or invalid");
     }
     if (full.size() < sizeof sockaddr_un::sun_path) return;
     size_t slash = full.rfind('/');

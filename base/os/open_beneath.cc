@@ -48,7 +48,7 @@ constexpr int kMaxTries = 100;
   if (error_number == ELOOP)
     throw Error(Code::invalid_argument, what + ": the path contains a symbolic link");
   if (error_number == EXDEV)
-    throw Error(Code::invalid_argument, what + ": the path leaves the tree");
+    throw Error(Code::invalid_argument, what + ": the path leads out of the tree");
   if (error_number == EINVAL) throw Error(Code::invalid_argument, what + ": not a regular file");
   throw_open_error(path, error_number);
 }

@@ -25,7 +25,7 @@ struct Verb {
 void warn_of_changes(const Context& context, const Json& workspace) {
   if (workspace.text("integrity.state") != "changed-outside") return;
   context.note(workspace.text("name") +
-               " was changed outside: " + workspace.text("integrity.reason"));
+               " was changed outside Moorage: " + workspace.text("integrity.reason"));
 }
 
 // "; ended 1 running command: ex_9"

@@ -19,7 +19,7 @@ std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
                         state_cell(workspace, now_ms)};
   if (needs_check(workspace)) {
     const std::string why =
-        workspace.text("integrity.reason", workspace.text("reason", "changed outside"));
+        workspace.text("integrity.reason", workspace.text("reason", "changed outside Moorage"));
     row.emplace_back(shorten(why, kReasonColumns) + ": moorage show " + name);
     return row;
   }

@@ -81,7 +81,7 @@ JsonObject import_directory(Context& context, const std::string& directory, Prog
   const std::string head = tree.text("head_commit", local.head_commit());
   const std::string work = tree.text("work_commit", local.work_commit());
   if (head != local.head_commit() || work != local.work_commit())
-    throw Error(Code::corrupted, "the daemon received other commits than were sent");
+    throw Error(Code::corrupted, "the daemon received other commits than those sent");
   return JsonObject()
       .add("repo", tree.text("repo"))
       .add("head_commit", head)

@@ -141,7 +141,7 @@ class Report {
     if (state == "ready") text = Text("sandbox " + workspace_.text("sandbox.state", "stopped"));
     if (workspace_.has("reason")) text.say(": ").quote(workspace_.text("reason"));
     if (needs_check(workspace_)) {
-      text.say("; its files were changed outside: ")
+      text.say("; its files were changed outside Moorage: ")
           .quote(workspace_.text("integrity.reason", workspace_.text("integrity.state")));
     }
     return text;

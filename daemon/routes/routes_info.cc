@@ -49,10 +49,10 @@ backends::Check check_of_quota(const layers::DiskQuota& quota) {
   backends::Check check{"disk quota", true, quota.name(), ""};
   if (!quota.refuses_bytes()) {
     check.hint =
-        "the daemon measures and ends commands some MiB over a disk limit; to have the kernel "
+        "the daemon measures, and ends commands some MiB over a disk limit; to have the kernel "
         "refuse at the limit, put the store on btrfs, or on ext4 or XFS mounted with prjquota";
   } else if (!quota.refuses_files()) {
-    check.hint = "the kernel refuses bytes at the disk limit; the daemon measures file counts";
+    check.hint = "the kernel enforces the limit of bytes; the daemon checks the number of files";
   }
   return check;
 }

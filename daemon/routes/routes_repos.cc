@@ -45,7 +45,7 @@ base::RepoId find(Api& api, const Caller& caller, const std::string& text) {
   }
   if (found.size() > 1) {
     throw Error(Code::conflict,
-                "there are " + std::to_string(found.size()) + " repositories '" + text + "'",
+                std::to_string(found.size()) + " repositories are called '" + text + "'",
                 "use its id; moorage repo ls lists them");
   }
   if (found.empty()) throw Error(Code::not_found, "there is no repository '" + text + "'");

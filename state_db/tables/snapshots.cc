@@ -51,7 +51,7 @@ base::LayerId kept_layer(Store& store, base::SnapshotId id, const LayerRow& pres
   }
   const LayerRow frozen = LayerTable(store).get(row.layer);
   if (frozen.repository != present.repository || frozen.base_commit != present.base_commit) {
-    throw Error(Code::conflict, id.str() + " has another base commit");
+    throw Error(Code::conflict, id.str() + " has a different base commit");
   }
   return frozen.id;
 }

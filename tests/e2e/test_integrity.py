@@ -53,7 +53,7 @@ class Integrity(harness.TestCase):
         (self.upper("touched", "home") / "came").write_text("x")
         started = self.daemon.cli("exec", "touched", "--", "cat", "one")
         self.assertEqual(started.stdout, b"ONE\n")
-        self.assertIn(b"touched was changed outside: 2 paths differ from the files left at", started.stderr)
+        self.assertIn(b"touched was changed outside Moorage: 2 paths differ from the files left at", started.stderr)
         self.assertIn(b": /workspace/one, /home/user/came", started.stderr)
         self.assertEqual(self.daemon.cli("exec", "touched", "--", "true").stderr, b"", "said once a start")
         found = self.integrity("touched")

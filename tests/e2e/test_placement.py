@@ -74,11 +74,11 @@ class Placement(harness.TestCase):
     def test_a_minimum_isolation_refuses_weaker_backends(self):
         self.configure("  - min_isolation: userns\n")
         self.refused(lambda: self.create("weak", backend="process"),
-                     "it needs isolation userns or stronger; backend process has none", "ask for --backend lxc")
+                     "it needs isolation userns or stronger; backend process has none", "request --backend lxc")
         refused = self.daemon.cli("create", "--repo", self.url, "--name", "weak", "--backend", "process", check=False)
         self.assertEqual(refused.returncode, 1)
         self.assertIn(f"policy rule 1 ({self.daemon.config}:2): it needs isolation userns", refused.stderr.decode())
-        self.assertIn("hint: ask for --backend lxc", refused.stderr.decode())
+        self.assertIn("hint: request --backend lxc", refused.stderr.decode())
         self.create("strong")
         self.assertEqual(self.client.exec("strong", "echo ran").stdout, b"ran\n")
         self.configure("  - min_isolation: vm\n")

@@ -434,7 +434,7 @@ class Elsewhere(harness.TestCase):
         # All copies are damaged: no store is created.
         for copy in (place / "state").iterdir():
             copy.write_bytes(b"")
-        self.assertIn("has no sound copy of the database", self.restored(place, expect=1).output)
+        self.assertIn("has no intact copy of the database", self.restored(place, expect=1).output)
         self.assertIn("is not empty", other.restore(expect=1).output)
 
     def test_a_full_or_hanging_replica_disk_delays_nothing(self):

@@ -246,7 +246,7 @@ void Placement::check_backend_accepts(const state_db::Place& place) const {
   if (!holding) return;
   const auto& rule = *holding->rule;
   std::string hint = what_is_allowed();
-  if (!hint.empty()) hint = (name_.empty() ? "ask for " : "moorage move " + name_ + " ") + hint;
+  if (!hint.empty()) hint = (name_.empty() ? "request " : "moorage move " + name_ + " ") + hint;
   const auto& backends = rule.backends;
   if (!backends.empty() &&
       std::find(backends.begin(), backends.end(), place.backend) == backends.end()) {
@@ -275,15 +275,15 @@ void Placement::check_limits(const WorkspaceLimits& limits) const {
 void Placement::check_limits(const WorkspaceLimits& limits,
                              const std::set<std::string>& named) const {
   for (const auto& holding : rules_) {
-    each_limit(
-        holding.rule->most, limits,
-        [&](const char* field, const std::string& option, const auto& most, const auto& limit,
-            const auto& text) {
-          if (!named.contains(field) || !is_beyond(limit, most)) return;
-          const std::string wanted = "--" + option + " " + text(*most);
-          refuse(holding, option + " may be " + text(*most) + " at most, not " + text(limit),
-                 name_.empty() ? "no more than " + wanted : "moorage set " + name_ + " " + wanted);
-        });
+    each_limit(holding.rule->most, limits,
+               [&](const char* field, const std::string& option, const auto& most,
+                   const auto& limit, const auto& text) {
+                 if (!named.contains(field) || !is_beyond(limit, most)) return;
+                 const std::string wanted = "--" + option + " " + text(*most);
+                 refuse(holding, option + " may be " + text(*most) + " at most, not " + text(limit),
+                        name_.empty() ? "request at most " + wanted
+                                      : "moorage set " + name_ + " " + wanted);
+               });
   }
 }
 

@@ -140,7 +140,7 @@ class ReturnVisitor : public ArchiveVisitor {
     for (const auto& layer : archived_layers(context_, row_, WithSnapshots::yes).layers) {
       if (layer.id == row_.layer || is_whole(layer.id)) continue;
       if (std::find(layers_.begin(), layers_.end(), layer.id) == layers_.end())
-        throw Error(Code::corrupted, "it lacks " + layer.id.str() + ", and so does the store");
+        throw Error(Code::corrupted, "it has no " + layer.id.str() + ", nor has the store");
       missing.insert(layer.id);
     }
     for (const auto layer : missing) {

@@ -162,8 +162,8 @@ void Doctor::steps(Findings& found) {
     if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) continue;
     if (decide(row.state, see(context_, repositories_, row)) == state_db::Repair::wait) continue;
     found.push_back({"steps", Severity::warning, row.id.str(),
-                     row.name + " is " + text_of_state(row) + ", but nobody fetches it", kReconcile,
-                     ""});
+                     row.name + " is " + text_of_state(row) + ", but no fetch is running",
+                     kReconcile, ""});
   }
 }
 
@@ -210,7 +210,7 @@ void Doctor::integrity(Findings& found) {
     if (row.state != WorkspaceState::ready || answer == known.end()) continue;
     if (answer->second.state == IntegrityState::changed_outside) {
       found.push_back({"integrity", Severity::warning, row.id.str(),
-                       row.name + " was changed outside: " + answer->second.reason,
+                       row.name + " was changed outside Moorage: " + answer->second.reason,
                        "its current files are accepted", "", Repair::accept_files});
     }
     const bool lost = answer->second.state == IntegrityState::lost;
@@ -299,7 +299,7 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
                      row.id.str() + "/" + name,
                      damaged ? "a damaged base tree is kept because sandboxes started earlier may "
                                "still use it; it is removed after they end"
-                             : "an interrupted checkout was left",
+                             : "an interrupted checkout left files behind",
                      damaged ? "" : mend_of(state_db::Orphan::base_tree_leftover), ""});
   }
 }

@@ -162,7 +162,7 @@ void Doctor::execs(Findings& found, bool deep) {
       const std::string path = place + "/" + name + "/output";
       if (!row || row->request.workspace != workspace.id) {
         found.push_back({"journals", Severity::error, place + "/" + name,
-                         "the journal " + name + " of " + workspace.name + " has no exec", "",
+                         "the journal " + name + " of " + workspace.name + " has no command", "",
                          "inspect it: " + path + "; then move it away"});
         continue;
       }

@@ -83,8 +83,8 @@ class Restore {
         tell("WARNING " + text);
       }
     }
-    throw Error(Code::corrupted, options_.replica + " has no sound copy of the database",
-                "check that it is a store's replica.directory and that a first round finished");
+    throw Error(Code::corrupted, options_.replica + " has no intact copy of the database",
+                "check that it is a store's replica.directory and that its first update finished");
   }
 
   void take_copy(uint64_t number) {
@@ -96,7 +96,7 @@ class Restore {
           read_copy(from, [&](std::string_view bytes) { base::write_all(to.get(), bytes); });
     }
     if (manifest_.owner != replica_.owner())
-      throw Error(Code::corrupted, "it belongs to another store than the directory");
+      throw Error(Code::corrupted, "it belongs to a different store than the directory");
     if (manifest_.first_id != options_.disk_first_id) {
       throw Error(Code::unsupported,
                   "that store's ids on disk begin at " + std::to_string(manifest_.first_id),

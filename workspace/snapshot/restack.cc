@@ -71,7 +71,7 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
     exchange.reset();  // ending it needs the reference
     if (ends) {
       sandboxes_.clear(state_db::SandboxTable(context_.store).get(sandbox),
-                       "its mounts could not be exchanged");
+                       "its mounts could not be replaced");
     }
     throw;
   }

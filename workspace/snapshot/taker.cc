@@ -172,7 +172,7 @@ void SnapshotTaker::exchange(const state_db::WorkspaceRow& row, Taking& taking) 
     taking.pause_us = done->pause_us;
     taking.exchanged = true;
   } else if (taking.row.next_on) {
-    throw Error(Code::conflict, "something in " + row.name + " holds its files");
+    throw Error(Code::conflict, "a process in " + row.name + " keeps its files open");
   } else {
     taking.row = state_db::SnapshotTable(context_.store).become_copy(taking.row.id, beside(row));
   }

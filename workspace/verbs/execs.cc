@@ -146,7 +146,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     const auto integrity = state_db::IntegrityTable(context_.store).get(row.id);
     if (integrity.state == state_db::IntegrityState::changed_outside) {
       if (!warning.empty()) warning += "; ";
-      warning += row.name + " was changed outside: " + integrity.reason;
+      warning += row.name + " was changed outside Moorage: " + integrity.reason;
     }
   }
   auto started = get(caller, created.id);

@@ -18,7 +18,7 @@ FilesLease Files::open(const Caller& caller, const std::string& name, Right righ
 }
 
 FileChange Files::change(const Caller& caller, const state_db::WorkspaceRow& row) {
-  auto alone = context_.locks.lock(row.id.str() + " files", "change of its files");
+  auto alone = context_.locks.lock(row.id.str() + " files", "changing its files");
   return {std::move(alone), leases_.write(caller, row)};
 }
 

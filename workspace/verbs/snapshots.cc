@@ -145,7 +145,7 @@ SnapshotRow Snapshots::show(const Caller& caller, const std::string& name,
 void Snapshots::drop(const Caller& caller, const std::string& name, const std::string& snapshot) {
   const auto row = find_workspace(context_.store, caller, name, Right::write);
   leases_.check(caller, row);
-  const auto guard = context_.locks.lock(row.id.str(), "drop of a snapshot");
+  const auto guard = context_.locks.lock(row.id.str(), "dropping a snapshot");
   const auto writing = leases_.write(caller, row);
   const auto taken = find(caller, row, snapshot);
   if (taken.workspace != row.id)

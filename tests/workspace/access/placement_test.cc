@@ -36,7 +36,7 @@ TEST_CASE_METHOD(PlacementFixture,
   add_rule().backends = {"lxc", "docker"};
   CHECK(backend_refused(*this, "lxc").empty());
   CHECK(backend_refused(*this, "process") ==
-        "rule 1: it may not run on backend process; allowed: lxc, docker | ask for --backend "
+        "rule 1: it may not run on backend process; allowed: lxc, docker | request --backend "
         "docker or --backend lxc");
   add_rule().backends = {"process"};
   CHECK(backend_refused(*this, "lxc") ==
@@ -52,7 +52,7 @@ TEST_CASE_METHOD(PlacementFixture, "rules add up: a later one never loosens an e
   last.users = {0};
   CHECK(backend_refused(*this, "lxc").empty());
   CHECK(backend_refused(*this, "docker") ==
-        "rule 1: it needs isolation userns or stronger; backend docker has container | ask for "
+        "rule 1: it needs isolation userns or stronger; backend docker has container | request "
         "--backend lxc");
   CHECK(backend_refused(*this, "process").starts_with("rule 1: it needs isolation userns"));
 }
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(PlacementFixture, "the isolation of an unusable backend is neve
               Placement(context, 0, {}).check_backend_accepts({"lxc", "host", ""});
             },
             base::Code::unsupported) ==
-        "backend lxc cannot be used: its engine is down | ask for --backend docker");
+        "backend lxc cannot be used: its engine is down | request --backend docker");
 }
 
 TEST_CASE_METHOD(PlacementFixture,
@@ -128,9 +128,9 @@ TEST_CASE_METHOD(PlacementFixture,
   };
   CHECK(refused({kGiB, 1.5, 64, 2 * kGiB, 0}).empty());
   CHECK(refused({kGiB + (1 << 20), 1, 1, 1, 0}) ==
-        "rule 1: memory may be 1G at most, not 1025M | no more than --memory 1G");
+        "rule 1: memory may be 1G at most, not 1025M | request at most --memory 1G");
   CHECK(refused({kGiB, 2, 1, 1, 0}) ==
-        "rule 1: cpus may be 1.5 at most, not 2 | no more than --cpus 1.5");
+        "rule 1: cpus may be 1.5 at most, not 2 | request at most --cpus 1.5");
   CHECK(refused({kGiB, 1, 65, 1, 0}).starts_with("rule 1: pids may be 64 at most, not 65"));
   CHECK(refused({kGiB, 1, 1, 0, 0}).starts_with("rule 1: disk may be 2G at most, not none"));
   state_db::WorkspaceLimits limits{8 * kGiB, 1, 1, 0, 0};
@@ -160,7 +160,7 @@ TEST_CASE_METHOD(PlacementFixture, "a runtime counts with its own isolation, not
           placement.check_backend_accepts({"docker", "host", "crun"});
         }) ==
         "rule 1: it needs isolation gvisor or stronger; backend docker with runtime crun has "
-        "container | ask for --backend docker --runtime runsc");
+        "container | request --backend docker --runtime runsc");
   CHECK(refusal_of(
             [&] {
               placement.check_backend_accepts({"docker", "host", "gone"});
