@@ -60,12 +60,9 @@ std::map<LayerId, base::KeyedMutex::Guard> removable(Context& context) {
   for (const auto& row : LayerTable(context.store).only_archived()) {
     // Cold and without files: already done.
     if (row.cold && !base::path_exists(context.storage.layer_path(row.layer))) continue;
-    const auto known = away.find(row.workspace);
-    const bool is =
-        known != away.end()
-            ? known->second
-            : away.emplace(row.workspace, is_away(context, row.workspace)).first->second;
-    (is ? wanted : kept).insert(row.layer);
+    const auto [known, is_new] = away.try_emplace(row.workspace);
+    if (is_new) known->second = is_away(context, row.workspace);
+    (known->second ? wanted : kept).insert(row.layer);
   }
   std::map<LayerId, base::KeyedMutex::Guard> locked;
   for (const auto layer : wanted) {

@@ -8,6 +8,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parts.h"
 #include "state_db/tables/exec_category.h"
 #include "state_db/word_list.h"
 #include "workspace/context/checks.h"
@@ -197,13 +198,12 @@ void read_history(const json::object& object, Manifest& manifest) {
   }
 }
 
-bool is_store_id(std::string_view text) {
-  return text.size() == 8 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+bool is_hex(std::string_view text, size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-bool is_object_id(std::string_view text) {
-  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
+bool is_store_id(std::string_view text) { return is_hex(text, 8); }
+bool is_object_id(std::string_view text) { return is_hex(text, 40); }
 
 }  // namespace
 
@@ -359,9 +359,7 @@ state_db::ExecRow parse_exec_line(std::string_view text) {
 std::vector<std::string> ref_objects(std::string_view text) {
   std::set<std::string> found;
   while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+    std::string_view line = base::take_until(text, '\n');
     if (line.empty() || line.starts_with('#')) continue;
     if (line.starts_with('^')) line.remove_prefix(1);
     const std::string_view oid = line.substr(0, 40);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/os/files.h"
+#include "base/os/mount.h"
 #include "base/os/process.h"
 #include "base/wire/journal.h"
 #include "state_db/store.h"
@@ -212,17 +213,8 @@ void Doctor::mounts(Findings& found) {
   const std::string ours = context_.options.store + "/";
   const std::string prefix = "moorage-" + context_.store.store_id() + "-";
   const std::string table = base::read_file("/proc/self/mountinfo", 64 << 20);
-  for (size_t at = 0; at < table.size();) {
-    const size_t end = std::min(table.find('\n', at), table.size());
-    const std::string_view line(table.data() + at, end - at);
-    at = end + 1;
-    size_t begin = 0;
-    for (int field = 0; field < 4 && begin != std::string_view::npos; ++field) {
-      begin = line.find(' ', begin);
-      if (begin != std::string_view::npos) ++begin;
-    }
-    if (begin == std::string_view::npos) continue;
-    const std::string point = unescaped(line.substr(begin, line.find(' ', begin) - begin));
+  for (const auto& mount : base::parse_mounts(table)) {
+    const std::string point = unescaped(mount.target);
     const bool is_archive = point == ours + "archive";  // may be another file system
     if ((!point.starts_with(ours) || is_archive) && point.find(prefix) == std::string::npos)
       continue;

@@ -1,7 +1,5 @@
 #include "workspace/recovery/reconcile.h"
 
-#include <limits>
-
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -30,7 +28,6 @@ using state_db::WorkspaceState;
 constexpr int64_t kDisposableKept_ms = 10 * 60'000;
 // A disposable workspace waits this long for its one command, by the store's age.
 constexpr int64_t kUntouchedKept_ms = 10 * 60'000;
-constexpr size_t kAskers = 4;
 MOORAGE_CRASH_POINT(after_repositories, "recovery.after_repositories");
 MOORAGE_CRASH_POINT(after_sandboxes, "recovery.after_sandboxes");
 MOORAGE_CRASH_POINT(after_snapshots, "recovery.after_snapshots");
@@ -38,25 +35,6 @@ MOORAGE_CRASH_POINT(after_strangers, "recovery.after_strangers");
 MOORAGE_CRASH_POINT(after_workspaces, "recovery.after_workspaces");
 
 }  // namespace
-
-Reconciler::Reconciler(Context& context, Repositories& repositories, Leases& leases, Chains& chains,
-                       Sealing& sealing, Sandboxes& sandboxes, StartStop& start_stop,
-                       Deletion& deletion, LeaseVerbs& lease_verbs, Files& files,
-                       ExecWatcher& watcher, std::chrono::milliseconds patience)
-    : context_(context),
-      repositories_(repositories),
-      leases_(leases),
-      chains_(chains),
-      sealing_(sealing),
-      sandboxes_(sandboxes),
-      start_stop_(start_stop),
-      deletion_(deletion),
-      lease_verbs_(lease_verbs),
-      files_(files),
-      watcher_(watcher),
-      repairs_(context),
-      askers_(kAskers, std::numeric_limits<size_t>::max()),
-      round_(patience) {}
 
 void Reconciler::at_start() {
   try_step("reconcile.repositories", "", [&] { settle_repositories(); });

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,7 +36,21 @@ class Reconciler {
   Reconciler(Context& context, Repositories& repositories, Leases& leases, Chains& chains,
              Sealing& sealing, Sandboxes& sandboxes, StartStop& start_stop, Deletion& deletion,
              LeaseVerbs& lease_verbs, Files& files, ExecWatcher& watcher,
-             std::chrono::milliseconds patience = std::chrono::seconds(5));
+             std::chrono::milliseconds patience = std::chrono::seconds(5))
+      : context_(context),
+        repositories_(repositories),
+        leases_(leases),
+        chains_(chains),
+        sealing_(sealing),
+        sandboxes_(sandboxes),
+        start_stop_(start_stop),
+        deletion_(deletion),
+        lease_verbs_(lease_verbs),
+        files_(files),
+        watcher_(watcher),
+        repairs_(context),
+        askers_(kAskers, std::numeric_limits<size_t>::max()),
+        round_(patience) {}
   // Runs before the API answers. It never walks files of a workspace, reads journals, or waits for
   // the processes of a sandbox to end.
   void at_start();
@@ -85,6 +100,7 @@ class Reconciler {
   void purge_due();
   void purge(const state_db::WorkspaceRow& due);
 
+  static constexpr size_t kAskers = 4;
   Context& context_;
   Repositories& repositories_;
   Leases& leases_;

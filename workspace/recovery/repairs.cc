@@ -7,14 +7,8 @@
 #include "workspace/context/try_step.h"
 
 namespace moorage::workspace {
-namespace {
 
 using state_db::IntegrityState;
-
-// This many may hang past their deadlines before the others have to wait for one of them.
-constexpr size_t kWorkers = 8;
-
-}  // namespace
 
 struct Repairs::Progress {
   std::mutex mutex;
@@ -22,11 +16,6 @@ struct Repairs::Progress {
   bool over = false;
   std::optional<state_db::IntegrityRow> before;  // saved when the repair became overdue
 };
-
-Repairs::Repairs(Context& context, std::chrono::milliseconds deadline)
-    : context_(context),
-      deadline_(deadline),
-      workers_(kWorkers, std::numeric_limits<size_t>::max()) {}
 
 Repairs::~Repairs() {
   {

@@ -34,7 +34,10 @@ class Repairs {
  public:
   using Step = std::function<void()>;
 
-  explicit Repairs(Context& context, std::chrono::milliseconds deadline = std::chrono::seconds(60));
+  explicit Repairs(Context& context, std::chrono::milliseconds deadline = std::chrono::seconds(60))
+      : context_(context),
+        deadline_(deadline),
+        workers_(kWorkers, std::numeric_limits<size_t>::max()) {}
   ~Repairs();  // waits for running entries
   Repairs(const Repairs&) = delete;
   Repairs& operator=(const Repairs&) = delete;
@@ -57,6 +60,8 @@ class Repairs {
     std::shared_ptr<base::KeyedMutex::Guard> guard;
     std::vector<Step> steps;
   };
+  // This many may hang past their deadlines before the others have to wait for one of them.
+  static constexpr size_t kWorkers = 8;
   struct Progress;
   void run();
   void mend(Entry entry);

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <span>
 
@@ -22,11 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kExports = 4;
-constexpr size_t kWaitingExports = 64;
 constexpr std::chrono::seconds kMeasureTime{10};  // for the whole list
 constexpr size_t kMissingBytes = 1 << 20;
-constexpr std::array kParts{"tree", "home", "system"};
 
 template <typename Id>
 std::vector<Id> ids_in(const std::string& directory) {
@@ -132,10 +128,6 @@ class Missing {
 };
 
 }  // namespace
-
-Rescue::Rescue(RescueOptions options)
-    : options_(std::move(options)), exports_(kExports, kWaitingExports) {}
-Rescue::~Rescue() = default;
 
 std::vector<RescuedWorkspace> Rescue::look() {
   const auto on_disk = ids_in<base::LayerId>(options_.store + "/layers");
@@ -287,20 +279,20 @@ std::vector<packs::LayerPart> Rescue::parts_of(const RescuedWorkspace& found,
                                                const packs::PassOver& pass_over) const {
   std::vector<packs::LayerPart> parts;
   for (size_t i = 0; i < found.layers.size(); ++i) {
-    for (const std::string name : kParts) {
+    for (const std::string name : kLayerParts) {
       packs::LayerPart part;
       part.prefix = "layers/" + found.layers[i].str() + "/" + name;
       part.disk_first_id = options_.disk_first_id;
       part.pass_over = pass_over;
       part.uppers = uppers_of(options_.store, std::span(found.layers).subspan(i), name);
       if (part.uppers.empty()) continue;
-      if (name == kParts[0] && found.about) {
+      if (name == kLayerParts[0] && found.about) {
         const auto base = base_tree_of(options_.store, *found.about);
         part.base = base.tree;
         part.uppers.insert(part.uppers.end(), base.deltas.begin(), base.deltas.end());
       }
       const std::string home = options_.store + "/images/home";
-      if (name == kParts[1] && base::path_exists(home)) part.base = home;
+      if (name == kLayerParts[1] && base::path_exists(home)) part.base = home;
       parts.push_back(std::move(part));
     }
   }

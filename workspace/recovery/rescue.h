@@ -33,8 +33,8 @@ struct RescueOptions {
 
 class Rescue {
  public:
-  explicit Rescue(RescueOptions options);
-  ~Rescue();
+  explicit Rescue(RescueOptions options)
+      : options_(std::move(options)), exports_(kExports, kWaitingExports) {}
 
   std::vector<RescuedWorkspace> list();
   size_t count() { return look().size(); }
@@ -54,6 +54,8 @@ class Rescue {
   std::vector<packs::LayerPart> parts_of(const RescuedWorkspace& found,
                                          const packs::PassOver& pass_over) const;
 
+  static constexpr size_t kExports = 4;
+  static constexpr size_t kWaitingExports = 64;
   RescueOptions options_;
   base::ThreadPool exports_;
 };

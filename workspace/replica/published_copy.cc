@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/ids.h"
+#include "base/parts.h"
 #include "packs/frame_reader.h"
 #include "state_db/tables/archives.h"
 
@@ -33,16 +34,6 @@ uint64_t to_number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) damaged("not a number");
   return number;
-}
-
-std::vector<std::string_view> words(std::string_view line) {
-  std::vector<std::string_view> all;
-  for (size_t at = 0; at <= line.size();) {
-    const size_t end = std::min(line.find(' ', at), line.size());
-    all.push_back(line.substr(at, end - at));
-    at = end + 1;
-  }
-  return all;
 }
 
 bool is_series(std::string_view name) {
@@ -97,7 +88,7 @@ ReplicaManifest parse_manifest_text(std::string_view text) {
     const size_t end = text.find('\n', at);
     if (end == std::string_view::npos) damaged("its manifest is truncated");
     const std::string_view whole = text.substr(at, end - at);
-    const auto line = words(whole);
+    const auto line = base::split(whole, ' ');
     at = end + 1;
     if (line[0] == "owner") {
       manifest.owner = whole.substr(std::min<size_t>(whole.size(), 6));

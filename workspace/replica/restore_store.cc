@@ -22,6 +22,7 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/store_lock.h"
 #include "state_db/tables/database_copy.h"
+#include "workspace/archive/file.h"
 #include "workspace/replica/directory.h"
 #include "workspace/replica/published_copy.h"
 
@@ -134,7 +135,7 @@ class Restore {
 
   packs::TreePlaces layer_places(base::LayerId layer) const {
     packs::TreePlaces places;
-    for (const std::string part : {"tree", "home", "system"})
+    for (const std::string part : kLayerParts)
       places.roots[part] = options_.storage->layer_path(layer) + "/" + part + "/upper";
     places.first_id = options_.disk_first_id;
     places.ids = kLayerIds;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <array>
 
 #include "backends/registry.h"
 #include "base/crash_point.h"
@@ -47,11 +46,10 @@ constexpr std::chrono::milliseconds kDoubt{1'000};
 // A suddenly missing layer stops all copying for this long, for the same reason. After that it
 // counts as lost, and the copy still has it.
 constexpr std::chrono::seconds kMissingLayerGrace{60};
-constexpr std::array kParts{"tree", "home", "system"};
 constexpr std::string_view kFrozenMark = "frozen";
 
 bool is_whole_layer(const std::string& path) {
-  return std::all_of(kParts.begin(), kParts.end(), [&](const char* part) {
+  return std::all_of(std::begin(kLayerParts), std::end(kLayerParts), [&](const char* part) {
     return base::path_exists(path + "/" + part + "/upper");
   });
 }
@@ -207,7 +205,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_layer(const state_db::NeededLayer& 
       return Followed::yes;
     }
     FollowedTree tree;
-    for (const char* part : kParts) tree.roots.push_back({part, path + "/" + part + "/upper"});
+    for (const char* part : kLayerParts) tree.roots.push_back({part, path + "/" + part + "/upper"});
     if (const auto sandbox =
             layer.workspace ? context_.live.running_sandbox(layer.workspace) : base::SandboxId{}) {
       // Uses the row, because a reference to the running sandbox would slow down a snapshot now.

@@ -36,16 +36,6 @@ MOORAGE_CRASH_POINT(after_cache, "gc.after_cache");
 
 }  // namespace
 
-Gc::Gc(Context& context, Leases& leases, Repositories& repositories, IntegrityCheck& integrity,
-       Archives& archives, GcRules rules)
-    : context_(context),
-      leases_(leases),
-      repositories_(repositories),
-      integrity_(integrity),
-      archives_(archives),
-      rules_(rules),
-      flights_(1, [this](int64_t) { make_room(); }) {}
-
 std::vector<GcRow> Gc::plan(const Scope& scope) {
   GcFacts facts;
   state_db::WorkspaceQuery query;
@@ -230,8 +220,6 @@ void Gc::clear_strays() {
     }
   }
 }
-
-void Gc::request() { flights_.request(0); }
 
 void Gc::make_room() {
   try {

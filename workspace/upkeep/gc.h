@@ -33,14 +33,20 @@ class Gc {
   };
 
   Gc(Context& context, Leases& leases, Repositories& repositories, IntegrityCheck& integrity,
-     Archives& archives, GcRules rules);
+     Archives& archives, GcRules rules)
+      : context_(context),
+        leases_(leases),
+        repositories_(repositories),
+        integrity_(integrity),
+        archives_(archives),
+        rules_(rules),
+        flights_(1, [this](int64_t) { make_room(); }) {}
 
   std::vector<GcRow> plan(const Scope& scope = {});
-  // Takes the plan's rows in order until `enough` is true. Throws conflict: another run is
-  // context.live.
+  // Takes the plan's rows in order until `enough` is true. Throws conflict: another run goes on.
   Result run(const std::string& reason, const Scope& scope, const std::function<bool()>& enough);
   // The same on its own thread, until twice the reserve is free. Never waits.
-  void request();
+  void request() { flights_.request(0); }
 
  private:
   void make_room();

@@ -15,9 +15,6 @@
 namespace moorage::workspace {
 namespace {
 
-// A stop waits for the disk and for processes to end. One user gets at most half of the threads.
-constexpr size_t kStoppers = 4;
-constexpr size_t kMaxQueue = 10'000;  // of each user
 // A check reads a few control group files; a sandbox stops late by at most one pause.
 constexpr int64_t kLeastPause_ms = 1'000;
 constexpr int64_t kPausesOfIdleStop = 20;
@@ -55,18 +52,6 @@ void IdleCount::add(const Look& look, int64_t pause_ms) {
   last_ = look;
   longest_ms_ = pause_ms * 3 / 2;  // a check may run late on a busy host
 }
-
-IdleKeeper::IdleKeeper(Context& context, Leases& leases, Waiters& waiters, PreStop& pre_stop,
-                       StartStop& start_stop, ExecWatcher& watcher)
-    : context_(context),
-      leases_(leases),
-      waiters_(waiters),
-      pre_stop_(pre_stop),
-      start_stop_(start_stop),
-      watcher_(watcher),
-      stoppers_(kStoppers, kMaxQueue) {}
-
-IdleKeeper::~IdleKeeper() { waiters_.leave(); }
 
 void IdleKeeper::look() {
   std::set<base::SandboxId> there;

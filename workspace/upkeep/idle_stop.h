@@ -54,12 +54,22 @@ class IdleCount {
 class IdleKeeper {
  public:
   IdleKeeper(Context& context, Leases& leases, Waiters& waiters, PreStop& pre_stop,
-             StartStop& start_stop, ExecWatcher& watcher);
-  ~IdleKeeper();  // gives up stops that wait for a hook
+             StartStop& start_stop, ExecWatcher& watcher)
+      : context_(context),
+        leases_(leases),
+        waiters_(waiters),
+        pre_stop_(pre_stop),
+        start_stop_(start_stop),
+        watcher_(watcher),
+        stoppers_(kStoppers, kMaxQueue) {}
+  ~IdleKeeper() { waiters_.leave(); }  // gives up stops that wait for a hook
 
   void look();  // call it every second; its own threads do the stopping
 
  private:
+  // A stop waits for the disk and for processes to end. One user gets at most half of the threads.
+  static constexpr size_t kStoppers = 4;
+  static constexpr size_t kMaxQueue = 10'000;  // of each user
   struct Known {
     IdleCount count;
     int64_t next_boot_ms = 0;  // when to check again

@@ -209,11 +209,6 @@ class StoreUsage::Walk {
   std::map<std::string, WorkspaceUse*> of_name_;
 };
 
-StoreUsage::StoreUsage(Context& context)
-    : context_(context), flights_(1, [this](int64_t) { measure(); }) {}
-
-void StoreUsage::request() { flights_.request(0); }
-
 std::shared_ptr<const StoreUse> StoreUsage::last() {
   const std::lock_guard lock(mutex_);
   return last_;

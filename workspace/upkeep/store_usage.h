@@ -70,8 +70,9 @@ struct StoreUse {
 
 class StoreUsage {
  public:
-  explicit StoreUsage(Context& context);
-  void request();                          // never waits
+  explicit StoreUsage(Context& context)
+      : context_(context), flights_(1, [this](int64_t) { measure(); }) {}
+  void request() { flights_.request(0); }  // never waits
   std::shared_ptr<const StoreUse> last();  // null: never measured
 
  private:
