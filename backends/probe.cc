@@ -182,10 +182,10 @@ std::string describe_storage(const ProbeOptions& options) {
   }
   struct stat status {};
   if (stat(options.store_image.c_str(), &status) < 0)
-    return "image: " + options.store_image + ", as store.image says; the daemon makes it";
+    return "image: " + options.store_image + ", set as store.image; the daemon creates it";
   return "image: " + base::size_text(static_cast<uint64_t>(status.st_size)) + " of ext4 in " +
          options.store_image + " on " + base::mount_of(options.store_image).type +
-         ", as store.image says" + (options.store.empty() ? "; the daemon mounts it" : "");
+         ", set as store.image" + (options.store.empty() ? "; the daemon mounts it" : "");
 }
 
 }  // namespace

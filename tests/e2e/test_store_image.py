@@ -100,7 +100,7 @@ class StoreImage(unittest.TestCase):
     def test_the_main_job_and_recovery_from_all_kills(self):
         told = next(c for c in self.client.info()["checks"] if c["name"] == "storage")
         self.assertTrue(told["ok"])
-        self.assertRegex(told["text"], rf"^image: [12]G of ext4 in {self.place.image} on overlay, as store.image says$")
+        self.assertRegex(told["text"], rf"^image: [12]G of ext4 in {self.place.image} on overlay, set as store.image$")
         self.assertIn("of ext4 in", self.daemon.cli("doctor").stdout.decode())
         self.assertEqual(oct(self.place.image.stat().st_mode)[-3:], "600")
         self.client.create(repo_url=self.url, name="one")

@@ -116,10 +116,9 @@ void ArchiveStore::require_room(const std::string& what, uint64_t bytes) const {
   const bool fits = bytes < room.space.free_bytes;
   room.space.free_bytes -= std::min(bytes, room.space.free_bytes);
   if (fits && room.level() != RoomLevel::short_of) return;
-  throw Error(
-      Code::resource_exhausted,
-      what + ": its archive needs room for " + base::size_text(bytes) + " more (" + text + ")",
-      "free space (see moorage gc --explain), or move archive.directory to another disk");
+  throw Error(Code::resource_exhausted,
+              what + ": its archive needs " + base::size_text(bytes) + " more space (" + text + ")",
+              "free space (see moorage gc --explain), or move archive.directory to another disk");
 }
 
 packs::ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row,
