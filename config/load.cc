@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/os/files.h"
+#include "base/parts.h"
 #include "base/spelling.h"
 #include "config/table.h"
 #include "config/yaml_file.h"
@@ -26,6 +26,15 @@ using Sources = std::map<std::string_view, std::string>;
 
 // Variables that are not settings: the CLI's socket, and crash_point.h's.
 constexpr std::string_view kOtherVariables[] = {"MOORAGE_SOCKET", "MOORAGE_CRASH_AT"};
+
+// The known setting or section closest to this name, if any.
+std::optional<std::string> nearest_name(std::string_view name) {
+  const std::vector<std::string> groups = setting_groups();
+  std::vector<std::string_view> names(groups.begin(), groups.end());
+  names.push_back(kPolicy);
+  for (const Setting& setting : settings_table()) names.push_back(setting.name);
+  return base::nearest_spelling(name, names);
+}
 
 [[noreturn]] void refuse_unknown(const std::string& name, const std::string& place) {
   const auto nearest = nearest_name(name);
@@ -49,35 +58,31 @@ void apply_file(const std::string& path, Settings& settings, Sources& sources) {
       read_yaml(path, {.groups = setting_groups(), .trees = {std::string(kPolicy)}});
   if (const auto rules = file.trees.find(std::string(kPolicy)); rules != file.trees.end())
     settings.policy = read_policy(path, rules->second);
-  for (const YamlEntry& entry : file.entries) {
-    const Setting* setting = find_setting(entry.name);
-    if (!setting) {
-      refuse_unknown(entry.name, path + ":" + std::to_string(entry.key_line) + ":" +
-                                     std::to_string(entry.key_column));
-    }
-    const std::string place =
-        path + ":" + std::to_string(entry.line) + ":" + std::to_string(entry.column);
-    if (setting->is_list != entry.is_list || (!entry.is_list && entry.values.empty())) {
+  for (const YamlNode& entry : file.entries) {
+    const Setting* setting = find_setting(entry.key);
+    if (!setting) refuse_unknown(entry.key, yaml_place(path, entry.key_line, entry.key_column));
+    const std::string place = yaml_place(path, entry.line, entry.column);
+    const bool is_list = entry.kind == YamlNode::Kind::list;
+    if (setting->is_list != is_list || entry.kind == YamlNode::Kind::map) {
       throw Error(Code::invalid_argument,
-                  place + ": " + entry.name +
+                  place + ": " + entry.key +
                       (setting->is_list ? " must be a list: [/a, /b]" : " must be one value"));
     }
-    apply(*setting, entry.values, place, settings);
+    std::vector<std::string> values;
+    for (const YamlNode& item : entry.items) values.push_back(item.text);
+    if (!is_list) values.push_back(entry.text);
+    apply(*setting, values, place, settings);
     sources[setting->name] = path + ":" + std::to_string(entry.line);
   }
 }
 
-std::vector<std::string> split(const std::string& text) {
+std::vector<std::string> values_of(const Setting& setting, const std::string& text) {
+  if (!setting.is_list) return {text};
   std::vector<std::string> items;
-  std::istringstream stream(text);
-  for (std::string item; std::getline(stream, item, ':');) {
-    if (!item.empty()) items.push_back(item);
+  for (const auto item : base::split(text, ':')) {
+    if (!item.empty()) items.emplace_back(item);
   }
   return items;
-}
-
-std::vector<std::string> values_of(const Setting& setting, const std::string& text) {
-  return setting.is_list ? split(text) : std::vector{text};
 }
 
 void apply_environment(const std::map<std::string, std::string>& environment, Loaded& loaded,
@@ -225,14 +230,6 @@ std::string show_text(const std::vector<ShownSetting>& shown) {
         setting.source + "\n";
   }
   return text;
-}
-
-std::optional<std::string> nearest_name(std::string_view name) {
-  const std::vector<std::string> groups = setting_groups();
-  std::vector<std::string_view> names(groups.begin(), groups.end());
-  names.push_back(kPolicy);
-  for (const Setting& setting : settings_table()) names.push_back(setting.name);
-  return base::nearest_spelling(name, names);
 }
 
 }  // namespace moorage::config

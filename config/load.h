@@ -46,7 +46,4 @@ std::map<std::string, std::string> environment_of_process();  // those that begi
 
 std::string show_text(const std::vector<ShownSetting>& shown);
 
-// The known setting or section closest to this name, if any.
-std::optional<std::string> nearest_name(std::string_view name);
-
 }  // namespace moorage::config

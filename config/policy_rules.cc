@@ -26,8 +26,6 @@ constexpr size_t kMaxLabelKey = 63;
 constexpr size_t kMaxLabelValue = 255;
 constexpr std::array<std::string_view, 5> kIsolations{"none", "container", "userns", "gvisor",
                                                       "vm"};
-constexpr std::string_view kWordCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-_";
-
 std::string joined(const std::vector<std::string_view>& names) {
   std::string text;
   for (const auto name : names) text += (text.empty() ? "" : ", ") + std::string(name);
@@ -36,11 +34,11 @@ std::string joined(const std::vector<std::string_view>& names) {
 
 // Quotes a text where YAML needs it within [] and {}.
 std::string plain(const std::string& text) {
-  constexpr std::string_view kSafe =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
   const bool null = text.empty() || text == "null" || text == "Null" || text == "NULL";
-  if (!null && text.front() != '-' && text.find_first_not_of(kSafe) == std::string::npos)
-    return text;
+  const bool safe = std::all_of(text.begin(), text.end(), [](char c) {
+    return c == '/' || kNameCharacters.find(c) != std::string_view::npos;
+  });
+  if (!null && text.front() != '-' && safe) return text;
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') quoted += '\\';
@@ -80,9 +78,7 @@ class RuleReader {
 
   [[noreturn]] void refuse_at(int line, int column, const std::string& why,
                               const std::string& hint = {}) const {
-    throw Error(Code::invalid_argument,
-                file_ + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + why,
-                hint);
+    throw Error(Code::invalid_argument, yaml_place(file_, line, column) + ": " + why, hint);
   }
   [[noreturn]] void refuse(const YamlNode& node, const std::string& why,
                            const std::string& hint = {}) const {
@@ -117,8 +113,7 @@ class RuleReader {
       return parse(node.text);
     } catch (Error& error) {
       if (!node.key.empty()) error.add_context(node.key);
-      throw error.add_context(file_ + ":" + std::to_string(node.line) + ":" +
-                              std::to_string(node.column));
+      throw error.add_context(yaml_place(file_, node.line, node.column));
     }
   }
 
@@ -147,14 +142,9 @@ class RuleReader {
     read_list(node, [&](const YamlNode& item) { ids.push_back(parsed(item, id_of)); });
   }
 
-  static std::string word(const std::string& text) {
-    if (text.empty() || text.find_first_not_of(kWordCharacters) != std::string::npos)
-      throw Error(Code::invalid_argument, "\"" + text + "\" is not an allowed name");
-    return text;
-  }
-
   void read_backends(const YamlNode& node) {
-    read_list(node, [&](const YamlNode& item) { rule_.backends.push_back(parsed(item, word)); });
+    read_list(node,
+              [&](const YamlNode& item) { rule_.backends.push_back(parsed(item, parse_word)); });
   }
 
   void read_labels(const YamlNode& node) {
@@ -172,9 +162,7 @@ class RuleReader {
   // A label that no workspace can have would make a rule without effect.
   void check_label(const YamlNode& item) const {
     const bool good_key = !item.key.empty() && item.key.size() <= kMaxLabelKey &&
-                          std::all_of(item.key.begin(), item.key.end(), [](unsigned char c) {
-                            return std::isalnum(c) || c == '-' || c == '_' || c == '.';
-                          });
+                          item.key.find_first_not_of(kNameCharacters) == std::string::npos;
     if (!good_key)
       refuse_at(item.key_line, item.key_column,
                 "a label's key is 1-63 characters of A-Z a-z 0-9 - _ ., not \"" + item.key + "\"");
@@ -214,9 +202,8 @@ class RuleReader {
     };
     default_ = node;
     read_limits(node, "default",
-                {name("backend", rule_.default_backend, word),
-                 name("runtime", rule_.default_runtime,
-                      [](const std::string& text) { return parse_runtime(text); }),
+                {name("backend", rule_.default_backend, parse_word),
+                 name("runtime", rule_.default_runtime, parse_runtime),
                  name("image", rule_.default_image, image)},
                 rule_.usual, &names);
   }
@@ -301,8 +288,7 @@ std::vector<PolicyRule> read_policy(const std::string& file, const YamlNode& sec
   if (section.kind == Kind::null) return rules;
   if (section.kind != Kind::list) {
     throw Error(Code::invalid_argument,
-                file + ":" + std::to_string(section.line) + ":" + std::to_string(section.column) +
-                    ": policy must be a list of rules",
+                yaml_place(file, section.line, section.column) + ": policy must be a list of rules",
                 "Each begins with a dash: - backends: [lxc]");
   }
   for (const YamlNode& item : section.items) rules.push_back(RuleReader(file, item).read());

@@ -1,5 +1,5 @@
 // Every setting of the daemon, with its default, and its unit in its name. A group is a section of
-// the YAML file. Ranges, help texts and names are in cli/output/table.cc. Only daemon/main reads
+// the YAML file. Ranges, help texts and names are in config/table.cc. Only daemon/main reads
 // this struct and passes options to the layers.
 #pragma once
 

@@ -27,7 +27,7 @@ const T& read(Place<T> place, const Settings& settings) {
 }
 
 template <typename T, typename Parse, typename Print>
-Setting one(std::string_view name, std::string_view unit, Place<T> place, Parse parse, Print print,
+Setting one(std::string_view name, Place<T> place, std::string_view unit, Parse parse, Print print,
             std::string_view help) {
   return {name,
           unit,
@@ -47,32 +47,32 @@ std::string digits(T number) {
 template <typename T>
 Setting integer(std::string_view name, Place<T> place, Range range, std::string_view help) {
   return one(
-      name, "", place, [=](const std::string& v) { return parse_integer(v, range); }, digits<T>,
+      name, place, "", [=](const std::string& v) { return parse_integer(v, range); }, digits<T>,
       help);
 }
 
 Setting bytes(std::string_view name, Place<uint64_t> place, Range range, std::string_view help) {
   return one(
-      name, "bytes", place, [=](const std::string& v) { return parse_bytes(v, range); },
+      name, place, "bytes", [=](const std::string& v) { return parse_bytes(v, range); },
       print_bytes, help);
 }
 
 Setting seconds(std::string_view name, Place<int64_t> place, Range range, std::string_view help) {
   return one(
-      name, "s", place, [=](const std::string& v) { return parse_seconds(v, range); },
+      name, place, "s", [=](const std::string& v) { return parse_seconds(v, range); },
       digits<int64_t>, help);
 }
 
 Setting real(std::string_view name, Place<double> place, double least, double most,
              std::string_view help) {
   return one(
-      name, "", place, [=](const std::string& v) { return parse_real(v, least, most); }, print_real,
+      name, place, "", [=](const std::string& v) { return parse_real(v, least, most); }, print_real,
       help);
 }
 
 Setting flag(std::string_view name, Place<bool> place, std::string_view help) {
   const auto print = [](bool on) { return std::string(on ? "true" : "false"); };
-  return one(name, "", place, parse_flag, print, help);
+  return one(name, place, "", parse_flag, print, help);
 }
 
 Setting path(std::string_view name, Place<std::string> place, bool may_be_empty,
@@ -80,16 +80,7 @@ Setting path(std::string_view name, Place<std::string> place, bool may_be_empty,
   const auto parse = [=](const std::string& v) {
     return may_be_empty && v.empty() ? v : parse_path(v);
   };
-  return one(name, "", place, parse, or_quotes, help);
-}
-
-Setting proxy(std::string_view name, Place<std::string> place, std::string_view help) {
-  return one(name, "", place, parse_proxy, or_quotes, help);
-}
-
-// An engine's name for a runtime, such as io.containerd.kata.v2; or empty.
-Setting runtime(std::string_view name, Place<std::string> place, std::string_view help) {
-  return one(name, "", place, parse_runtime, or_quotes, help);
+  return one(name, place, "", parse, or_quotes, help);
 }
 
 Setting list(std::string_view name, Place<Values> place, std::string (*parse)(std::string_view),
@@ -115,16 +106,14 @@ Setting list(std::string_view name, Place<Values> place, std::string (*parse)(st
 Setting word(std::string_view name, Place<std::string> place, const Values& choices,
              std::string_view help) {
   const auto parse = [=](const std::string& v) {
-    const bool good = !v.empty() && v.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_") ==
-                                        std::string::npos;
-    if (good && (choices.empty() || std::find(choices.begin(), choices.end(), v) != choices.end()))
-      return v;
+    if (choices.empty()) return parse_word(v);
+    if (std::find(choices.begin(), choices.end(), v) != choices.end()) return v;
     std::string list;
     for (const std::string& choice : choices) list += (list.empty() ? ": " : ", ") + choice;
     throw Error(Code::invalid_argument, "\"" + v + "\" is not an allowed name" + list);
   };
   return one(
-      name, "", place, parse, [](const std::string& v) { return v; }, help);
+      name, place, "", parse, [](const std::string& v) { return v; }, help);
 }
 
 // A setting's name is that of its field.
@@ -177,7 +166,8 @@ std::vector<Setting> about_work() {
             "largest pack in a clone or fetch"),
       integer<uint32_t>(MOORAGE_AT(repo.checkout_threads), {0, 256},
                         "threads that write a base tree; 0: number of CPUs"),
-      proxy(MOORAGE_AT(repo.https_proxy), "proxy for https repositories; empty: none"),
+      one<std::string>(MOORAGE_AT(repo.https_proxy), "", parse_proxy, or_quotes,
+                       "proxy for https repositories; empty: none"),
       list(MOORAGE_AT(repo.no_proxy), parse_host,
            "hosts contacted without the proxy; .example.com includes subdomains"),
       path(MOORAGE_AT(repo.ca_file), true,
@@ -213,8 +203,8 @@ std::vector<Setting> about_work() {
       seconds(MOORAGE_AT(sandbox.max_lifetime_s), {0, 366 * kDay},
               "stop any sandbox after this long, even if busy; 0: never"),
       path(MOORAGE_AT(docker.socket), false, "unix socket of Docker or Podman, for backend docker"),
-      runtime(MOORAGE_AT(docker.runtime),
-              "default runtime in that engine, such as crun; empty: the engine's default"),
+      one<std::string>(MOORAGE_AT(docker.runtime), "", parse_runtime, or_quotes,
+                       "default runtime in that engine, such as crun; empty: the engine's default"),
   };
 }
 

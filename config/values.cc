@@ -102,11 +102,8 @@ std::string parse_path(std::string_view text) {
 }
 
 std::string parse_host(std::string_view text) {
-  const bool good = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) ||
-           std::string_view(".-_").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  if (!good) refuse(text, "a host such as git.example.com, or .example.com for all below it");
+  if (text.empty() || text.find_first_not_of(kNameCharacters) != std::string_view::npos)
+    refuse(text, "a host such as git.example.com, or .example.com for all below it");
   return std::string(text);
 }
 
@@ -126,6 +123,17 @@ std::string parse_proxy(std::string_view text) {
   refuse(text, "a proxy: http://host:port, or https://, socks5:// or socks5h://");
 }
 
+std::string parse_word(const std::string& text) {
+  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789-_";
+  if (!text.empty() && text.find_first_not_of(kAllowed) == std::string::npos) return text;
+  throw Error(Code::invalid_argument, "\"" + text + "\" is not an allowed name");
+}
+
+std::string parse_runtime(std::string_view text) {
+  if (text.find_first_not_of(kNameCharacters) == std::string_view::npos) return std::string(text);
+  refuse(text, "the name of a runtime, like crun");
+}
+
 std::string print_bytes(uint64_t bytes) {
   for (const Unit& unit : kByteUnits) {
     if (bytes != 0 && bytes % unit.factor == 0)
@@ -138,13 +146,6 @@ std::string print_real(double value) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, value);
   return {text, end};
-}
-
-std::string parse_runtime(std::string_view text) {
-  constexpr std::string_view kAllowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-  if (text.find_first_not_of(kAllowed) == std::string_view::npos) return std::string(text);
-  refuse(text, "the name of a runtime, like crun");
 }
 
 }  // namespace moorage::config

@@ -8,6 +8,9 @@
 
 namespace moorage::config {
 
+inline constexpr std::string_view kNameCharacters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+
 struct Range {
   uint64_t least = 0;
   uint64_t most = UINT64_MAX;
@@ -23,9 +26,10 @@ std::string parse_path(std::string_view text);                     // absolute, 
 std::string parse_host(std::string_view text);                     // git.example.com, .example.com
 std::string parse_proxy(std::string_view text);                    // http://host:port, or empty
 
+std::string parse_word(const std::string& text);   // lower case letters, digits, - and _
+std::string parse_runtime(std::string_view text);  // kNameCharacters, or empty
+
 std::string print_bytes(uint64_t bytes);  // 4GiB if exact
 std::string print_real(double value);
-
-std::string parse_runtime(std::string_view text);  // letters, digits, and . _ -
 
 }  // namespace moorage::config

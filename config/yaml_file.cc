@@ -96,28 +96,21 @@ class Reader {
   }
 
   void add_value(const std::string& name, const YAML::Node& key, const YAML::Node& value) {
-    YamlEntry entry{.name = name};
-    entry.line = value.Mark().line + 1;
-    entry.column = value.Mark().column + 1;
-    entry.key_line = key.Mark().line + 1;
-    entry.key_column = key.Mark().column + 1;
     if (value.IsNull()) refuse(key.Mark(), "\"" + name + "\" has no value");
-    // Refuses a value in an unknown section by its name, not by its shape.
-    if (value.IsScalar()) entry.values.push_back(value.Scalar());
-    entry.is_list = value.IsSequence();
-    if (entry.is_list) {
+    // Without the items of a map: an unknown section is refused by its name, not by its shape.
+    YamlNode entry = node(value);
+    if (value.IsSequence()) {
       for (const YAML::Node& item : value) {
         if (!item.IsScalar())
           refuse(item.Mark(), "\"" + name + "\" must be a list of plain values");
-        entry.values.push_back(item.Scalar());
+        entry.items.push_back(node(item));
       }
     }
+    set_key(entry, key, name);
     file_.entries.push_back(std::move(entry));
   }
 
-  YamlNode tree(const YAML::Node& value, int level) {
-    if (level > kMaxTreeLevels) refuse(value.Mark(), "values are nested too deeply");
-    if (++tree_values_ > kMaxTreeValues) refuse(value.Mark(), "there are more than 10000 values");
+  static YamlNode node(const YAML::Node& value) {
     YamlNode node;
     node.line = value.Mark().line + 1;
     node.column = value.Mark().column + 1;
@@ -126,12 +119,28 @@ class Reader {
       node.text = value.Scalar();
     } else if (value.IsSequence()) {
       node.kind = YamlNode::Kind::list;
-      for (const YAML::Node& item : value) node.items.push_back(tree(item, level + 1));
     } else if (value.IsMap()) {
       node.kind = YamlNode::Kind::map;
-      add_fields(value, level, node);
     }
     return node;
+  }
+
+  static void set_key(YamlNode& node, const YAML::Node& key, const std::string& name) {
+    node.key = name;
+    node.key_line = key.Mark().line + 1;
+    node.key_column = key.Mark().column + 1;
+  }
+
+  YamlNode tree(const YAML::Node& value, int level) {
+    if (level > kMaxTreeLevels) refuse(value.Mark(), "this is nested too deeply");
+    if (++tree_values_ > kMaxTreeValues) refuse(value.Mark(), "these are more than 10000 values");
+    YamlNode tree_of = node(value);
+    if (value.IsSequence()) {
+      for (const YAML::Node& item : value) tree_of.items.push_back(tree(item, level + 1));
+    } else if (value.IsMap()) {
+      add_fields(value, level, tree_of);
+    }
+    return tree_of;
   }
 
   void add_fields(const YAML::Node& map, int level, YamlNode& node) {
@@ -139,9 +148,7 @@ class Reader {
     for (const auto& pair : map) {
       if (!pair.first.IsScalar()) refuse(pair.first.Mark(), "a key must be a plain word");
       YamlNode field = tree(pair.second, level + 1);
-      field.key = pair.first.Scalar();
-      field.key_line = pair.first.Mark().line + 1;
-      field.key_column = pair.first.Mark().column + 1;
+      set_key(field, pair.first, pair.first.Scalar());
       if (!seen.insert(field.key).second)
         refuse(pair.first.Mark(), "\"" + field.key + "\" is set twice");
       node.items.push_back(std::move(field));
@@ -159,9 +166,8 @@ class Reader {
   }
 
   [[noreturn]] void refuse(const YAML::Mark& mark, const std::string& why) {
-    std::string place = path_;
-    if (!mark.is_null())
-      place += ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+    const std::string place =
+        mark.is_null() ? path_ : yaml_place(path_, mark.line + 1, mark.column + 1);
     throw Error(Code::invalid_argument, place + ": " + why);
   }
 
@@ -173,6 +179,10 @@ class Reader {
 };
 
 }  // namespace
+
+std::string yaml_place(const std::string& file, int line, int column) {
+  return file + ":" + std::to_string(line) + ":" + std::to_string(column);
+}
 
 YamlFile read_yaml(const std::string& path, const YamlShape& shape) {
   return Reader(path, shape).read();

@@ -8,16 +8,6 @@
 
 namespace moorage::config {
 
-struct YamlEntry {
-  std::string name{};                 // "group.key", or "key" at the top
-  std::vector<std::string> values{};  // one for a scalar
-  bool is_list = false;
-  int line = 0;  // of the value, from 1
-  int column = 0;
-  int key_line = 0;
-  int key_column = 0;
-};
-
 // A value of any shape.
 struct YamlNode {
   enum class Kind { null, scalar, list, map };
@@ -32,7 +22,8 @@ struct YamlNode {
 };
 
 struct YamlFile {
-  std::vector<YamlEntry> entries{};
+  // The key is "group.key", or "key" at the top. Scalars, lists of them, and maps without items.
+  std::vector<YamlNode> entries{};
   std::map<std::string, YamlNode> trees{};
 };
 
@@ -45,5 +36,7 @@ struct YamlShape {
 // Throws invalid_argument with prefix "FILE:LINE:COLUMN: ": bad syntax, a repeated key, deeper
 // nesting than group and key, a missing value; for trees more than 10,000 values or 6 levels.
 YamlFile read_yaml(const std::string& path, const YamlShape& shape);
+
+std::string yaml_place(const std::string& file, int line, int column);  // "FILE:LINE:COLUMN"
 
 }  // namespace moorage::config
