@@ -20,7 +20,7 @@ constexpr uint32_t kPermissions = 0777;
 
 void check_depth(int depth, const std::string& path) {
   if (depth > kDeepest)
-    throw Error(Code::resource_exhausted, path + ": directories nested too deeply");
+    throw Error(Code::resource_exhausted, path + " is nested too deeply");
 }
 
 class CopyOut {
