@@ -132,8 +132,8 @@ void Doctor::database(Findings& found) {
                          ", then: sqlite3 state.db 'REINDEX', or restore state.db from a backup"});
   }
   if (!context_.store.repaired().empty()) {
-    found.push_back({"database", Severity::note, "state.db",
-                     "at the last start " + context_.store.repaired(), "", ""});
+    found.push_back(
+        {"database", Severity::note, "state.db", "at the last start " + context_.store.repaired()});
   }
   for (const auto& problem : context_.store.check_id_ranges()) {
     found.push_back({"id ranges", Severity::error, "state.db", problem, "",
@@ -155,7 +155,7 @@ void Doctor::steps(Findings& found) {
     if (row.state == WorkspaceState::failed || at_work(row.id.str())) continue;
     found.push_back({"steps", Severity::warning, row.id.str(),
                      row.name + " is " + text_of_state(row) + ", but no operation is running on it",
-                     kReconcile, ""});
+                     kReconcile});
   }
   for (const auto& row : state_db::RepositoryTable(context_.store).list()) {
     using state_db::RepositoryState;
@@ -163,7 +163,7 @@ void Doctor::steps(Findings& found) {
     if (decide(row.state, see(context_, repositories_, row)) == state_db::Repair::wait) continue;
     found.push_back({"steps", Severity::warning, row.id.str(),
                      row.name + " is " + text_of_state(row) + ", but no fetch is running",
-                     kReconcile, ""});
+                     kReconcile});
   }
 }
 
@@ -177,11 +177,11 @@ void Doctor::sandboxes(Findings& found) {
     if (!lives && row.state != SandboxState::running) {
       found.push_back({"steps", Severity::warning, row.id.str(),
                        name + " is " + text_of_state(row) + ", but no operation is running on it",
-                       kReconcile, ""});
+                       kReconcile});
     } else if (!lives) {
       found.push_back({"sandboxes", Severity::error, row.id.str(),
                        name + " should be running, but its first process is gone",
-                       "it is removed; the next exec starts a new one", ""});
+                       "it is removed; the next exec starts a new one"});
     } else if (!listed || !base::path_exists(context_.options.sandbox_directory(row.id.str()))) {
       found.push_back({"sandboxes", Severity::error, row.id.str(),
                        name + " is running, but " +
@@ -193,7 +193,7 @@ void Doctor::sandboxes(Findings& found) {
   for (const auto& [name, backend] : seen.unlisted) {
     found.push_back({"sandboxes", Severity::error, name,
                      "the sandbox " + name + " has a moorage name, but state.db does not list it",
-                     mend_of(state_db::Orphan::sandbox), ""});
+                     mend_of(state_db::Orphan::sandbox)});
   }
   for (const auto& [name, has_id] : seen.directories) {
     found.push_back({"sandboxes", Severity::warning, context_.options.sandbox_directory(name),
@@ -282,15 +282,14 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
     } else if (const auto why = repositories_.sync_failure(row.id, tree.commit);
                !tree.synced && !why.empty()) {
       found.push_back({"base trees", Severity::note, subject,
-                       "the base tree " + tree.commit + " could not be synced; retrying: " + why,
-                       "", ""});
+                       "the base tree " + tree.commit + " could not be synced; retrying: " + why});
     }
   }
   for (const auto& commit : seen.unlisted) {
     if (at_work(row.id.str() + "." + commit)) continue;
     found.push_back({"base trees", Severity::warning, row.id.str() + "/" + commit,
                      "the base tree " + commit + " of " + row.name + " is not in state.db",
-                     mend_of(state_db::Orphan::base_tree), ""});
+                     mend_of(state_db::Orphan::base_tree)});
   }
   for (const auto& name : seen.leftovers) {
     const bool damaged = repo_cache::BaseTrees::is_kept(name);
@@ -300,7 +299,7 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
                      damaged ? "a damaged base tree is kept because sandboxes started earlier may "
                                "still use it; it is removed after they end"
                              : "an interrupted checkout left files behind",
-                     damaged ? "" : mend_of(state_db::Orphan::base_tree_leftover), ""});
+                     damaged ? "" : mend_of(state_db::Orphan::base_tree_leftover)});
   }
 }
 

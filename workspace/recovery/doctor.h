@@ -33,10 +33,10 @@ enum class Repair : uint8_t {
 struct Finding {
   std::string check;  // "layers": the check that found it
   Severity severity = Severity::warning;
-  std::string subject;  // "ws_3", a path
-  std::string text;     // the problem
-  std::string mend;     // the repair that fix makes; empty: needs a person
-  std::string command;  // suggestion for that person
+  std::string subject;    // "ws_3", a path
+  std::string text;       // the problem
+  std::string mend{};     // the repair that fix makes; empty: needs a person
+  std::string command{};  // suggestion for that person
   Repair repair = Repair::none;
   bool repaired = false;
   friend bool operator==(const Finding& a, const Finding& b) {

@@ -63,7 +63,7 @@ void Doctor::layers(Findings& found) {
   }
   for (const auto& row : state_db::LayerTable(context_.store).unused()) {
     found.push_back({"layers", Severity::note, row.id.str(),
-                     row.id.str() + " is in state.db, but no workspace uses it", "", ""});
+                     row.id.str() + " is in state.db, but no workspace uses it"});
   }
   state_db::WorkspaceQuery all;
   all.with_deleted = true;
@@ -261,7 +261,7 @@ void Doctor::store(Findings& found) {
   for (const auto& name : upload_leftovers(context_)) {
     found.push_back({"uploads", Severity::warning, name,
                      "an upload was interrupted and may have left a temporary file",
-                     "the file and its record are removed", ""});
+                     "the file and its record are removed"});
   }
 }
 

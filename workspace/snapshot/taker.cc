@@ -10,6 +10,7 @@
 #include "base/os/open_beneath.h"
 #include "layers/copy.h"
 #include "layers/mapped_files.h"
+#include "layers/sandbox_mounts.h"
 #include "state_db/store.h"
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layer_disk.h"
@@ -33,7 +34,14 @@ MOORAGE_CRASH_POINT(after_layers, "snapshot.after_layers");
 MOORAGE_CRASH_POINT(after_outcome, "snapshot.after_outcome");
 MOORAGE_CRASH_POINT(frozen, "snapshot.frozen");
 MOORAGE_CRASH_POINT(copied, "snapshot.copied");
+MOORAGE_CRASH_POINT(restack_mounted, "restack.mounted");
+MOORAGE_CRASH_POINT(restack_frozen, "restack.frozen");
+MOORAGE_CRASH_POINT(restack_exchanged, "restack.exchanged");
+MOORAGE_CRASH_POINT(restack_thawed, "restack.thawed");
 
+// Merges (workspace/chain/flattening.h) keep the chain shorter; if they fall behind, snapshots are
+// copies, which do not lengthen it. Less than the mountable maximum (layers/mounter.h).
+constexpr size_t kDeepest = 48;
 // A longer pass leaves as much work to the next one; after a shorter one the last may follow.
 constexpr std::chrono::milliseconds kShortPass{20};
 // If the load writes faster than we copy, more passes do not help.
@@ -84,6 +92,77 @@ uint64_t clone_live_layer(layers::Storage& storage, base::LayerId live, base::La
   return pause_us;
 }
 
+// Whether the sandbox still has its previous mounts.
+bool is_unchanged(const LiveSandbox& running) {
+  try {
+    const layers::ActiveMounts now = layers::copy_sandbox_mounts(running.init);
+    const layers::ActiveMounts& before = running.mounted->mounts;
+    return now.tree_device == before.tree_device && now.home_device == before.home_device;
+  } catch (const base::Error&) {  // process 1 is gone or lacks the mount
+    return false;
+  }
+}
+
+// Whether a try is worthwhile: the chain is short, and no process visibly holds the mounts.
+bool may_restack(Context& context, const state_db::WorkspaceRow& row, const LiveSandbox& running) {
+  return running.backend->known_capabilities().restack &&
+         state_db::LayerTable(context.store).chain(row.layer).size() < kDeepest &&
+         !hold_mounts(running.backend->members(running.name), running.mounted->mounts);
+}
+
+struct Restacked {
+  std::shared_ptr<const LiveSandbox> running;
+  uint64_t pause_us = 0;
+};
+
+// The way of a snapshot when nothing inside holds the mounts of tree and home: the sandbox gets new
+// mounts on the next writable layer and keeps running. Callers from outside wait meanwhile
+// (LiveSandboxes::Exchange). The layer must exist. Afterwards only callers that requested `running`
+// again use the mounts. Null: a process holds them; nothing changed, including taking.next_layer.
+// After an exception, the old mounts are still in place or the sandbox was ended. The caller gives
+// up its own reference.
+std::optional<Restacked> restack(Context& context, Chains& chains, Sandboxes& sandboxes,
+                                 const state_db::SnapshotRow& taking,
+                                 const state_db::WorkspaceRow& row,
+                                 std::shared_ptr<const LiveSandbox> running) {
+  const auto name = running->name;
+  SharedMounts next{chains.mount_for(row, taking.next_layer, *running),
+                    running->mounted->user_host_id, row.owner_uid};
+  const auto give_up = [&] {
+    context.live.share(row.id, std::move(next));  // unmounts there, which may wait for the disk
+    return std::nullopt;
+  };
+  restack_mounted.pass();
+  auto exchange = context.live.begin_exchange(std::move(running));
+  if (!exchange) return give_up();
+  const LiveSandbox& before = exchange->running();
+  uint64_t pause_us = 0;
+  try {
+    FreezeGuard stopped(before);
+    restack_frozen.pass();
+    if (hold_mounts(before.backend->members(name), before.mounted->mounts) ||
+        !exchange_sandbox_mounts(before.init, next.mounts)) {
+      return give_up();
+    }
+    restack_exchanged.pass();
+    pause_us = stopped.thaw();
+  } catch (const base::Error&) {
+    const bool ends = !is_unchanged(before);
+    const auto sandbox = before.sandbox;
+    exchange.reset();  // ending it needs the reference
+    if (ends) {
+      sandboxes.clear(state_db::SandboxTable(context.store).get(sandbox),
+                      "its mounts could not be replaced");
+    }
+    throw;
+  }
+  restack_thawed.pass();
+  auto after = std::make_shared<LiveSandbox>(before);
+  after->mounted = context.live.share(row.id, std::move(next));
+  exchange->done(after);
+  return Restacked{after, pause_us};
+}
+
 }  // namespace
 
 // The way for a copy beside the chain.
@@ -95,7 +174,7 @@ SnapshotWay SnapshotTaker::beside(const state_db::WorkspaceRow& row) const {
 SnapshotWay SnapshotTaker::choose_way(const state_db::WorkspaceRow& row, bool continues_elsewhere) {
   SnapshotWay way = SnapshotWay::at_rest;
   if (const auto running = context_.live.running(row.id)) {
-    way = restack_.is_likely(row, *running) ? SnapshotWay::restack : beside(row);
+    way = may_restack(context_, row, *running) ? SnapshotWay::restack : beside(row);
     if (continues_elsewhere && !in_place(way)) throw Error(Code::conflict, row.name + " is in use");
   } else {
     context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
@@ -167,7 +246,8 @@ void SnapshotTaker::make(const state_db::WorkspaceRow& row, Taking& taking) {
 
 // By restack; if a process holds the mounts, the snapshot becomes a copy.
 void SnapshotTaker::exchange(const state_db::WorkspaceRow& row, Taking& taking) {
-  if (auto done = restack_.exchange(taking.row, row, context_.live.running(row.id))) {
+  if (auto done =
+          restack(context_, chains_, sandboxes_, taking.row, row, context_.live.running(row.id))) {
     taking.running = std::move(done->running);
     taking.pause_us = done->pause_us;
     taking.exchanged = true;

@@ -1,7 +1,7 @@
 // Takes snapshots, and makes forks that are based on them. Ways to take one:
 //
 //   stopped      its layer becomes the snapshot's and a new one follows: costs a few directories
-//   by restack   the same while a sandbox runs, if nothing in it holds the mounts: restack.h
+//   by restack   the same while a sandbox runs, if nothing in it holds the mounts
 //   as a copy    while a sandbox runs: layers/copy.h; only the last pass freezes all processes
 //
 // Each writes two commits (state_db/tables/snapshots.h); workspace/chain/layer_life.h settles
@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "state_db/tables/snapshots.h"
 #include "workspace/chain/chains.h"
-#include "workspace/snapshot/restack.h"
+#include "workspace/sandbox/sandboxes.h"
 
 namespace moorage::workspace {
 
@@ -23,7 +24,7 @@ class SnapshotTaker {
                 IntegrityCheck& integrity)
       : context_(context),
         chains_(chains),
-        restack_(context, chains, sandboxes),
+        sandboxes_(sandboxes),
         flattening_(flattening),
         integrity_(integrity) {}
 
@@ -70,7 +71,7 @@ class SnapshotTaker {
 
   Context& context_;
   Chains& chains_;
-  Restack restack_;
+  Sandboxes& sandboxes_;
   Flattening& flattening_;
   IntegrityCheck& integrity_;
 };
