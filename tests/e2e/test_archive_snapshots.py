@@ -310,7 +310,7 @@ class Room(unittest.TestCase):
         with self.assertRaises(moorage.MoorageError) as refused:
             client.archive("large")
         self.assertEqual(refused.exception.code, "resource_exhausted")
-        self.assertIn("needs room", refused.exception.message)
+        self.assertIn("more space", refused.exception.message)
         self.assertLess(abs(shutil.disk_usage(daemon.store).free - low), 16 << 20)
         self.assertEqual(client.exec("large", "sha256sum -c sums").exit_code, 0)
         client.delete("large", purge=True)

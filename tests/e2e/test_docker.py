@@ -119,7 +119,7 @@ class Containers(OnDocker):
         sandbox = self.client.workspace("crun")["sandbox"]
         self.assertEqual((sandbox["runtime"], sandbox["isolation"]), ("crun", "container"))
         self.refused(501, "crun", self.create, "unknown", runtime="runsc")
-        self.refused(501, "offers no choice of runtime", self.create, "nowhere", backend="lxc", runtime="crun")
+        self.refused(501, "has only its default runtime", self.create, "nowhere", backend="lxc", runtime="crun")
 
     def test_limits_of_the_sandbox_are_enforced(self):
         self.create("limits", limits={"memory_bytes": 64 << 20, "pids": 32})
@@ -313,7 +313,7 @@ class OnPodman(harness.TestCase):
         self.assertEqual(self.client.exec("host", ["cat", "kept"]).stdout, b"kept\n")
         with self.assertRaises(moorage.MoorageError) as refused:  # Podman would ignore it
             self.client.create(repo_url=self.url, name="runtime", runtime="crun")
-        self.assertIn("offers no choice of runtime", str(refused.exception.hint))
+        self.assertIn("has only its default runtime", str(refused.exception.hint))
         init = self.daemon.sandbox_pids("small")["init"]
         os.kill(init, signal.SIGKILL)
         harness.wait_until(lambda: "sandbox" not in self.client.workspace("small"), RIGHT_S, "its death is visible")

@@ -129,7 +129,7 @@ class Move(on_engine.OnEngine):
         self.assertTrue(any("isolation becomes container" in n for n in plan["notices"]), plan)
         self.assertTrue(any("sudo and root are not available" in n for n in plan["notices"]), plan)
         init, before = self.daemon.sandbox_pids("told")["init"], self.containers()
-        self.refused(404, "docker images lists them", self.client.move, "told", backend="docker", image="no-such:image")
+        self.refused(404, "docker images lists its images", self.client.move, "told", backend="docker", image="no-such:image")
         self.refused(501, "crun", self.client.move, "told", backend="docker", runtime="runsc")
         self.refused(404, "docker", self.client.move, "told", backend="podmen")
         self.refused(501, "image", self.client.move, "told", image=self.small)
