@@ -8,7 +8,6 @@
 #include "backends/registry.h"
 #include "base/error.h"
 #include "base/size_text.h"
-#include "workspace/context/context.h"
 
 namespace moorage::workspace {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <set>
 #include <string>
-#include <type_traits>
 
 #include "state_db/tables/workspace_policy.h"
 #include "workspace/context/context.h"

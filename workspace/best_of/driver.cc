@@ -79,6 +79,14 @@ std::optional<uint32_t> smallest_diff(const std::vector<AttemptRow>& attempts) {
   return smallest->number;
 }
 
+// With the lease of its request: it does not override a later holder's.
+Caller requester_of(const BestOfRow& row) {
+  Caller caller = owner_of(row);
+  if (row.wanted.lease)
+    caller.leases = {{row.wanted.workspace, *row.wanted.lease, row.wanted.lease_secret_hash}};
+  return caller;
+}
+
 }  // namespace
 
 std::string patches_path(const Options& options, base::WorkspaceId workspace, base::BestOfId id) {
@@ -89,11 +97,6 @@ std::string beginning_lock(base::WorkspaceId workspace) { return workspace.str()
 
 Caller owner_of(const BestOfRow& row) {
   return {.uid = row.wanted.owner_uid, .gids = row.wanted.owner_gids};
-}
-
-void carry_lease(const BestOfRow& row, Caller& caller) {
-  if (!row.wanted.lease) return;
-  caller.leases = {{row.wanted.workspace, *row.wanted.lease, row.wanted.lease_secret_hash}};
 }
 
 BestOfDriver::Work::Work(BestOfDriver& driver) : driver_(driver) {
@@ -190,9 +193,7 @@ void BestOfDriver::settle_preparing(const BestOfRow& row) {
       throw Error(Code::conflict,
                   "the daemon stopped before it saved the patches; start the best-of again");
     }
-    Caller caller = owner_of(row);
-    carry_lease(row, caller);
-    make_forks(row, caller);
+    make_forks(row, requester_of(row));
   } catch (const Error& error) {
     if (stopping_) throw;
     remove_patches(context_.options, row);
@@ -285,9 +286,7 @@ bool BestOfDriver::is_promoted(const BestOfRow& row, const AttemptRow& attempt) 
 void BestOfDriver::promote(const BestOfRow& row, const AttemptRow& attempt) {
   BestOfTable table(context_.store);
   try {
-    Caller caller = owner_of(row);
-    carry_lease(row, caller);  // the request's: does not override a later holder's lease
-    snapshots_.promote(caller, attempt.workspace.str(), false);
+    snapshots_.promote(requester_of(row), attempt.workspace.str(), false);
     after_promotion.pass();
     table.set_promotion(row.id, Promotion::done, "");
   } catch (const Error& error) {

@@ -30,7 +30,6 @@ std::string patches_path(const Options& options, base::WorkspaceId workspace, ba
 std::string beginning_lock(base::WorkspaceId workspace);
 // The caller that drives it: has the starter's rights, checked again at each step, but no lease.
 Caller owner_of(const state_db::BestOfRow& row);
-void carry_lease(const state_db::BestOfRow& row, Caller& caller);  // adds the request's lease
 
 // Chooses the attempt of a best-of to promote, from rows alone. first_passing: the lowest number
 // that passed, known once all before it have ended; being faster by luck does not win.
@@ -87,7 +86,6 @@ class BestOfDriver : public ExecListener {
   void finish(const state_db::BestOfRow& row, const std::vector<state_db::AttemptRow>& attempts);
 
   // One step each. False: it waits for something, or has ended.
-  bool step(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
   bool apply(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
   bool test(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
   state_db::ExecRow run(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt,

@@ -63,10 +63,6 @@ AttemptState end_state(const ExecRow& exec) {
   return exec.state == ExecState::cancelled ? AttemptState::cancelled : AttemptState::failed;
 }
 
-std::string name_of_each(const BestOfRow& row) {
-  return row.wanted.each.empty() ? "git apply of the patch" : "the command";
-}
-
 }  // namespace
 
 void BestOfDriver::drive_attempt(base::AttemptId id) {
@@ -76,7 +72,8 @@ void BestOfDriver::drive_attempt(base::AttemptId id) {
     if (!attempt.is_under_way() || stopping_) return;
     const auto row = table.get(attempt.best_of);
     try {
-      if (!step(row, attempt)) return;
+      const bool first = attempt.state == AttemptState::applying;
+      if (!(first ? apply(row, attempt) : test(row, attempt))) return;
     } catch (const Error& error) {
       if (stopping_) return;  // the next start continues here
       if (error.code() == Code::io || error.code() == Code::corrupted) throw;
@@ -85,10 +82,6 @@ void BestOfDriver::drive_attempt(base::AttemptId id) {
       return;
     }
   }
-}
-
-bool BestOfDriver::step(const BestOfRow& row, const AttemptRow& attempt) {
-  return attempt.state == AttemptState::applying ? apply(row, attempt) : test(row, attempt);
 }
 
 // Runs one command, however often the daemon dies: never starts it again if it has a record, unless
@@ -177,7 +170,8 @@ bool BestOfDriver::apply(const BestOfRow& row, const AttemptRow& attempt) {
     return false;
   }
   if (!succeeded(exec.outcome)) {
-    end(row, attempt, {end_state(exec), describe(name_of_each(row), exec), ""}, exec.id);
+    const std::string what = request.input ? "git apply of the patch" : "the command";
+    end(row, attempt, {end_state(exec), describe(what, exec), ""}, exec.id);
     return false;
   }
   if (BestOfTable(context_.store).get(row.id).cancel_requested) {

@@ -12,7 +12,6 @@
 #include "state_db/store.h"
 #include "state_db/tables/layer_disk.h"
 #include "state_db/tables/layers.h"
-#include "workspace/chain/initial_files.h"
 #include "workspace/chain/layer_life.h"
 #include "workspace/context/try_step.h"
 

@@ -9,7 +9,6 @@
 // So every snapshot can be started.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <map>
@@ -20,7 +19,6 @@
 #include "base/single_flight.h"
 #include "layers/mounter.h"
 #include "workspace/context/context.h"
-#include "workspace/context/live_sandboxes.h"
 #include "workspace/repositories/repositories.h"
 
 namespace moorage::workspace {

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <mutex>
 
 #include "base/error.h"
 #include "base/log.h"

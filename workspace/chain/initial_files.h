@@ -5,7 +5,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "state_db/tables/workspaces.h"
 #include "workspace/context/context.h"

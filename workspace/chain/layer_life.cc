@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
-#include <vector>
 
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -20,7 +18,6 @@
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layers.h"
 #include "state_db/tables/sandboxes.h"
-#include "state_db/tables/snapshots.h"
 #include "workspace/context/try_step.h"
 
 namespace moorage::workspace {

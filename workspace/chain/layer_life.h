@@ -9,7 +9,6 @@
 #include "state_db/tables/snapshots.h"
 #include "state_db/tables/workspaces.h"
 #include "workspace/context/context.h"
-#include "workspace/context/live_sandboxes.h"
 
 namespace moorage::workspace {
 

@@ -4,8 +4,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/error.h"
-
 namespace moorage::workspace {
 namespace {
 

@@ -14,7 +14,6 @@
 #include "state_db/tables/workspaces.h"
 #include "workspace/changes/changes.h"
 #include "workspace/context/context.h"
-#include "workspace/context/live_sandboxes.h"
 
 namespace moorage::workspace {
 

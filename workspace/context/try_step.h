@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "state_db/store.h"

@@ -1,7 +1,5 @@
 #include "workspace/context/waiters.h"
 
-#include <algorithm>
-
 #include "base/log.h"
 
 namespace moorage::workspace {

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "base/wire/journal_middle.h"
-#include "state_db/store.h"
 #include "workspace/exec/evidence.h"
 
 namespace moorage::workspace {

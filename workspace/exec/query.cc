@@ -27,8 +27,8 @@ base::Fd make_memory_journal() {
   return file;
 }
 
-}  // namespace
-
+// Standard output, at most 4 KiB, of a command that exited 0 within the deadline; else nullopt.
+// Records no exec: this is not the user's command.
 std::optional<std::string> ask_inside(const LiveSandbox& running,
                                       const std::vector<std::string>& argv,
                                       std::chrono::milliseconds deadline) {
@@ -63,6 +63,8 @@ std::optional<std::string> ask_inside(const LiveSandbox& running,
   }
   return std::nullopt;
 }
+
+}  // namespace
 
 std::optional<uint64_t> count_unpushed(const LiveSandbox& running, const std::string& base_commit,
                                        std::chrono::milliseconds deadline) {

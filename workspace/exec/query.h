@@ -6,17 +6,10 @@
 #include <chrono>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "workspace/context/live_sandboxes.h"
 
 namespace moorage::workspace {
-
-// Standard output, at most 4 KiB, of a command that exited 0 within the deadline; else nullopt.
-// Records no exec: this is not the user's command.
-std::optional<std::string> ask_inside(const LiveSandbox& running,
-                                      const std::vector<std::string>& argv,
-                                      std::chrono::milliseconds deadline);
 
 // Commits on HEAD and all branches that neither the base nor a branch of origin has; nullopt if git
 // fails.

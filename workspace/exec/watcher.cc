@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
 #include "state_db/store.h"

@@ -9,7 +9,6 @@
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/os/files.h"
 #include "base/os/process.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"

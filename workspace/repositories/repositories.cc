@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/size_text.h"
-#include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
 #include "workspace/context/free_space.h"

@@ -16,7 +16,6 @@
 #include "workspace/chain/initial_files.h"
 #include "workspace/chain/layer_life.h"
 #include "workspace/chain/workspace_note.h"
-#include "workspace/verbs/start_stop.h"
 
 namespace moorage::workspace {
 namespace {

@@ -4,7 +4,6 @@
 // when it happened.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -117,8 +116,8 @@ class Execs {
                                                             const state_db::WorkspaceRow& workspace,
                                                             const state_db::NewExec& record,
                                                             base::SnapshotId snapshot);
-  // exec_budget.cc. Cuts a command's time to what its workspace allows; throws resource_exhausted
-  // if nothing is left.
+  // Cuts a command's time to what its workspace allows (state_db/tables/workspace_policy.h); throws
+  // resource_exhausted if nothing is left.
   void apply_budget(const state_db::WorkspaceRow& row, state_db::NewExec& record);
   ExecView view(state_db::ExecRow row);
   // For an exec that is about to change: also keeps the lease from changing hands meanwhile.

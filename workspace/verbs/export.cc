@@ -8,12 +8,10 @@
 #include "state_db/store.h"
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layers.h"
-#include "workspace/archive/contents.h"
 #include "workspace/archive/import_check.h"
 #include "workspace/archive/store.h"
 #include "workspace/chain/layer_life.h"
 #include "workspace/context/free_space.h"
-#include "workspace/context/try_step.h"
 
 namespace moorage::workspace {
 namespace {

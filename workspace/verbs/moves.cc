@@ -1,7 +1,5 @@
 #include "workspace/verbs/moves.h"
 
-#include <algorithm>
-
 #include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/error.h"
