@@ -178,7 +178,7 @@ std::pair<Code, std::string> explain(const base::ProcessResult& result) {
 
 Duration Deadline::left() const {
   const auto left = std::chrono::duration_cast<Duration>(end_ - std::chrono::steady_clock::now());
-  if (left.count() <= 0) throw Error(Code::deadline_exceeded, "the repository operation timed out");
+  if (left.count() <= 0) throw Error(Code::deadline_exceeded, "git did not finish in time");
   return left;
 }
 

@@ -155,7 +155,7 @@ void cut_journal(const std::string& path, const JournalMiddle::Cut& cut) {
   // A single write, so that a kill never leaves half of it. A reader that sees half of it rereads.
   if (::pwrite(file.get(), frame.data(), frame.size(), static_cast<off_t>(cut.begin)) !=
       static_cast<ssize_t>(frame.size())) {
-    throw_errno("mark the cut in " + path);
+    throw_errno("mark the removed middle of " + path);
   }
   if (::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
                   static_cast<off_t>(cut.end - from)) < 0) {

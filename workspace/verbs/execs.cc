@@ -183,7 +183,7 @@ void Execs::apply_budget(const state_db::WorkspaceRow& row, state_db::NewExec& r
   const int64_t total_ms = policy.max_exec_total_s * 1000;
   const int64_t used_ms = row.used_exec_ms + watcher_.running_time(row.id).ms;
   const std::string of_total =
-      " of " + std::to_string(policy.max_exec_total_s) + " s of commands' time (max_exec_total_s)";
+      " of " + std::to_string(policy.max_exec_total_s) + " s of command time (max_exec_total_s)";
   if (used_ms >= total_ms) {
     refuse_budget(row, std::to_string(std::min(used_ms, total_ms) / 1000) + of_total,
                   "--max-exec-total TIME");
