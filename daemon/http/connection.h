@@ -3,7 +3,6 @@
 #pragma once
 
 #include <boost/beast/core/flat_buffer.hpp>
-#include <memory>
 #include <string>
 
 #include "daemon/http/asio.h"

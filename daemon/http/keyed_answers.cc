@@ -48,11 +48,6 @@ bool is_final(Keep how, const base::Error& error) {
   return error.code() != Code::unknown_outcome;
 }
 
-[[noreturn]] void throw_used() {
-  throw Error(Code::already_exists, "the idempotency key was used for another request",
-              "use a new key for a new request");
-}
-
 }  // namespace
 
 void check_idempotency_key(std::string_view key) {
@@ -90,15 +85,6 @@ std::shared_ptr<workspace::KeyedRequest> KeyedAnswers::begin(const Route& route,
       head_of(request));
 }
 
-std::optional<state_db::KeptAnswer> KeyedAnswers::find_later(
-    const state_db::IdempotentRequest& request) {
-  const std::lock_guard lock(mutex_);
-  const auto found = later_.find({request.owner_uid, request.key});
-  if (found == later_.end()) return std::nullopt;
-  if (found->second.request.hash != request.hash) throw_used();
-  return found->second.answer;
-}
-
 bool KeyedAnswers::is_known(const workspace::KeyedRequest& request) {
   const auto identity = request.identity();
   {
@@ -110,7 +96,15 @@ bool KeyedAnswers::is_known(const workspace::KeyedRequest& request) {
 
 std::optional<Reply> KeyedAnswers::find(workspace::KeyedRequest& request) {
   const auto identity = request.identity();
-  if (const auto kept = find_later(identity)) return reply_of(*kept);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto later = later_.find({identity.owner_uid, identity.key});
+    if (later != later_.end()) {
+      if (later->second.request.hash == identity.hash) return reply_of(later->second.answer);
+      throw Error(Code::already_exists, "the idempotency key was used for another request",
+                  "use a new key for a new request");
+    }
+  }
   const auto kept = state_db::IdempotencyKeys(store_).find(identity);
   if (!kept) return std::nullopt;
   if (kept->answer) return reply_of(*kept->answer);

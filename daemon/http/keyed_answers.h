@@ -72,7 +72,6 @@ class KeyedAnswers {
     state_db::KeptAnswer answer;
   };
   void add_later(Later later);
-  std::optional<state_db::KeptAnswer> find_later(const state_db::IdempotentRequest& request);
 
   state_db::Store& store_;
   std::mutex mutex_;

@@ -1,6 +1,5 @@
 #include "daemon/json/json_views.h"
 
-#include "backends/backend.h"
 #include "daemon/json/json_object.h"
 #include "daemon/json/policy_json.h"
 

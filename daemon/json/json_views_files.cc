@@ -22,29 +22,25 @@ JsonObject entry_object(const layers::FileEntry& entry) {
 }  // namespace
 
 std::string status_json(const workspace::ChangeList& list) {
-  boost::json::array files;
-  for (const auto& change : list.changes) {
+  auto files = array_of(list.changes, [](const auto& change) {
     JsonObject object;
     put_bytes(object, "path", change.path);
     object["change"] = workspace::kChangeNames.at(static_cast<size_t>(change.kind));
-    files.push_back(std::move(object));
-  }
-  return boost::json::serialize(
-      JsonObject{{"files", std::move(files)}, {"truncated", list.truncated}});
+    return object;
+  });
+  return text_of({{"files", std::move(files)}, {"truncated", list.truncated}});
 }
 
 std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats) {
-  boost::json::array list;
-  for (const auto& stat : stats) {
+  return boost::json::serialize(array_of(stats, [](const auto& stat) {
     JsonObject object;
     put_bytes(object, "path", stat.path);
     object["added"] = stat.added;
     object["removed"] = stat.removed;
     object["binary"] = stat.binary;
     object["change"] = stat.change;
-    list.push_back(std::move(object));
-  }
-  return boost::json::serialize(list);
+    return object;
+  }));
 }
 
 std::string listing_json(const std::string& path, const layers::Listing& listing) {

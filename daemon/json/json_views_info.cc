@@ -38,8 +38,8 @@ std::string info_json(const InfoView& info) {
                       {"text", lossy_utf8(check.text)},
                       {"hint", lossy_utf8(check.hint)}};
   });
-  boost::json::array backends;
-  for (const auto& [name, can] : info.backends) {
+  boost::json::array backends = array_of(info.backends, [](const auto& backend) {
+    const auto& [name, can] = backend;
     JsonObject runtimes;
     for (const auto& [runtime, isolation] : can.runtimes)
       runtimes[lossy_utf8(runtime)] = backends::isolation_name(isolation);
@@ -48,8 +48,8 @@ std::string info_json(const InfoView& info) {
                     {"reason", lossy_utf8(can.reason)},
                     {"isolation", backends::isolation_name(can.isolation)}};
     if (!runtimes.empty()) told["runtimes"] = std::move(runtimes);
-    backends.push_back(std::move(told));
-  }
+    return told;
+  });
   boost::json::array rules = array_of(info.own_rules, [](const workspace::PlacementRule& rule) {
     return JsonObject{{"name", lossy_utf8(rule.name)}, {"text", lossy_utf8(rule.text)}};
   });
@@ -77,8 +77,7 @@ std::string rescue_health_json(const std::string& why) {
 
 std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
                          const StoreSpace& space, const std::string& why) {
-  boost::json::array list;
-  for (const auto& one : found) {
+  auto list = array_of(found, [](const auto& one) {
     JsonObject object{{"id", one.id}, {"name", one.id}, {"rescued", true}};
     if (const auto& about = one.about) {
       object["name"] = lossy_utf8(about->name);
@@ -95,16 +94,15 @@ std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
     if (!one.lost_layers.empty()) object["lost_layers"] = ids_of(one.lost_layers);
     put_text(object, "archive", one.archive);
     put_known(object, "disk_bytes", one.bytes);
-    list.push_back(std::move(object));
-  }
+    return object;
+  });
   return text_of({{"workspaces", std::move(list)},
                   {"rescue", lossy_utf8(why)},
                   {"store", store_object(space)}});
 }
 
 std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::string& storage) {
-  boost::json::array findings;
-  for (const auto& finding : diagnosis.findings) {
+  auto findings = array_of(diagnosis.findings, [](const auto& finding) {
     JsonObject object{{"check", finding.check},
                       {"severity", workspace::severity_name(finding.severity)},
                       {"subject", lossy_utf8(finding.subject)},
@@ -112,23 +110,21 @@ std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::str
                       {"mended", finding.repaired}};
     put_text(object, "mend", finding.mend);
     put_text(object, "command", finding.command);
-    findings.push_back(std::move(object));
-  }
+    return object;
+  });
   JsonObject object{{"clean", diagnosis.clean()}, {"findings", std::move(findings)}};
   put_text(object, "storage", storage);
   return text_of(object);
 }
 
 std::string settings_json(const std::vector<SettingView>& settings) {
-  boost::json::array list;
-  for (const auto& setting : settings) {
+  return boost::json::serialize(array_of(settings, [](const auto& setting) {
     JsonObject object{{"name", setting.name}, {"value", lossy_utf8(setting.value)}};
     put_text(object, "unit", setting.unit);
     object["source"] = setting.source;
     object["help"] = setting.help;
-    list.push_back(std::move(object));
-  }
-  return boost::json::serialize(list);
+    return object;
+  }));
 }
 
 }  // namespace moorage::daemon
