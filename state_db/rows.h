@@ -38,6 +38,20 @@ std::optional<Row> only(std::vector<Row> rows) {
   return std::move(rows.front());
 }
 
+// Of "SELECT state, count(*)", by state.
+template <typename State, typename Counts>
+Counts count_by_state(auto& store, std::string_view sql) {
+  Statement query = store.prepare(sql);
+  Counts counts{};
+  while (query.step()) {
+    State state{};
+    uint64_t count = 0;
+    query.read(state, count);
+    counts.at(static_cast<size_t>(state)) = count;
+  }
+  return counts;
+}
+
 // For an earlier request with the same key.
 inline void require_same_request(bool same, const std::string& key) {
   if (same) return;

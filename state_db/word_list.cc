@@ -1,6 +1,7 @@
 #include "state_db/word_list.h"
 
 #include "base/error.h"
+#include "base/parts.h"
 
 namespace moorage::state_db {
 
@@ -23,13 +24,10 @@ std::string encode_words(const std::vector<std::string>& words) {
 }
 
 std::vector<std::string> decode_words(std::string_view bytes) {
+  if (!bytes.empty() && bytes.back() != '\0')
+    throw Error(Code::corrupted, "a word list has no final NUL");
   std::vector<std::string> words;
-  while (!bytes.empty()) {
-    const size_t end = bytes.find('\0');
-    if (end == std::string_view::npos) throw Error(Code::corrupted, "state.db: text has no end");
-    words.emplace_back(bytes.substr(0, end));
-    bytes.remove_prefix(end + 1);
-  }
+  while (!bytes.empty()) words.emplace_back(base::take_until(bytes, '\0'));
   return words;
 }
 

@@ -71,9 +71,7 @@ std::vector<LayerRow> LayerTable::chain(base::LayerId top) {
 }
 
 void LayerTable::freeze(base::LayerId id) {
-  store_.transaction([&] {
-    require_row(change(store_, "UPDATE layers SET frozen = 1 WHERE id = ?", id) > 0, id);
-  });
+  require_row(write(store_, "UPDATE layers SET frozen = 1 WHERE id = ?", id) > 0, id);
 }
 
 void LayerTable::exchange_parent(base::LayerId id, base::LayerId from, base::LayerId to) {

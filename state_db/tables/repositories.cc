@@ -62,16 +62,14 @@ std::vector<RepositoryRow> RepositoryTable::list() {
 }
 
 void RepositoryTable::set_facts(base::RepoId id, const RepositoryFacts& facts) {
-  store_.transaction([&] {
-    const int64_t rows = change(
-        store_,
-        "UPDATE repositories SET default_branch = coalesce(?, default_branch), fetched_wall_ms = "
-        "coalesce(?, fetched_wall_ms), checked_wall_ms = coalesce(?, checked_wall_ms), "
-        "stale_reason = coalesce(?, stale_reason), bytes = coalesce(?, bytes) WHERE id = ?",
-        facts.default_branch, facts.fetched_wall_ms, facts.checked_wall_ms, facts.stale_reason,
-        facts.bytes, id);
-    if (rows == 0) throw Error(Code::not_found, "there is no " + id.str());
-  });
+  const int64_t rows = write(
+      store_,
+      "UPDATE repositories SET default_branch = coalesce(?, default_branch), fetched_wall_ms = "
+      "coalesce(?, fetched_wall_ms), checked_wall_ms = coalesce(?, checked_wall_ms), "
+      "stale_reason = coalesce(?, stale_reason), bytes = coalesce(?, bytes) WHERE id = ?",
+      facts.default_branch, facts.fetched_wall_ms, facts.checked_wall_ms, facts.stale_reason,
+      facts.bytes, id);
+  require_row(rows > 0, id);
 }
 
 }  // namespace moorage::state_db

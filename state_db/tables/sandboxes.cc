@@ -56,9 +56,13 @@ uint32_t lowest_free_slot(Store& store, const NewSandbox& wanted) {
               "Stop workspaces that you do not need, or raise ids.sandbox_slots.");
 }
 
-void set_ended(Store& store, base::SandboxId id) {
-  change(store, "UPDATE sandboxes SET ended_wall_ms = ? WHERE id = ? AND ended_wall_ms = 0",
-         store.clock().wall_ms(), id);
+void end(Store& store, base::SandboxId id, SandboxState from, SandboxState to,
+         std::string_view reason) {
+  store.transaction([&] {
+    store.move(id, from, to, reason);
+    change(store, "UPDATE sandboxes SET ended_wall_ms = ? WHERE id = ? AND ended_wall_ms = 0",
+           store.clock().wall_ms(), id);
+  });
 }
 
 }  // namespace
@@ -122,24 +126,17 @@ void SandboxTable::set_devices(base::SandboxId id, uint64_t tree, uint64_t home)
 }
 
 void SandboxTable::set_stopped(base::SandboxId id, std::string_view reason) {
-  store_.transaction([&] {
-    store_.move(id, SandboxState::stopping, SandboxState::stopped, reason);
-    set_ended(store_, id);
-  });
+  end(store_, id, SandboxState::stopping, SandboxState::stopped, reason);
 }
 
 void SandboxTable::set_lost(base::SandboxId id, SandboxState from, std::string_view reason) {
-  store_.transaction([&] {
-    store_.move(id, from, SandboxState::lost, reason);
-    set_ended(store_, id);
-  });
+  end(store_, id, from, SandboxState::lost, reason);
 }
 
 void SandboxTable::set_destroyed(base::SandboxId id, SandboxState from, std::string_view reason) {
   store_.transaction([&] {
-    store_.move(id, from, SandboxState::destroyed, reason);
+    end(store_, id, from, SandboxState::destroyed, reason);
     change(store_, "DELETE FROM id_ranges WHERE sandbox = ?", id);
-    set_ended(store_, id);
   });
 }
 
@@ -167,16 +164,8 @@ std::vector<SandboxRow> SandboxTable::in_state(SandboxState state) {
 }
 
 SandboxTable::Counts SandboxTable::count_by_state() {
-  Statement query = store_.prepare(
-      "SELECT state, count(*) FROM sandboxes WHERE state <> 'destroyed' GROUP BY state");
-  Counts counts{};
-  while (query.step()) {
-    SandboxState state{};
-    uint64_t count = 0;
-    query.read(state, count);
-    counts.at(static_cast<size_t>(state)) = count;
-  }
-  return counts;
+  return state_db::count_by_state<SandboxState, Counts>(
+      store_, "SELECT state, count(*) FROM sandboxes WHERE state <> 'destroyed' GROUP BY state");
 }
 
 std::map<base::WorkspaceId, SandboxRow> SandboxTable::all_live() {

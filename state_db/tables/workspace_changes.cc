@@ -10,19 +10,17 @@
 namespace moorage::state_db {
 
 void WorkspaceTable::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts) {
-  store_.transaction([&] {
-    std::optional<int64_t> counted_wall_ms;
-    if (facts.changes_files) counted_wall_ms = store_.clock().wall_ms();
-    require_row(
-        change(store_,
-               "UPDATE workspaces SET changes_files = coalesce(?, changes_files), "
-               "changes_wall_ms = coalesce(?, changes_wall_ms), unpushed = coalesce(?, unpushed), "
-               "disk_bytes = coalesce(?, disk_bytes), disk_files = coalesce(?, disk_files), "
-               "rest_age_ms = coalesce(?, rest_age_ms), branch = coalesce(?, branch) WHERE id = ?",
-               facts.changes_files, counted_wall_ms, facts.unpushed, facts.disk_bytes,
-               facts.disk_files, facts.rest_age_ms, facts.branch, id) > 0,
-        id);
-  });
+  std::optional<int64_t> counted_wall_ms;
+  if (facts.changes_files) counted_wall_ms = store_.clock().wall_ms();
+  require_row(
+      write(store_,
+            "UPDATE workspaces SET changes_files = coalesce(?, changes_files), changes_wall_ms = "
+            "coalesce(?, changes_wall_ms), unpushed = coalesce(?, unpushed), disk_bytes = "
+            "coalesce(?, disk_bytes), disk_files = coalesce(?, disk_files), rest_age_ms = "
+            "coalesce(?, rest_age_ms), branch = coalesce(?, branch) WHERE id = ?",
+            facts.changes_files, counted_wall_ms, facts.unpushed, facts.disk_bytes,
+            facts.disk_files, facts.rest_age_ms, facts.branch, id) > 0,
+      id);
 }
 
 void WorkspaceTable::set_label(base::WorkspaceId id, const std::string& key,
@@ -32,9 +30,7 @@ void WorkspaceTable::set_label(base::WorkspaceId id, const std::string& key,
 }
 
 void WorkspaceTable::set_layer(base::WorkspaceId id, base::LayerId layer) {
-  store_.transaction([&] {
-    require_row(change(store_, "UPDATE workspaces SET layer = ? WHERE id = ?", layer, id) > 0, id);
-  });
+  require_row(write(store_, "UPDATE workspaces SET layer = ? WHERE id = ?", layer, id) > 0, id);
 }
 
 void WorkspaceTable::set_place(base::WorkspaceId id, const Place& place, const std::string& by) {

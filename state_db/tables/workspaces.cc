@@ -13,34 +13,18 @@ namespace moorage::state_db {
 
 namespace {
 
-// ", memory_bytes, cpus" and ", ?, ?", one each.
-struct PolicyColumns {
-  std::string names;
-  std::string places;
-};
-const PolicyColumns& policy_columns() {
-  static const PolicyColumns columns = [] {
-    PolicyColumns made;
-    const WorkspacePolicy any;
-    each_policy_field(
-        [&](const char* name, const auto&) {
-          made.names += std::string(", ") + name;
-          made.places += ", ?";
-        },
-        any);
-    return made;
-  }();
-  return columns;
-}
-
 const std::string& select_columns() {
-  static const std::string text =
-      "SELECT id, name, owner_uid, team_gid, repository, base_ref, base_commit, branch, layer, "
-      "backend, image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, "
-      "disk_bytes, disk_files, rest_age_ms, created_wall_ms, deleted_wall_ms, deleted_age_ms, "
-      "purge_wall_ms, purged_wall_ms, idempotency_key, used_execs, used_exec_ms, stands_on, "
-      "forked_from, attempt, attempts, runtime, fork_of" +
-      policy_columns().names + " FROM workspaces WHERE ";
+  static const std::string text = [] {
+    std::string columns =
+        "SELECT id, name, owner_uid, team_gid, repository, base_ref, base_commit, branch, layer, "
+        "backend, image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, "
+        "disk_bytes, disk_files, rest_age_ms, created_wall_ms, deleted_wall_ms, deleted_age_ms, "
+        "purge_wall_ms, purged_wall_ms, idempotency_key, used_execs, used_exec_ms, stands_on, "
+        "forked_from, attempt, attempts, runtime, fork_of";
+    const WorkspacePolicy any;
+    each_policy_field([&](const std::string& name, const auto&) { columns += ", " + name; }, any);
+    return columns + " FROM workspaces WHERE ";
+  }();
   return text;
 }
 
@@ -106,13 +90,18 @@ std::vector<WorkspaceRow> select(Store& store, std::string_view where, const aut
 
 void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
   const int64_t rest_age_ms = StoreAge(store).now_ms();
-  Statement insert = store.prepare(
+  std::string columns =
       "INSERT INTO workspaces (name, owner_uid, team_gid, repository, base_ref, base_commit, "
       "branch, layer, backend, image, state, disposable, created_wall_ms, idempotency_key, "
-      "request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts, runtime, fork_of" +
-      policy_columns().names +
-      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
-      policy_columns().places + ")");
+      "request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts, runtime, fork_of";
+  std::string places = ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+  each_policy_field(
+      [&](const std::string& name, const auto&) {
+        columns += ", " + name;
+        places += ", ?";
+      },
+      wanted.policy);
+  Statement insert = store.prepare(columns + places + ")");
   insert.bind(wanted.name, wanted.owner_uid, wanted.team_gid, wanted.repository, wanted.base_ref,
               wanted.base_commit, wanted.branch, layer, wanted.backend, wanted.image,
               LifeCycle<WorkspaceState>::kFirst, wanted.disposable, store.clock().wall_ms(),
@@ -269,16 +258,8 @@ std::vector<WorkspaceRow> WorkspaceTable::at_rest_after(base::WorkspaceId after,
 }
 
 WorkspaceTable::Counts WorkspaceTable::count_by_state() {
-  Statement query = store_.prepare(
-      "SELECT state, count(*) FROM workspaces WHERE purged_wall_ms IS NULL GROUP BY state");
-  Counts counts{};
-  while (query.step()) {
-    WorkspaceState state{};
-    uint64_t count = 0;
-    query.read(state, count);
-    counts.at(static_cast<size_t>(state)) = count;
-  }
-  return counts;
+  return state_db::count_by_state<WorkspaceState, Counts>(
+      store_, "SELECT state, count(*) FROM workspaces WHERE purged_wall_ms IS NULL GROUP BY state");
 }
 
 uint64_t WorkspaceTable::count_live() {

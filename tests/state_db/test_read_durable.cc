@@ -9,8 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include "state_db/grouped_reads.h"
-#include "state_db/read_transaction.h"
+#include "state_db/reads.h"
 #include "store_fixture.h"
 
 using namespace moorage;

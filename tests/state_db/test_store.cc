@@ -13,7 +13,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "state_db/connection.h"
-#include "state_db/read_transaction.h"
+#include "state_db/reads.h"
 #include "state_db/statement.h"
 #include "state_db/store_lock.h"
 #include "state_db/tables/repositories.h"

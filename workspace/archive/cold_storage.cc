@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "layers/seal/still_layer.h"
-#include "state_db/read_transaction.h"
+#include "state_db/reads.h"
 #include "state_db/store.h"
 #include "state_db/tables/archives.h"
 #include "state_db/tables/integrity.h"

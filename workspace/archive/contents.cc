@@ -15,7 +15,7 @@
 #include "layers/home_skeleton.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
-#include "state_db/read_transaction.h"
+#include "state_db/reads.h"
 #include "state_db/store.h"
 #include "state_db/tables/execs.h"
 #include "workspace/archive/store.h"

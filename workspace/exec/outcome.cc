@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
-#include "state_db/grouped_reads.h"
+#include "state_db/reads.h"
 #include "state_db/store.h"
 #include "workspace/context/metrics.h"
 #include "workspace/exec/decide_end.h"

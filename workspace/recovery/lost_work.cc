@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "state_db/store.h"
-#include "state_db/tables/id_counters.h"
+#include "state_db/tables/facts.h"
 #include "workspace/recovery/seen.h"
 
 namespace moorage::workspace {
@@ -36,7 +36,7 @@ base::ExecId highest_exec(const std::string& directory) {
 // True: state.db did not know this id.
 template <typename Id>
 bool raise(Context& context, Id used) {
-  if (!state_db::IdCounters(context.store).raise_above(used)) return false;
+  if (!state_db::raise_counter(context.store, used)) return false;
   base::log(LogLevel::warning, "reconcile.id_forgotten",
             {{"id", used}, {"effect", "new ids start above it"}});
   return true;

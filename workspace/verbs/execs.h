@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/metrics.h"
-#include "state_db/grouped_reads.h"
+#include "state_db/reads.h"
 #include "workspace/access/admission.h"
 #include "workspace/access/leases.h"
 #include "workspace/context/context.h"

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
-#include "state_db/read_transaction.h"
+#include "state_db/reads.h"
 #include "state_db/store.h"
 #include "state_db/tables/layers.h"
 #include "workspace/access/keyed_request.h"

@@ -6,7 +6,7 @@
 #include "backends/registry.h"
 #include "base/error.h"
 #include "repo_cache/repo_cache.h"
-#include "state_db/read_transaction.h"
+#include "state_db/reads.h"
 #include "state_db/store.h"
 #include "state_db/tables/archives.h"
 #include "state_db/tables/integrity.h"
