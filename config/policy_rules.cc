@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <functional>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/limit_ranges.h"
 #include "base/spelling.h"
-#include "config/host_names.h"
 #include "config/values.h"
 #include "config/yaml_file.h"
 

@@ -32,4 +32,9 @@ std::string parse_runtime(std::string_view text);  // kNameCharacters, or empty
 std::string print_bytes(uint64_t bytes);  // 4GiB if exact
 std::string print_real(double value);
 
+// Ids of the host's users and groups. A number is an id even if the host has no such user or group.
+// io: the lookup failed.
+uint32_t user_id(const std::string& name);
+uint32_t group_id(const std::string& name);
+
 }  // namespace moorage::config

@@ -3,7 +3,6 @@
 #include <charconv>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "state_db/rows.h"
 #include "state_db/store.h"
 #include "state_db/tables/idempotency.h"

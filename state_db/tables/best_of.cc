@@ -4,11 +4,9 @@
 #include <sstream>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "state_db/rows.h"
 #include "state_db/store.h"
 #include "state_db/tables/execs.h"
-#include "state_db/word_list.h"
 
 namespace moorage::state_db {
 

@@ -1,7 +1,6 @@
 #include "state_db/tables/idempotency.h"
 
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "state_db/rows.h"

@@ -1,7 +1,6 @@
 #include "state_db/tables/leases.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "state_db/rows.h"
 #include "state_db/store.h"
 
