@@ -1,6 +1,7 @@
 #include "base/digest.h"
 
 #include <openssl/evp.h>
+#include <sys/random.h>
 
 #include "base/error.h"
 
@@ -27,6 +28,12 @@ std::string to_hex(std::string_view bytes) {
     text += kHex[byte & 15];
   }
   return text;
+}
+
+std::string random_hex(size_t bytes) {
+  std::string random(bytes, '\0');
+  check(getrandom(random.data(), random.size(), 0), "get a random number");
+  return to_hex(random);
 }
 
 std::string sha256_hex(std::string_view bytes) {

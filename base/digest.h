@@ -2,6 +2,7 @@
 // after, file contents, and detects a flipped bit in an archive.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@ namespace moorage::base {
 
 std::string sha256_hex(std::string_view bytes);
 std::string to_hex(std::string_view bytes);
+std::string random_hex(size_t bytes);  // two digits a byte, from the kernel
 
 // For input that comes piece by piece.
 class Sha256 {

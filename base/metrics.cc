@@ -2,17 +2,11 @@
 
 #include <algorithm>
 #include <cassert>
-#include <charconv>
+
+#include "base/size_text.h"
 
 namespace moorage::base {
 namespace {
-
-// The shortest text that parses to the same number: 0.1, 2.5, 1234567.
-std::string number(double value) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  return {text.data(), end};
-}
 
 std::string label_text(Exposition::Labels labels) {
   std::string text;
@@ -52,7 +46,7 @@ void Exposition::line(std::string_view suffix, const std::string& labels,
 }
 
 Exposition& Exposition::sample(double value, Labels labels) {
-  line("", label_text(labels), number(value));
+  line("", label_text(labels), number_text(value));
   return *this;
 }
 
@@ -69,10 +63,10 @@ Exposition& Exposition::sample(const Histogram& histogram, Labels labels) {
   for (size_t i = 0; i <= histogram.bounds_.size(); ++i) {
     count += histogram.counts_.at(i).load(std::memory_order_relaxed);
     const bool last = i == histogram.bounds_.size();
-    line("_bucket", before + "le=\"" + (last ? "+Inf" : number(histogram.bounds_[i])) + "\"",
+    line("_bucket", before + "le=\"" + (last ? "+Inf" : number_text(histogram.bounds_[i])) + "\"",
          std::to_string(count));
   }
-  line("_sum", own, number(static_cast<double>(histogram.sum_us_.load()) / 1e6));
+  line("_sum", own, number_text(static_cast<double>(histogram.sum_us_.load()) / 1e6));
   line("_count", own, std::to_string(count));
   return *this;
 }

@@ -1,8 +1,10 @@
 #include "base/size_text.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <iterator>
 
 namespace moorage::base {
 
@@ -29,6 +31,11 @@ std::string exact_size_text(uint64_t bytes) {
     if (bytes >= unit && bytes % unit == 0) return std::to_string(bytes / unit) + kSteps[step];
   }
   return std::to_string(bytes);
+}
+
+std::string number_text(double value) {
+  char text[32];
+  return {text, std::to_chars(text, std::end(text), value).ptr};
 }
 
 std::string count_text(uint64_t n, std::string_view noun) {

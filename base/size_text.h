@@ -10,6 +10,8 @@ namespace moorage::base {
 std::string size_text(uint64_t bytes);
 // As the CLI accepts it, without rounding: "8G", "1536M", "1000001".
 std::string exact_size_text(uint64_t bytes);
+// The shortest text that parses to the same number: 0.1, 2.5, 1234567.
+std::string number_text(double value);
 std::string count_text(uint64_t n, std::string_view noun);  // a noun with a plural in s
 
 }  // namespace moorage::base

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/limit_ranges.h"
+#include "base/size_text.h"
 #include "base/spelling.h"
 #include "config/values.h"
 #include "config/yaml_file.h"
@@ -232,7 +233,7 @@ class RuleReader {
       text += (text.empty() ? "" : ", ") + std::string(name) + ": " + value;
     };
     if (to.memory_bytes) add("memory", print_bytes(*to.memory_bytes));
-    if (to.cpus) add("cpus", print_real(*to.cpus));
+    if (to.cpus) add("cpus", base::number_text(*to.cpus));
     if (to.pids) add("pids", std::to_string(*to.pids));
     if (to.disk_bytes) add("disk", print_bytes(*to.disk_bytes));
     show(key, "{" + text + "}");

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/limit_ranges.h"
+#include "base/size_text.h"
 #include "config/values.h"
 
 namespace moorage::config {
@@ -66,8 +67,8 @@ Setting seconds(std::string_view name, Place<int64_t> place, Range range, std::s
 Setting real(std::string_view name, Place<double> place, double least, double most,
              std::string_view help) {
   return one(
-      name, place, "", [=](const std::string& v) { return parse_real(v, least, most); }, print_real,
-      help);
+      name, place, "", [=](const std::string& v) { return parse_real(v, least, most); },
+      base::number_text, help);
 }
 
 Setting flag(std::string_view name, Place<bool> place, std::string_view help) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/size_text.h"
 
 namespace moorage::config {
 
@@ -96,7 +97,7 @@ double parse_real(std::string_view text, double least, double most) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) refuse(text, "a number");
   if (!(value >= least && value <= most))
-    refuse(text, "from " + print_real(least) + " to " + print_real(most));
+    refuse(text, "from " + base::number_text(least) + " to " + base::number_text(most));
   return value;
 }
 
@@ -174,12 +175,6 @@ std::string print_bytes(uint64_t bytes) {
       return std::to_string(bytes / unit.factor) + std::string(unit.name);
   }
   return std::to_string(bytes);
-}
-
-std::string print_real(double value) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
-  return {text, end};
 }
 
 uint32_t user_id(const std::string& name) {

@@ -30,7 +30,6 @@ std::string parse_word(const std::string& text);   // lower case letters, digits
 std::string parse_runtime(std::string_view text);  // kNameCharacters, or empty
 
 std::string print_bytes(uint64_t bytes);  // 4GiB if exact
-std::string print_real(double value);
 
 // Ids of the host's users and groups. A number is an id even if the host has no such user or group.
 // io: the lookup failed.

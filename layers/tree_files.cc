@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -166,16 +165,7 @@ FileEntry entry_of(std::string name, const struct stat& status) {
   return entry;
 }
 
-std::string unguessable_name() {
-  unsigned char bytes[16];
-  base::check(getrandom(bytes, sizeof bytes, 0), "get a random name");
-  std::string name = ".moorage-";
-  for (unsigned char byte : bytes) {
-    name += "0123456789abcdef"[byte >> 4];
-    name += "0123456789abcdef"[byte & 15];
-  }
-  return name;
-}
+std::string unguessable_name() { return ".moorage-" + base::random_hex(16); }
 
 // The name at which a write to the path ends, after following links. A link that changes meanwhile
 // leads elsewhere inside, never outside.

@@ -1,11 +1,11 @@
 #include "state_db/store.h"
 
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <array>
 #include <cassert>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "state_db/connection.h"
 #include "state_db/event.h"
@@ -51,15 +51,6 @@ constexpr int kLogPagesDue = 512;
 constexpr int kMostLogPages = 16'000;
 // In KiB, the pages cached by a connection: those of the newest rows and the trees' roots.
 constexpr const char* kCache = "PRAGMA cache_size = -256";
-
-std::string random_store_id() {
-  uint32_t bits = 0;
-  base::check(getrandom(&bits, sizeof bits, 0), "get a random number");
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string id;
-  for (int shift = 28; shift >= 0; shift -= 4) id += kDigits[(bits >> shift) & 15];
-  return id;
-}
 
 std::string known_store_id(Connection& connection) {
   if (connection.query_integer("SELECT count(*) FROM sqlite_schema") == 0) return {};
@@ -117,7 +108,7 @@ Store::Store(const StoreOptions& options, Fd lock)
     reader_ = connect(options);
     reader_->execute("PRAGMA query_only = ON");
     reader_->execute(kCache);
-    if (store_id_.empty()) store_id_ = random_store_id();
+    if (store_id_.empty()) store_id_ = base::random_hex(4);
     transaction([&] {
       prepare("INSERT OR IGNORE INTO meta (name, value) VALUES ('store_id', ?)").run(store_id_);
       prepare("INSERT OR REPLACE INTO meta (name, value) VALUES ('clean', '0')").run();

@@ -4,7 +4,6 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <SQLiteCpp/VariadicBind.h>
 #include <sqlite3.h>
-#include <sys/random.h>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -125,12 +124,6 @@ Needs read_needs(SQLite::Database& database) {
   return needs;
 }
 
-std::string random_epoch() {
-  uint64_t bits = 0;
-  base::check(getrandom(&bits, sizeof bits, 0), "get a random number");
-  return base::to_hex({reinterpret_cast<const char*>(&bits), sizeof bits});
-}
-
 }  // namespace
 
 DatabaseCopy::DatabaseCopy(const std::string& store_directory) {
@@ -231,7 +224,7 @@ void CopiedDatabase::settle() {
     boot.bind(1, kBootOfCopy);
     boot.exec();
     SQLite::Statement epoch(*database_, "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)");
-    SQLite::bind(epoch, kEpoch, random_epoch());
+    SQLite::bind(epoch, kEpoch, base::random_hex(8));
     epoch.exec();
     transaction.commit();
   });

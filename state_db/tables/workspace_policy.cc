@@ -1,7 +1,6 @@
 #include "state_db/tables/workspace_policy.h"
 
-#include <array>
-#include <charconv>
+#include "base/size_text.h"
 
 namespace moorage::state_db {
 
@@ -9,14 +8,7 @@ std::string policy_text(bool value) { return value ? "true" : "false"; }
 std::string policy_text(uint32_t value) { return std::to_string(value); }
 std::string policy_text(uint64_t value) { return std::to_string(value); }
 std::string policy_text(int64_t value) { return std::to_string(value); }
-
-// The shortest text that parses to the same number.
-std::string policy_text(double value) {
-  std::array<char, 64> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  return {text.data(), end};
-}
-
+std::string policy_text(double value) { return base::number_text(value); }
 std::string policy_text(const std::string& value) { return "'" + value + "'"; }
 
 std::string policy_text(const std::vector<std::string>& words) {

@@ -1,9 +1,6 @@
 #include "workspace/access/leases.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <chrono>
 #include <optional>
@@ -59,11 +56,7 @@ std::optional<LeaseClaim> parse_claim(std::string_view text) {
   return claim;
 }
 
-std::string new_lease_secret() {
-  std::array<char, kSecretBytes> bytes{};
-  base::check(getrandom(bytes.data(), bytes.size(), 0), "get a random number");
-  return base::to_hex({bytes.data(), bytes.size()});
-}
+std::string new_lease_secret() { return base::random_hex(kSecretBytes); }
 
 std::string lease_token(base::WorkspaceId workspace, int64_t generation, std::string_view secret) {
   return workspace.str() + "." + std::to_string(generation) + "." + std::string(secret);
