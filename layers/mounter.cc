@@ -138,14 +138,9 @@ Fd assemble(const OverlayParts& parts) {
 
 }  // namespace
 
-struct Mounter::Request {
-  OverlayParts parts;
-  std::promise<Fd> answer;
-};
-
-Mounter::Mounter(const std::string& place, uint32_t identity) {
+Mounter::Mounter(const std::string& place, uint32_t identity) : identity_(identity) {
   std::promise<void> ready;
-  thread_ = std::thread([this, &place, identity, &ready] {
+  thread_ = std::thread([this, &place, &ready] {
     // Other threads handle the daemon's signals.
     sigset_t all;
     sigfillset(&all);
@@ -153,13 +148,13 @@ Mounter::Mounter(const std::string& place, uint32_t identity) {
     try {
       leave_host_mounts(place);
       make_mount_points();
-      become(identity);
+      become(identity_);
     } catch (...) {
       ready.set_exception(std::current_exception());
       return;
     }
     ready.set_value();
-    serve(identity);
+    serve();
   });
   try {
     ready.get_future().get();
@@ -184,12 +179,16 @@ Fd Mounter::mount(OverlayParts parts) {
     throw Error(Code::resource_exhausted,
                 "cannot mount a chain of more than " + std::to_string(kMaxLowers) + " layers");
   }
-  auto request = std::make_shared<Request>();
-  request->parts = std::move(parts);
-  std::future<Fd> answer = request->answer.get_future();
+  std::packaged_task<Fd()> task([this, queued = std::move(parts)]() mutable {
+    const OverlayParts now = std::move(queued);  // released before the caller continues
+    std::optional<Identity> other;
+    if (now.as_root) other.emplace(0, identity_);
+    return assemble(now);
+  });
+  std::future<Fd> answer = task.get_future();
   {
     std::lock_guard lock(mutex_);
-    queue_.push_back(request);
+    queue_.push_back(std::move(task));
   }
   arrived_.notify_one();
   if (answer.wait_for(kDeadline) != std::future_status::ready) {
@@ -199,23 +198,15 @@ Fd Mounter::mount(OverlayParts parts) {
   return answer.get();
 }
 
-void Mounter::serve(uint32_t identity) {
+void Mounter::serve() {
   for (;;) {
     std::unique_lock lock(mutex_);
     arrived_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    std::shared_ptr<Request> request = std::move(queue_.front());
+    std::packaged_task<Fd()> task = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    try {
-      std::optional<Identity> other;
-      if (request->parts.as_root) other.emplace(0, identity);
-      Fd overlay = assemble(request->parts);
-      request->parts = {};  // release our hold on the layers before the caller continues
-      request->answer.set_value(std::move(overlay));
-    } catch (...) {
-      request->answer.set_exception(std::current_exception());
-    }
+    task();
   }
 }
 

@@ -8,8 +8,9 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
-#include <memory>
+#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -43,12 +44,12 @@ class Mounter {
   Fd mount(OverlayParts parts);
 
  private:
-  struct Request;
-  void serve(uint32_t identity);
+  void serve();
 
+  const uint32_t identity_;
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<std::shared_ptr<Request>> queue_;
+  std::deque<std::packaged_task<Fd()>> queue_;
   bool stopping_ = false;
   std::thread thread_;
 };
