@@ -1,6 +1,5 @@
 #include "layers/store_image.h"
 
-#include <endian.h>
 #include <fcntl.h>
 #include <linux/loop.h>
 #include <sys/ioctl.h>
@@ -18,6 +17,7 @@
 
 #include "base/crash_point.h"
 #include "base/error.h"
+#include "base/little_endian.h"
 #include "base/log.h"
 #include "base/os/atomic_file.h"
 #include "base/os/files.h"
@@ -200,9 +200,7 @@ uint64_t size_of_ext4(const Fd& device) {
   constexpr uint64_t kSuperblock = 1024;
   const std::string bytes = base::read_at(device.get(), 1024, kSuperblock);
   const auto number = [&](size_t at) {
-    uint32_t value = 0;
-    memcpy(&value, bytes.data() + at, sizeof value);
-    return uint64_t{le32toh(value)};
+    return uint64_t{base::number_at<uint32_t>(bytes.data() + at)};
   };
   if (bytes.size() < 1024) throw Error(Code::io, "the image has no superblock");
   return ((number(0x150) << 32) + number(0x4)) * (kSuperblock << number(0x18));
@@ -236,14 +234,10 @@ std::string note_text(const std::string& image) {
          "\nholds this store (store.image). Without it a new, empty store would begin here.\n";
 }
 
-// The store had an image before: refuse, because an empty store would look like lost work.
-void refuse_without_image(const std::string& directory) {
+// The image that the store had before.
+std::optional<std::string> noted_image(const std::string& directory) {
   const auto note = base::read_file_if_exists(directory + "/" + kNote);
-  if (!note) return;
-  const std::string image = note->substr(0, note->find('\n'));
-  throw Error(Code::conflict, "the store of " + directory + " is in " + image,
-              "set store.image: " + image + " (or remove " + directory + "/" + kNote +
-                  " for a new, empty store)");
+  return note ? std::optional(note->substr(0, note->find('\n'))) : std::nullopt;
 }
 
 }  // namespace
@@ -258,8 +252,12 @@ StoreImage StoreImage::open(const StoreImageOptions& options) {
   StoreImage opened;
   base::make_directories(options.directory);
   if (options.image.empty()) {
-    refuse_without_image(options.directory);
-    return opened;
+    const auto image = noted_image(options.directory);
+    if (!image) return opened;
+    // An empty store would look like lost work.
+    throw Error(Code::conflict, "the store of " + options.directory + " is in " + *image,
+                "set store.image: " + *image + " (or remove " + options.directory + "/" + kNote +
+                    " for a new, empty store)");
   }
   if (options.image.starts_with(options.directory + "/"))
     throw Error(Code::invalid_argument,
@@ -271,12 +269,10 @@ StoreImage StoreImage::open(const StoreImageOptions& options) {
                     "; it must be at least " + base::size_text(kLeastBytes),
                 "set its size, such as 64GiB; all of it is allocated at once");
   if (!base::path_exists(options.image)) {
-    if (const auto note = base::read_file_if_exists(options.directory + "/" + kNote))
-      throw Error(
-          Code::not_found,
-          options.image + " is missing, but the store was in " + note->substr(0, note->find('\n')),
-          "mount the image's file system; or, for a new, empty store, remove " + options.directory +
-              "/" + kNote);
+    if (const auto image = noted_image(options.directory))
+      throw Error(Code::not_found, options.image + " is missing, but the store was in " + *image,
+                  "mount the image's file system; or, for a new, empty store, remove " +
+                      options.directory + "/" + kNote);
     require_empty(options.directory);
     make_image(options);
   }

@@ -97,9 +97,7 @@ class BtrfsQuota : public DiskQuota {
     const auto text = base::read_file_if_exists(
         groups_ + "/0_" + std::to_string(subvolume_id(directory.get())) + "/referenced");
     if (!text) return std::nullopt;
-    QuotaUse use;
-    use.bytes = std::strtoull(text->c_str(), nullptr, 10);
-    return use;
+    return QuotaUse{std::strtoull(text->c_str(), nullptr, 10)};
   }
 
   bool clones(const std::string& path) const override { return is_subvolume(path); }

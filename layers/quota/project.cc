@@ -49,29 +49,6 @@ class ProjectQuota : public DiskQuota {
   }
 
   void limit(base::LayerId layer, const std::string& path, const QuotaLimit& limit) override {
-    set(layer, path, limit);
-  }
-
-  std::optional<QuotaUse> use(base::LayerId layer, const std::string& path) override {
-    const Fd directory = base::open_directory(path);
-    fs_disk_quota quota{};
-    if (quota_call(directory.get(), Q_XGETQUOTA, project_of(layer), &quota) < 0) {
-      if (errno == ENOENT || errno == ESRCH) return std::nullopt;
-      base::throw_errno("query the quota of " + path);
-    }
-    QuotaUse use;
-    use.bytes = quota.d_bcount * kBlock;
-    use.files = quota.d_icount;
-    return use;
-  }
-
-  void remove(base::LayerId layer, const std::string& path) override {
-    if (base::path_exists(path)) set(layer, path, {});
-    DiskQuota::remove(layer, path);
-  }
-
- private:
-  static void set(base::LayerId layer, const std::string& path, const QuotaLimit& limit) {
     const Fd directory = base::open_directory(path);
     fs_disk_quota quota{};
     quota.d_version = FS_DQUOT_VERSION;
@@ -81,7 +58,22 @@ class ProjectQuota : public DiskQuota {
     quota.d_blk_hardlimit = (limit.bytes + kBlock - 1) / kBlock;
     quota.d_ino_hardlimit = limit.files;
     base::check(quota_call(directory.get(), Q_XSETQLIM, project_of(layer), &quota),
-                "set the quota of " + path);
+                "limit " + path);
+  }
+
+  std::optional<QuotaUse> use(base::LayerId layer, const std::string& path) override {
+    const Fd directory = base::open_directory(path);
+    fs_disk_quota quota{};
+    if (quota_call(directory.get(), Q_XGETQUOTA, project_of(layer), &quota) < 0) {
+      if (errno == ENOENT || errno == ESRCH) return std::nullopt;
+      base::throw_errno("query the quota of " + path);
+    }
+    return QuotaUse{quota.d_bcount * kBlock, quota.d_icount};
+  }
+
+  void remove(base::LayerId layer, const std::string& path) override {
+    if (base::path_exists(path)) ProjectQuota::limit(layer, path, {});
+    DiskQuota::remove(layer, path);
   }
 };
 

@@ -13,6 +13,9 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "base/error.h"
 
 namespace moorage::layers {
 
@@ -37,5 +40,24 @@ using SealListed = std::function<void(std::string_view path, std::string_view ha
 // conflict: it changed during the walk; resource_exhausted: beyond the limits.
 Seal take_seal(const std::string& layer, const SealLimits& limits = {},
                const SealListed& listed = {});
+
+// Checks that nobody wrote to a layer while it was read; otherwise the copy may be inconsistent.
+class LayerStill {
+ public:
+  explicit LayerStill(std::string layer) : layer_(std::move(layer)), before_(seal()) {}
+  // Returns the seal of the layer as it was read.
+  std::string require() const {
+    if (const std::string now = seal(); now == before_) return now;
+    throw Error(Code::conflict, "something wrote to " + layer_ + " while it was being read",
+                "moorage did not write there: find the process, then try again");
+  }
+
+ private:
+  std::string seal() const {
+    return take_seal(layer_, SealLimits{.time = std::chrono::minutes(10)}).hash;
+  }
+  const std::string layer_;
+  const std::string before_;
+};
 
 }  // namespace moorage::layers

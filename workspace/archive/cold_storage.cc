@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
-#include "layers/seal/still_layer.h"
+#include "layers/seal/seal.h"
 #include "state_db/reads.h"
 #include "state_db/store.h"
 #include "state_db/tables/archives.h"

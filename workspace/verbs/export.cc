@@ -4,7 +4,7 @@
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "layers/seal/still_layer.h"
+#include "layers/seal/seal.h"
 #include "state_db/store.h"
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layers.h"
