@@ -102,11 +102,9 @@ class Part {
     std::string path;
   };
 
-  bool frozen() const { return frozen_; }
-
   // While commands run, the next pass checks again.
   void vanished(const std::string& path) const {
-    if (!frozen()) return;
+    if (!frozen_) return;
     throw Error(Code::conflict, base::escape_for_message(path) + " changed during the freeze",
                 "a process on the host writes into the layer: find it, then try again");
   }
@@ -124,7 +122,7 @@ class Part {
     entry.inode = status.st_ino;
     entry.changed_ns = change_stamp(status, looked_ns);  // before it is listed
     const bool wrote = visit(at, *entry.directory, earlier, unchanged);
-    if (wrote || !unchanged) copy_directory_attributes(at.live.get(), at.copy.get(), status);
+    if (wrote || !unchanged) complete_copy(at.live.get(), at.copy.get(), status);
   }
 
   // Returns whether it wrote to the copy's directory.
@@ -216,9 +214,7 @@ class Part {
            here.st_ino == there.st_ino;
   }
 
-  bool is_mapped(const struct stat& now) const {
-    return frozen() && mapped_->count(now.st_ino) > 0;
-  }
+  bool is_mapped(const struct stat& now) const { return frozen_ && mapped_->count(now.st_ino) > 0; }
 
   bool take_directory(const Place& at, RecordedDirectory& record, const RecordedDirectory* earlier,
                       const std::string& name, const struct stat& now) {
@@ -263,14 +259,14 @@ class Part {
   std::optional<int64_t> copy(const Place& at, const std::string& name) {
     const int64_t looked_ns = kernel_time();
     const auto made =
-        copy_node({at.live.get(), at.copy.get(), name, name, frozen() ? kCopiedFrozenBytes : 0});
+        copy_node({at.live.get(), at.copy.get(), name, name, frozen_ ? kCopiedFrozenBytes : 0});
     if (!made) return std::nullopt;
     if (S_ISREG(made->status.st_mode)) {
       ++pass_->copied_files;
       pass_->copied_bytes += made->bytes;
     }
     // In a frozen sandbox no new mapping appears.
-    const int64_t present_ns = frozen() ? looked_ns : std::min(looked_ns, mapped_looked_ns_);
+    const int64_t present_ns = frozen_ ? looked_ns : std::min(looked_ns, mapped_looked_ns_);
     const int64_t stamp = is_mapped(made->status) ? 0 : change_stamp(made->status, present_ns);
     remember_link(at, name, made->status, stamp);
     return stamp;
@@ -306,7 +302,7 @@ class Part {
   // A file copied while its change time was the present may have changed since, but not within a
   // frozen pass.
   bool holds(const Linked& linked, const struct stat& now) const {
-    if (frozen() && fresh_links_.count(now.st_ino) > 0) return true;
+    if (frozen_ && fresh_links_.count(now.st_ino) > 0) return true;
     return linked.stamp == nanoseconds(now.st_ctim) && !is_mapped(now);
   }
 

@@ -59,15 +59,11 @@ void refuse_redirects(const Fd& parent, const std::string& name) {
     Fd directory;
     std::deque<std::string> below;
   };
-  const auto open_level = [](int at, const std::string& entry) {
-    Fd directory = base::try_open_directory_beneath(at, entry);
-    if (!directory && errno != ENOTDIR && errno != ELOOP) base::throw_errno("open a cache");
-    return directory;
-  };
   std::vector<Level> levels;
   size_t seen = 0;
   const auto enter = [&](int at, const std::string& entry) {
-    Fd directory = open_level(at, entry);
+    Fd directory = base::try_open_directory_beneath(at, entry);
+    if (!directory && errno != ENOTDIR && errno != ELOOP) base::throw_errno("open a cache");
     if (!directory) return;
     if (is_redirected(directory.get())) keep("a directory in it contains files of the base commit");
     if (++seen > kMostDirectories || levels.size() >= kMostLevels)

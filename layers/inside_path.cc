@@ -1,14 +1,13 @@
 #include "layers/inside_path.h"
 
 #include <fcntl.h>
-#include <limits.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "base/error.h"
 #include "base/os/files.h"
+#include "layers/node.h"
 
 namespace moorage::layers {
 namespace {
@@ -35,10 +34,7 @@ std::optional<std::string> link_target(const InsidePlace& place) {
       return std::nullopt;
     throw;
   }
-  char target[PATH_MAX];
-  const ssize_t size = readlinkat(fd.get(), "", target, sizeof target);
-  if (size < 0) return std::nullopt;  // ENOENT means that it is not a link
-  return std::string(target, static_cast<size_t>(size));
+  return try_read_link(fd.get(), "");  // ENOENT means that it is not a link
 }
 
 // Removes and returns the first part; skips empty parts.

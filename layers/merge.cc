@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,7 @@
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "base/os/xattr.h"
-#include "layers/base_view.h"
+#include "base/parts.h"
 #include "layers/merge_stack.h"
 #include "layers/node_copy.h"
 #include "layers/overlay_lookup.h"
@@ -26,12 +27,7 @@
 namespace moorage::layers {
 namespace {
 
-constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 constexpr const char* kLinks = "links";  // below MergeParts::work
-
-std::string join(const std::string& directory, const std::string& name) {
-  return directory.empty() ? name : directory + "/" + name;
-}
 
 [[noreturn]] void throw_changed() {
   throw Error(Code::conflict, "a frozen layer changed while it was being merged");
@@ -42,18 +38,62 @@ void set_mark(int directory, const char* name, const std::string& value) {
                 : base::write_attribute(directory, name, value);
 }
 
-std::vector<Fd> open_all(const std::vector<std::string>& paths) {
-  std::vector<Fd> opened;
-  for (const std::string& path : paths) opened.push_back(base::open_file(path, kDirectoryFlags));
-  return opened;
-}
+// A base tree as an overlay shows it, read without a mount: a whole tree under deltas, which have
+// whiteouts and opaque directories but no redirects. The files are our own; links are not followed.
+class BaseView {
+ public:
+  // Deltas nearest first.
+  BaseView(const std::vector<std::string>& deltas, const std::string& tree) {
+    for (const std::string& delta : deltas) layers_.push_back(base::open_directory(delta));
+    layers_.push_back(base::open_directory(tree));
+  }
+
+  // Type and mode of a path ("" is the root). nullopt: it does not exist. Resolves each name in all
+  // merged directories, as ovl_lookup() does.
+  std::optional<mode_t> find_mode(const std::string& path) const {
+    std::optional<mode_t> found = S_IFDIR | 0755;
+    std::vector<Fd> here;
+    for (const Fd& layer : layers_) here.push_back(layer.duplicate());
+    for (std::string_view rest = path; !rest.empty();) {
+      const std::string name(base::take_until(rest, '/'));
+      std::vector<Fd> below;
+      found.reset();
+      for (const Fd& directory : here) {
+        const auto mode = mode_of(directory, name);
+        if (!mode) continue;
+        if (!S_ISDIR(*mode)) {
+          if (!found && !S_ISCHR(*mode)) found = mode;
+          break;
+        }
+        if (!found) found = mode;
+        below.push_back(base::open_directory_beneath(directory.get(), name));
+        if (is_opaque(below.back().get())) break;
+      }
+      if (!found || (below.empty() && !rest.empty())) return std::nullopt;
+      here = std::move(below);
+    }
+    return found;
+  }
+
+ private:
+  // nullopt: no such entry.
+  static std::optional<mode_t> mode_of(const Fd& directory, const std::string& name) {
+    struct stat status {};
+    if (fstatat(directory.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
+      return status.st_mode;
+    if (errno == ENOENT) return std::nullopt;
+    base::throw_errno("inspect a file of a base tree");
+  }
+
+  std::vector<Fd> layers_;  // nearest first
+};
 
 class Merge {
  public:
   explicit Merge(const MergeParts& parts)
       : base_(parts.base.empty() ? std::nullopt
                                  : std::optional<BaseView>(BaseView(parts.deltas, parts.base))),
-        layers_(open_all(parts.uppers)),
+        layers_(open_uppers(parts.uppers)),
         root_(base::open_directory(parts.merged)),
         work_(base::open_directory(parts.work)),
         stack_(layers_, root_) {}
@@ -126,7 +166,7 @@ class Merge {
       if (next->layer != layer) continue;
       UpperNode node =
           find_upper_node(next->directory.fd(), lookup.target(), next->marked_whiteouts);
-      if (node.type == UpperNode::Type::missing) continue;
+      if (!node.there) continue;
       const bool is_listed = next - level.uppers.begin() == static_cast<ptrdiff_t>(level.listed);
       if (!lookup.seen() && !is_listed) return found;
       const auto part = lookup.take(node);
@@ -141,12 +181,7 @@ class Merge {
   }
 
   std::optional<std::string> base_of(const MergeLevel& level, const NameLookup& lookup) const {
-    std::optional<std::string> base;
-    if (lookup.from_root()) {
-      base = lookup.target().substr(1);
-    } else if (level.base) {
-      base = join(*level.base, lookup.target());
-    }
+    std::optional<std::string> base = lookup.in_base(level.base);
     const auto mode = base ? mode_in_base(*base) : std::nullopt;
     return mode && S_ISDIR(*mode) ? base : std::nullopt;
   }
@@ -155,7 +190,7 @@ class Merge {
   // up as a device.
   void hide(const std::string& name) {
     const MergeLevel& level = stack_.top();
-    if (!level.base || !mode_in_base(join(*level.base, name))) return;
+    if (!level.base || !mode_in_base(join_path(*level.base, name))) return;
     if (mknodat(level.made.fd(), name.c_str(), S_IFCHR, makedev(0, 0)) < 0 && errno != EEXIST)
       base::throw_errno("mark a deleted file in a layer");
   }
@@ -211,7 +246,7 @@ class Merge {
     const int from = level.uppers.front().directory.fd();
     struct stat status {};
     base::check(fstat(from, &status), "inspect a directory of a layer");
-    copy_directory_attributes(from, level.made.fd(), status);
+    complete_copy(from, level.made.fd(), status);
     if (stack_.size() > 1) mark(level, stack_.above().base);
     stack_.pop();
   }
@@ -220,7 +255,7 @@ class Merge {
   static void mark(const MergeLevel& level, const std::optional<std::string>& above) {
     std::string redirect;
     bool opaque = false;
-    if (level.base && (!above || *level.base != join(*above, level.name))) {
+    if (level.base && (!above || *level.base != join_path(*above, level.name))) {
       redirect = "/" + *level.base;
     } else if (!level.base) {
       opaque = above.has_value();

@@ -60,11 +60,17 @@ bool is_device(const struct stat& status) {
          (S_ISCHR(status.st_mode) && type_of(status) != NodeType::whiteout);
 }
 
+std::optional<std::string> try_read_link(int directory, const std::string& name) {
+  char target[PATH_MAX];
+  const ssize_t size = readlinkat(directory, name.c_str(), target, sizeof target);
+  if (size < 0) return std::nullopt;
+  return std::string(target, static_cast<size_t>(size));
+}
+
 std::string read_link(int link) {
-  std::string target(PATH_MAX, '\0');
-  const ssize_t length = readlinkat(link, "", target.data(), target.size());
-  target.resize(static_cast<size_t>(base::check(length, "read a symbolic link")));
-  return target;
+  auto target = try_read_link(link, "");
+  if (!target) base::throw_errno("read a link");
+  return *std::move(target);
 }
 
 std::optional<Extent> next_data(int file, uint64_t at, uint64_t size) {

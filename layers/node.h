@@ -46,7 +46,9 @@ struct Node {
 // Without target and attributes; atime stays omitted.
 Node node_of(const struct stat& status, std::string path = {});
 bool is_device(const struct stat& status);  // not for a whiteout
-std::string read_link(int link);            // open with O_PATH
+// A link in a directory, or itself open with O_PATH (no name). nullopt with errno.
+std::optional<std::string> try_read_link(int directory, const std::string& name);
+std::string read_link(int link);  // open with O_PATH
 
 struct Extent {
   uint64_t offset = 0;

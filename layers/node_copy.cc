@@ -41,12 +41,6 @@ void copy_attributes(int from, int to) {
   }
 }
 
-void complete(int from, int to, const struct stat& status) {
-  Node node = node_of(status);
-  node.atime = status.st_atim;
-  complete_node(to, node, {"a copy", [from, to] { copy_attributes(from, to); }});
-}
-
 // Copies `length` bytes from `at`, or up to the end; returns the end position. copy_file_range
 // would share contents where FICLONE does, and refuses to copy between file systems.
 off_t copy_piece(int from, int to, off_t at, off_t length) {
@@ -92,11 +86,17 @@ std::optional<MadeNode> copy_file(const NodeName& name) {
   const Fd to = base::try_open_beneath(name.to, name.new_name, O_WRONLY | O_CREAT | O_EXCL, 0600);
   base::check(to.get(), "make a copy of " + shown(name.name));
   made.bytes = copy_contents(from.get(), to.get(), made.status.st_size, name.copied_bytes);
-  complete(from.get(), to.get(), made.status);
+  complete_copy(from.get(), to.get(), made.status);
   return made;
 }
 
 }  // namespace
+
+void complete_copy(int from, int to, const struct stat& status) {
+  Node node = node_of(status);
+  node.atime = status.st_atim;
+  complete_node(to, node, {"a copy", [from, to] { copy_attributes(from, to); }});
+}
 
 std::optional<MadeNode> copy_node(const NodeName& name) {
   const Fd from = base::try_open_beneath(name.from, name.name, O_PATH);
@@ -110,12 +110,8 @@ std::optional<MadeNode> copy_node(const NodeName& name) {
   if (node.type == NodeType::symlink) node.target = read_link(from.get());
   const Fd to = make_node(name.to, name.new_name, node);
   base::check(to.get(), "make a copy of " + shown(name.name));
-  complete(from.get(), to.get(), made.status);
+  complete_copy(from.get(), to.get(), made.status);
   return made;
-}
-
-void copy_directory_attributes(int from, int to, const struct stat& status) {
-  complete(from, to, status);
 }
 
 }  // namespace moorage::layers

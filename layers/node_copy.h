@@ -29,7 +29,8 @@ struct MadeNode {
 // nullopt: the entry vanished or changed its kind meanwhile, and nothing was made. Not for
 // directories.
 std::optional<MadeNode> copy_node(const NodeName& node);
-// From one open directory to another; removes attributes that the source no longer has.
-void copy_directory_attributes(int from, int to, const struct stat& status);
+// Sets owner, mode, attributes and times of an open copy; removes attributes that the source no
+// longer has.
+void complete_copy(int from, int to, const struct stat& status);
 
 }  // namespace moorage::layers

@@ -17,13 +17,12 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
+#include "layers/ids.h"
 #include "layers/mounter.h"
 
 namespace moorage::layers {
 namespace {
 
-constexpr uint32_t kIds = 65536;           // ids of one sandbox
-constexpr uint32_t kAgentId = 1000;        // `user` inside
 constexpr uint64_t kMountRoom = 64 << 10;  // more than an overlay's work directories take
 
 // Caches user namespaces without processes, which serve as id maps. One costs 0.3 ms to make (a
@@ -90,7 +89,8 @@ class OverlayStorage : public Storage {
       : options_(std::move(options)),
         layers_(options_.store + "/layers"),
         empty_(options_.store + "/empty"),
-        mounter_((base::make_directories(layers_), layers_), options_.disk_first_id + kIds),
+        mounter_((base::make_directories(layers_), layers_),
+                 options_.disk_first_id + kIdsPerSandbox),
         ordered_(keeps_order(layers_)),
         quota_(probe_disk_quota(layers_, options_.watch_only)) {
     make_owned_directory(empty_, agent_owner());
@@ -137,8 +137,8 @@ class OverlayStorage : public Storage {
   ActiveMounts mount(const Chain& chain, uint32_t first_host_id, MountRoom room) override {
     const uint32_t on_disk = mounter_owner().id;
     const uint32_t mounter = room == MountRoom::roots ? 0 : on_disk;
-    const std::shared_ptr<Fd> map =
-        id_maps_.get({{options_.disk_first_id, first_host_id, kIds}, {on_disk, mounter, 1}});
+    const std::shared_ptr<Fd> map = id_maps_.get(
+        {{options_.disk_first_id, first_host_id, kIdsPerSandbox}, {on_disk, mounter, 1}});
     const Mapping mapping{*map, room};
     ActiveMounts mounts;
     mounts.tree = mount_part(chain, "/tree", tree_below(chain), mapping, &mounts.tree_device);
@@ -148,7 +148,7 @@ class OverlayStorage : public Storage {
   }
 
   Fd bind_read_only(const std::string& path, uint32_t first_host_id) override {
-    const std::shared_ptr<Fd> map = id_maps_.get({{0, first_host_id, kIds}});
+    const std::shared_ptr<Fd> map = id_maps_.get({{0, first_host_id, kIdsPerSandbox}});
     Fd bind = base::clone_mount(path);
     base::set_mount_idmap(bind.get(), map->get());
     base::set_mount_attributes(bind.get(),
@@ -157,8 +157,8 @@ class OverlayStorage : public Storage {
   }
 
  private:
-  Owner agent_owner() const { return {options_.disk_first_id + kAgentId, 0755}; }
-  Owner mounter_owner() const { return {options_.disk_first_id + kIds, 0700}; }
+  Owner agent_owner() const { return {options_.disk_first_id + kUser, 0755}; }
+  Owner mounter_owner() const { return {options_.disk_first_id + kIdsPerSandbox, 0700}; }
 
   // Clones in the caller's namespace, where the store is mounted; the mounter's namespace has none
   // of the host's mounts.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "base/os/xattr.h"
 
@@ -23,6 +24,26 @@ bool has_marked_whiteouts(int directory) {
   return base::read_attribute(directory, "trusted.overlay.opaque") == "x";
 }
 
+bool is_opaque(int directory) {
+  return base::read_attribute(directory, "trusted.overlay.opaque") == "y";
+}
+
+std::vector<Fd> open_uppers(const std::vector<std::string>& paths) {
+  std::vector<Fd> opened;
+  for (const std::string& path : paths)
+    opened.push_back(base::open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  return opened;
+}
+
+std::string join_path(const std::string& directory, const std::string& name) {
+  return directory + (directory.empty() || name.empty() ? "" : "/") + name;
+}
+
+std::optional<std::string> NameLookup::in_base(const std::optional<std::string>& directory) const {
+  if (from_root()) return target_.substr(1);
+  return directory ? std::optional(join_path(*directory, target_)) : std::nullopt;
+}
+
 UpperNode find_upper_node(int directory, const std::string& name, bool marked_whiteouts) {
   UpperNode node;
   struct stat status;
@@ -31,34 +52,35 @@ UpperNode find_upper_node(int directory, const std::string& name, bool marked_wh
     return node;
   }
   if (S_ISCHR(status.st_mode) && status.st_rdev == 0) {
-    node.type = UpperNode::Type::whiteout;
+    node.kind = EntryKind::absent;
   } else if (S_ISREG(status.st_mode)) {
     bool marked = marked_whiteouts && status.st_size == 0 && is_marked_whiteout(directory, name);
-    node.type = marked ? UpperNode::Type::whiteout : UpperNode::Type::file;
+    node.kind = marked ? EntryKind::absent : EntryKind::file;
     node.executable = status.st_mode & S_IXUSR;
   } else if (S_ISLNK(status.st_mode)) {
-    node.type = UpperNode::Type::symlink;
+    node.kind = EntryKind::symlink;
   } else if (S_ISDIR(status.st_mode)) {
     node.directory = base::try_open_directory_beneath(directory, name);
     if (!node.directory) return node;
-    node.type = UpperNode::Type::directory;
+    node.kind = EntryKind::directory;
     const int fd = node.directory.get();
-    node.opaque = base::read_attribute(fd, "trusted.overlay.opaque") == "y";
+    node.opaque = is_opaque(fd);
     node.redirect = base::read_attribute(fd, "trusted.overlay.redirect").value_or("");
   } else {
-    node.type = UpperNode::Type::other;
+    node.kind = EntryKind::other;
   }
+  node.there = true;
   return node;
 }
 
 NameLookup::Part NameLookup::take(const UpperNode& node, const std::string& before,
                                   const std::string& after) {
   const bool last = after.empty();
-  if (node.type == UpperNode::Type::missing) return Part::nothing;
+  if (!node.there) return Part::nothing;
   seen_ |= last;
-  if (node.type != UpperNode::Type::directory) {
+  if (node.kind != EntryKind::directory) {
     stopped_ = true;
-    if (!last || node.type == UpperNode::Type::whiteout || found_) return Part::nothing;
+    if (!last || node.kind == EntryKind::absent || found_) return Part::nothing;
     found_ = true;
     return Part::node;
   }
@@ -89,7 +111,7 @@ FoundFromRoot search_from_root(int layer, NameLookup& lookup) {
     found.node = find_upper_node(directory, name, false);
     found.path += (found.path.empty() ? "" : "/") + name;
     found.part = lookup.take(found.node, target.substr(0, start), after);
-    if (found.node.type != UpperNode::Type::directory || after.empty()) return found;
+    if (found.node.kind != EntryKind::directory || after.empty()) return found;
     above = std::move(found.node.directory);
     directory = above.get();
     rest = after.size() - 1;

@@ -5,16 +5,20 @@
 // merge.h walk the chain in their own ways and ask here what a node means.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/os/fd.h"
 
 namespace moorage::layers {
 
+enum class EntryKind { absent /* whited out */, file, symlink, directory, other };
+
 // The entry of one upper under a name.
 struct UpperNode {
-  enum class Type { missing, whiteout, file, symlink, directory, other };
-  Type type = Type::missing;
+  bool there = false;
+  EntryKind kind = EntryKind::absent;
   bool executable = false;  // by its owner, which is what git stores
   bool opaque = false;
   std::string redirect;
@@ -25,6 +29,11 @@ struct UpperNode {
 UpperNode find_upper_node(int directory, const std::string& name, bool marked_whiteouts);
 // Whether empty files with an attribute are whiteouts in this directory (Linux 6.7).
 bool has_marked_whiteouts(int directory);
+bool is_opaque(int directory);
+// Upper directories of layers, opened in their order.
+std::vector<Fd> open_uppers(const std::vector<std::string>& paths);
+std::string join_path(const std::string& directory,
+                      const std::string& name);  // either may be empty
 
 // The state that the kernel keeps in ovl_lookup_data while it searches the layers for one name.
 // From the newest layer to the oldest, until stopped(): look up target() in the layer's directory,
@@ -43,6 +52,8 @@ class NameLookup {
   bool seen() const { return seen_; }        // some layer has the name, even as a whiteout
   bool from_root() const { return target_.starts_with('/'); }
   const std::string& target() const { return target_; }
+  // The path in the base, if the directory of this name shows `directory` of the base.
+  std::optional<std::string> in_base(const std::optional<std::string>& directory) const;
 
   // A node on the way to the target; `before` and `after` are the target's text around its name.
   Part take(const UpperNode& node, const std::string& before = "", const std::string& after = "");

@@ -18,6 +18,7 @@
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "base/parts.h"
+#include "layers/node.h"
 
 namespace moorage::layers {
 namespace {
@@ -145,13 +146,6 @@ void sync_directory(const Fd& directory, const std::string& what) {
   base::sync_file(directory.get(), "the directory of " + what);
 }
 
-std::string read_link(int directory, const std::string& name) {
-  char target[PATH_MAX];
-  ssize_t size = readlinkat(directory, name.c_str(), target, sizeof target);
-  check_file(size, "read the link " + name);
-  return std::string(target, static_cast<size_t>(size));
-}
-
 FileEntry entry_of(std::string name, const struct stat& status) {
   FileEntry entry;
   entry.name = std::move(name);
@@ -207,7 +201,7 @@ FileEntry TreeFiles::stat(const std::string& path) const {
   struct stat status;
   base::check(fstat(fd.get(), &status), "check " + path);
   FileEntry entry = entry_of(split(path).second, status);
-  if (entry.type == FileType::symlink) entry.link_target = read_link(fd.get(), "");
+  if (entry.type == FileType::symlink) entry.link_target = read_link(fd.get());
   return entry;
 }
 
@@ -228,11 +222,7 @@ Listing TreeFiles::list(const std::string& path, size_t max_entries) const {
     struct stat status;
     if (fstatat(fd, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) continue;  // gone meanwhile
     FileEntry entry = entry_of(name, status);
-    if (entry.type == FileType::symlink) {
-      char target[PATH_MAX];
-      ssize_t size = readlinkat(fd, name.c_str(), target, sizeof target);
-      if (size > 0) entry.link_target.assign(target, static_cast<size_t>(size));
-    }
+    if (entry.type == FileType::symlink) entry.link_target = try_read_link(fd, name).value_or("");
     text_bytes += entry.name.size() + entry.link_target.size();
     listing.entries.push_back(std::move(entry));
   }
@@ -280,16 +270,12 @@ std::optional<std::string> TreeFiles::content_hash(const std::string& path) cons
   return hash_of_file(file.get(), path);
 }
 
-TreeFiles::Writer::Writer(UploadNote note, Fd directory, std::string name, std::string temporary,
-                          Fd file)
-    : note_(std::move(note)),
-      directory_(std::move(directory)),
-      name_(std::move(name)),
-      temporary_(std::move(temporary)),
-      file_(std::move(file)) {}
-
 TreeFiles::Writer::~Writer() {
   if (file_) unlinkat(directory_.get(), temporary_.c_str(), 0);
+}
+
+void TreeFiles::Writer::set_mode(uint32_t bits) {
+  base::check(fchmod(file_.get(), bits), "set the mode of " + name_);
 }
 
 void TreeFiles::Writer::write(std::string_view bytes) {
@@ -329,10 +315,6 @@ TreeFiles::Writer TreeFiles::begin_write(const std::string& path, uint32_t mode)
                 std::move(file));
   writer.set_mode(bits);
   return writer;
-}
-
-void TreeFiles::Writer::set_mode(uint32_t bits) {
-  base::check(fchmod(file_.get(), bits), "set the mode of " + name_);
 }
 
 void TreeFiles::make_directory(const std::string& path) const {

@@ -64,7 +64,12 @@ class TreeFiles {
   // a link. Mode 0 keeps an existing file's permission bits; a new file gets 0644.
   class Writer {
    public:
-    Writer(UploadNote note, Fd directory, std::string name, std::string temporary, Fd file);
+    Writer(UploadNote note, Fd directory, std::string name, std::string temporary, Fd file)
+        : note_(std::move(note)),
+          directory_(std::move(directory)),
+          name_(std::move(name)),
+          temporary_(std::move(temporary)),
+          file_(std::move(file)) {}
     Writer(Writer&&) = default;
     ~Writer();
     void set_mode(uint32_t bits);

@@ -55,12 +55,9 @@ UploadNote::UploadNote(const UploadNotes& notes, const std::string& parent,
   if (result < 0) {
     const int error = errno;
     at_work().remove(path);
-    errno = error;
+    if (error == ENAMETOOLONG) throw Error(Code::invalid_argument, "the path is too long to write");
+    base::throw_errno("make " + path, error);
   }
-  if (result < 0 && errno == ENAMETOOLONG) {
-    throw Error(Code::invalid_argument, "the path is too long to write");
-  }
-  base::check(result, "make " + path);
   path_ = path;
 }
 

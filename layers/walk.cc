@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
-#include "layers/overlay_lookup.h"
+#include "layers/node.h"
 
 namespace moorage::layers {
 namespace {
@@ -23,10 +23,6 @@ constexpr uint64_t kMaxNames = 1'000'000;
 constexpr size_t kMaxNameBytes = 32 << 20;  // in one directory
 constexpr size_t kMaxPathBytes = 4095;
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-
-std::string join(const std::string& directory, const std::string& name) {
-  return directory.empty() ? name : directory + "/" + name;
-}
 
 // A short name is stored in the string object, a longer one on the heap.
 uint64_t memory_of(std::string_view name) {
@@ -40,31 +36,7 @@ bool is_change(int error_number) {
          error_number == ESTALE || error_number == ENXIO;
 }
 
-EntryKind kind_of(UpperNode::Type type) {
-  switch (type) {
-    case UpperNode::Type::file:
-      return EntryKind::file;
-    case UpperNode::Type::symlink:
-      return EntryKind::symlink;
-    case UpperNode::Type::directory:
-      return EntryKind::directory;
-    case UpperNode::Type::other:
-      return EntryKind::other;
-    case UpperNode::Type::missing:
-    case UpperNode::Type::whiteout:
-      break;
-  }
-  return EntryKind::absent;
-}
-
 }  // namespace
-
-LayerWalk::LayerWalk(const std::vector<std::string>& uppers, IsBaseDirectory is_base_directory)
-    : is_base_directory_(std::move(is_base_directory)) {
-  for (const std::string& upper : uppers) {
-    layers_.push_back(base::open_file(upper, kDirectoryFlags));
-  }
-}
 
 MergedDirectory LayerWalk::root() const {
   MergedDirectory root;
@@ -102,13 +74,9 @@ Fd LayerWalk::open_file(const UpperDirectory& source) {
 
 std::optional<std::string> LayerWalk::read_link(const UpperDirectory& source) {
   Fd fd = open_below(source.layer, source.path, O_PATH);
-  char target[kMaxPathBytes + 1];
-  ssize_t size = fd ? readlinkat(fd.get(), "", target, sizeof target) : -1;
-  if (size < 0) {
-    changed_meanwhile_ = true;
-    return std::nullopt;
-  }
-  return std::string(target, static_cast<size_t>(size));
+  auto target = fd ? try_read_link(fd.get(), "") : std::nullopt;
+  if (!target) changed_meanwhile_ = true;
+  return target;
 }
 
 LayerWalk::Open::Open(LayerWalk& walk, const MergedDirectory& directory)
@@ -155,14 +123,14 @@ void LayerWalk::read_names(const Fd& directory, Open& open) {
 std::optional<MergedEntry> LayerWalk::Open::entry(const std::string& name) {
   NameLookup lookup(name);
   MergedEntry entry;
-  entry.directory.path = join(directory_.path, name);
+  entry.directory.path = join_path(directory_.path, name);
   if (entry.directory.path.size() > kMaxPathBytes) {
     walk_.truncated_ = true;
     return std::nullopt;
   }
   const auto take = [&entry](NameLookup::Part part, const UpperNode& node, UpperDirectory where) {
     if (part == NameLookup::Part::node) {
-      entry.kind = kind_of(node.type);
+      entry.kind = node.kind;
       entry.executable = node.executable;
       entry.source = std::move(where);
     } else if (part == NameLookup::Part::directory) {
@@ -181,19 +149,14 @@ std::optional<MergedEntry> LayerWalk::Open::entry(const std::string& name) {
     if (level == levels_.end()) continue;
     const std::string target = lookup.target();
     const UpperNode node = find_upper_node(level->fd.get(), target, level->marked_whiteouts);
-    take(lookup.take(node), node, {layer, join(level->path, target)});
+    take(lookup.take(node), node, {layer, join_path(level->path, target)});
   }
   if (!lookup.seen()) {
     walk_.changed_meanwhile_ = true;
     return std::nullopt;
   }
   if (entry.kind == EntryKind::directory && !lookup.stopped()) {
-    std::optional<std::string> base;
-    if (lookup.from_root()) {
-      base = lookup.target().substr(1);
-    } else if (directory_.base) {
-      base = join(*directory_.base, lookup.target());
-    }
+    std::optional<std::string> base = lookup.in_base(directory_.base);
     if (base && walk_.is_base_directory_(*base)) entry.directory.base = std::move(base);
   }
   return entry;

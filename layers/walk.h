@@ -10,10 +10,12 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/look_memory.h"
 #include "base/os/fd.h"
+#include "layers/overlay_lookup.h"
 
 namespace moorage::layers {
 
@@ -29,8 +31,6 @@ struct MergedDirectory {
   std::optional<std::string> base;     // directory of the base that shows through; "" is its root
 };
 
-enum class EntryKind { absent /* whited out */, file, symlink, directory, other };
-
 struct MergedEntry {
   EntryKind kind = EntryKind::absent;
   UpperDirectory source;      // location of a file or link
@@ -43,7 +43,8 @@ class LayerWalk {
   using IsBaseDirectory = std::function<bool(const std::string& path)>;
 
   // `uppers` newest first.
-  LayerWalk(const std::vector<std::string>& uppers, IsBaseDirectory is_base_directory);
+  LayerWalk(const std::vector<std::string>& uppers, IsBaseDirectory is_base_directory)
+      : layers_(open_uppers(uppers)), is_base_directory_(std::move(is_base_directory)) {}
 
   // Charges the names it reads to `memory` until their Open is destroyed. Null: not charged.
   void charge(base::LookMemory* memory) { memory_ = memory; }

@@ -33,11 +33,6 @@ constexpr uint64_t kNamesBytes = 12 << 20;
 constexpr uint64_t kLeastPieceBytes = 32 << 10;
 constexpr uint64_t kMostPieceBytes = 4 << 20;
 
-std::string join(const std::string& directory, const std::string& name) {
-  if (directory.empty() || name.empty()) return directory + name;
-  return directory + "/" + name;
-}
-
 std::string overlay_mark(int fd, const char* name) {
   return base::read_attribute(fd, name).value_or("");
 }
@@ -60,7 +55,7 @@ std::vector<Extent> find_extents(int fd, uint64_t size, uint64_t least_hole) {
 
 [[noreturn]] void fail(const LayerPart& part, Code code, const std::string& path,
                        const std::string& why) {
-  throw Error(code, base::escape_for_message(join(part.prefix, path)) + " " + why);
+  throw Error(code, base::escape_for_message(layers::join_path(part.prefix, path)) + " " + why);
 }
 
 void require_depth(const LayerPart& part, const std::string& path, unsigned depth) {
@@ -86,7 +81,7 @@ void require_depth_below(const LayerPart& part, const Fd& directory, const std::
     if (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN) continue;
     const Fd below = base::try_open_directory_beneath(directory.get(), name);
     // If it cannot be opened, archiving reports it.
-    if (below) require_depth_below(part, below, join(path, name), depth + 1);
+    if (below) require_depth_below(part, below, layers::join_path(path, name), depth + 1);
   }
 }
 
@@ -115,7 +110,7 @@ class PartArchiver {
     } catch (const Error& error) {
       names_bytes_ = names_bytes;
       merging_ = merging;
-      part_.pass_over(join(part_.prefix, path), error);
+      part_.pass_over(layers::join_path(part_.prefix, path), error);
       writer_.fill();
     }
   }
@@ -129,7 +124,7 @@ class PartArchiver {
   }
 
   ArchiveEntry entry_of(const struct stat& status, const std::string& path) {
-    ArchiveEntry entry{layers::node_of(status, join(part_.prefix, path))};
+    ArchiveEntry entry{layers::node_of(status, layers::join_path(part_.prefix, path))};
     entry.uid = inside_id(status.st_uid, path);
     entry.gid = inside_id(status.st_gid, path);
     return entry;
@@ -170,7 +165,7 @@ class PartArchiver {
   void contents(const Fd& fd, const std::string& path, unsigned depth) {
     const bool marked = overlay_mark(fd.get(), "trusted.overlay.opaque") == "x";
     for_each_name(fd.get(), [&](const std::string& name) {
-      node(fd.get(), name, join(path, name), depth + 1, marked);
+      node(fd.get(), name, layers::join_path(path, name), depth + 1, marked);
     });
   }
 
@@ -232,7 +227,7 @@ class PartArchiver {
   void whiteout(const std::string& path) {
     if (merging_ > 0) return;
     ArchiveEntry entry;
-    entry.path = join(part_.prefix, path);
+    entry.path = layers::join_path(part_.prefix, path);
     entry.type = NodeType::whiteout;
     entry.mode = 0;
     put(entry);
@@ -240,11 +235,10 @@ class PartArchiver {
 
   void symlink(int parent, const std::string& name, const std::string& path,
                const struct stat& status) {
-    std::string target(4096, '\0');
-    const ssize_t size = readlinkat(parent, name.c_str(), target.data(), target.size());
-    target.resize(static_cast<size_t>(base::check(size, "read the link " + path)));
+    auto target = layers::try_read_link(parent, name);
+    if (!target) base::throw_errno("read the link " + path);
     ArchiveEntry entry = entry_of(status, path);
-    entry.target = std::move(target);
+    entry.target = *std::move(target);
     if (!put_link(entry, status)) put(entry);
   }
 
@@ -325,11 +319,11 @@ class PartArchiver {
     if (base) {
       for_each_name(base.get(), [&](const std::string& name) {
         if (std::binary_search(names.begin(), names.end(), name)) return;
-        node(base.get(), name, join(path, name), depth + 1, false);
+        node(base.get(), name, layers::join_path(path, name), depth + 1, false);
       });
     }
     for (const std::string& name : names) {
-      const std::string below = join(path, name);
+      const std::string below = layers::join_path(path, name);
       attempt(below, [&] {
         const auto entry = open.entry(name);
         incomplete = walk().take_incomplete() || incomplete;

@@ -122,7 +122,7 @@ void make_layer(Context& context, base::LayerId layer) {
     const base::Fd to = base::open_directory(context.storage.layer_path(layer) + part);
     struct stat status {};
     base::check(fstat(from.get(), &status), "stat " + below.str() + part);
-    layers::copy_directory_attributes(from.get(), to.get(), status);
+    layers::complete_copy(from.get(), to.get(), status);
   }
 }
 
