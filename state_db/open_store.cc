@@ -94,16 +94,15 @@ std::string hint_for(Trouble trouble) {
 }
 
 Unreadable unreadable(Found found, const StoreOptions& options, Fd lock) {
-  Unreadable result;
-  result.trouble = found.trouble;
-  result.what = std::move(found.what);
-  result.hint = hint_for(found.trouble);
+  Unreadable result{.trouble = found.trouble,
+                    .what = std::move(found.what),
+                    .hint = hint_for(found.trouble),
+                    .lock = std::move(lock)};
   if (found.trouble != Trouble::unknown) {
     auto kept = quarantine(options.directory, options.clock->wall_ms());
     result.copy = std::move(kept.directory);
     result.no_copy = std::move(kept.why_not);
   }
-  result.lock = std::move(lock);
   return result;
 }
 

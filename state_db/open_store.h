@@ -23,11 +23,11 @@ enum class Trouble : uint8_t {
 
 struct Unreadable {
   Trouble trouble = Trouble::damaged;
-  std::string what;     // one sentence
-  std::string hint;     // advice
-  std::string copy;     // directory of the quarantined copy; empty: none
-  std::string no_copy;  // why; empty: nothing to copy, or no need
-  Fd lock;              // the store's lock, held anyway
+  std::string what{};     // one sentence
+  std::string hint{};     // advice
+  std::string copy{};     // directory of the quarantined copy; empty: none
+  std::string no_copy{};  // why; empty: nothing to copy, or no need
+  Fd lock{};              // the store's lock, held anyway
 };
 
 struct Opened {

@@ -268,49 +268,27 @@ uint64_t WorkspaceTable::count_live() {
   return query.value<uint64_t>().value();
 }
 
-namespace {
-
-struct DiskOf {
-  std::optional<uint32_t> owner_uid{};
-  base::RepoId repository{};
-  std::optional<Viewer> seen_by{};
-};
-
 // Adds the few archived ones separately, starting from their table (CROSS: SQLite keeps that
 // order): the other direction would search for an archive of each row.
-WorkspaceTable::Disk sum_disk(Store& store, const DiskOf& of) {
+WorkspaceTable::Disk WorkspaceTable::disk(const DiskOf& of) {
   const std::string which =
       "w.purged_wall_ms IS NULL AND (?1 IS NULL OR w.owner_uid = ?1) AND "
       "(?2 IS NULL OR w.repository = ?2) AND (?3 IS NULL OR w.owner_uid = ?3 OR "
       "w.team_gid IN (SELECT value FROM json_each(?4)))";
   const std::string archived =
       "FROM archives a CROSS JOIN workspaces w ON w.id = a.workspace WHERE a.whole AND " + which;
-  Statement query = store.prepare(
-      "SELECT coalesce(sum(disk_bytes), "
-      "0) + (SELECT coalesce(sum(a.bytes - coalesce(w.disk_bytes, 0)), 0) " +
+  Statement query = store_.prepare(
+      "SELECT coalesce(sum(disk_bytes), 0) + "
+      "(SELECT coalesce(sum(a.bytes - coalesce(w.disk_bytes, 0)), 0) " +
       archived +
       "), coalesce(sum(disk_files), 0) + (SELECT coalesce(sum(1 - coalesce(w.disk_files, 0)), 0) " +
       archived + ") FROM workspaces w WHERE " + which);
   const Seen seen(of.seen_by);
   query.bind(of.owner_uid, of.repository, seen.uid, seen.gids);
   query.step();
-  WorkspaceTable::Disk disk;
+  Disk disk;
   query.read(disk.bytes, disk.files);
   return disk;
-}
-
-}  // namespace
-
-WorkspaceTable::Disk WorkspaceTable::disk_seen_by(const std::optional<Viewer>& viewer) {
-  return sum_disk(store_, {.seen_by = viewer});
-}
-
-WorkspaceTable::Disk WorkspaceTable::disk_of_owner(uint32_t owner_uid) {
-  return sum_disk(store_, {.owner_uid = owner_uid});
-}
-
-WorkspaceTable::Disk WorkspaceTable::disk_of_repository(base::RepoId repository) {
-  return sum_disk(store_, {.repository = repository});
 }
 
 }  // namespace moorage::state_db

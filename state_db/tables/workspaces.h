@@ -59,9 +59,12 @@ class WorkspaceTable {
     uint64_t bytes = 0;
     uint64_t files = 0;
   };
-  Disk disk_seen_by(const std::optional<Viewer>& viewer);  // empty: of all
-  Disk disk_of_owner(uint32_t owner_uid);
-  Disk disk_of_repository(base::RepoId repository);
+  struct DiskOf {  // unset: of all
+    std::optional<uint32_t> owner_uid{};
+    base::RepoId repository{};
+    std::optional<Viewer> seen_by{};
+  };
+  Disk disk(const DiskOf& of);
   void set_facts(base::WorkspaceId id, const WorkspaceFacts& facts);
   void set_label(base::WorkspaceId id, const std::string& key, const std::string& value);
   void set_layer(base::WorkspaceId id, base::LayerId layer);

@@ -346,17 +346,17 @@ TEST_CASE(
   workspaces.set_ready(b, {.disk_bytes = 1000, .disk_files = 7});
   workspaces.set_facts(a, {.disk_bytes = 500, .disk_files = 5});
   make_workspace(*test.store, one, "never-measured");
-  CHECK(workspaces.disk_of_owner(1000).bytes == 500);
-  CHECK(workspaces.disk_of_repository(two).files == 7);
-  CHECK(workspaces.disk_seen_by({}).bytes == 1500);
-  CHECK(workspaces.disk_seen_by(Viewer{.uid = 1000}).bytes == 500);
-  CHECK(workspaces.disk_seen_by(Viewer{.uid = 1000, .gids = {50}}).bytes == 1500);
+  CHECK(workspaces.disk({.owner_uid = 1000}).bytes == 500);
+  CHECK(workspaces.disk({.repository = two}).files == 7);
+  CHECK(workspaces.disk({}).bytes == 1500);
+  CHECK(workspaces.disk({.seen_by = Viewer{.uid = 1000}}).bytes == 500);
+  CHECK(workspaces.disk({.seen_by = Viewer{.uid = 1000, .gids = {50}}}).bytes == 1500);
   ArchiveTable archives(*test.store);
   archives.begin(b);
-  CHECK(workspaces.disk_seen_by({}).bytes == 1500);
+  CHECK(workspaces.disk({}).bytes == 1500);
   archives.finish(b, {.bytes = 30, .sha256 = "x"}, {});
-  CHECK(workspaces.disk_seen_by({}).bytes == 530);
-  CHECK(workspaces.disk_of_repository(two).files == 1);
+  CHECK(workspaces.disk({}).bytes == 530);
+  CHECK(workspaces.disk({.repository = two}).files == 1);
 }
 
 TEST_CASE("labels and the layer can be changed") {

@@ -10,7 +10,7 @@ namespace {
 using Disk = state_db::WorkspaceTable::Disk;
 
 Disk disk_of_repository(state_db::Store& store, const state_db::RepositoryRow& row) {
-  Disk disk = state_db::WorkspaceTable(store).disk_of_repository(row.id);
+  Disk disk = state_db::WorkspaceTable(store).disk({.repository = row.id});
   if (row.state != state_db::RepositoryState::evicted) disk.bytes += row.bytes;
   for (const auto& tree : state_db::BaseTreeTable(store).list(row.id)) {
     disk.bytes += tree.disk_bytes;
@@ -66,7 +66,7 @@ void Budgets::admit(uint32_t owner_uid, base::RepoId repository) {
   user.setting = "user.budget_bytes";
   user.limit = limits_.user_bytes;
   user.used = [&] {
-    return state_db::WorkspaceTable(store).disk_of_owner(owner_uid).bytes +
+    return state_db::WorkspaceTable(store).disk({.owner_uid = owner_uid}).bytes +
            exports_.bytes_of(owner_uid);
   };
   user.scope.owner_uid = owner_uid;

@@ -77,7 +77,7 @@ WorkspacePage Views::list(const Caller& caller, const PageRequest& wanted) {
     auto rows = table.list(query);
     page.more = rows.size() > wanted.limit;
     if (page.more) rows.pop_back();
-    page.used_bytes = table.disk_seen_by(query.seen_by).bytes;
+    page.used_bytes = table.disk({.seen_by = query.seen_by}).bytes;
     std::map<base::RepoId, state_db::RepositoryRow> repos;
     for (auto& row : rows) {
       const auto [repo, is_new] = repos.try_emplace(row.repository);
