@@ -84,7 +84,7 @@ std::unique_ptr<BodySink> import_workspace(Api& api, const Request& request) {
 
 Reply resume_import(Api& api, const Request& request, const std::string& subject) {
   const auto made = base::WorkspaceId::parse(subject).value();
-  return workspace_reply(api.imports.resume(request.caller, made), 201);
+  return workspace_reply(api.views.made_before(request.caller, made, "imported"), 201);
 }
 
 template <auto verb, Counted counted>

@@ -58,7 +58,7 @@ Reply share(Api& api, const Request& request) {
   workspace::find_workspace(api.store, request.caller, request.parameter(0), Right::govern);
   std::optional<uint32_t> gid;
   if (group) gid = workspace::team_group(request.caller, *group);
-  return workspace_reply(api.lease_verbs.share(request.caller, request.parameter(0), gid));
+  return workspace_reply(api.updates.share(request.caller, request.parameter(0), gid));
 }
 
 }  // namespace

@@ -207,7 +207,7 @@ TEST_CASE("a member of the team sees and writes, and does not govern or destroy"
     CHECK(code_of(outsider, right) == "not_found");
   }
   CHECK(api.views.list(member, {}).views.empty());
-  api.lease_verbs.share(owner, "shared", 70);
+  api.updates.share(owner, "shared", 70);
   CHECK(code_of(member, Right::read) == "ok");
   CHECK(code_of(member, Right::write) == "ok");
   CHECK(code_of(member, Right::govern) == "permission_denied");
@@ -224,7 +224,7 @@ TEST_CASE("a page is filled with visible rows, however many hidden rows lie betw
   auto& api = wired.api();
   for (int i = 0; i < 12; ++i)
     wired.make_workspace("w" + std::to_string(i), i % 4 == 0 ? 1000 : 1001);  // 0, 4, 8
-  api.lease_verbs.share(workspace::Caller{1001}, "w6", 70);
+  api.updates.share(workspace::Caller{1001}, "w6", 70);
   const auto names = [&](const workspace::Caller& caller, const workspace::PageRequest& wanted) {
     const auto page = api.views.list(caller, wanted);
     std::string text;
@@ -246,8 +246,8 @@ TEST_CASE("a name finds one's own first, then the team's; an ambiguous one needs
   auto& api = wired.api();
   const auto first = wired.make_workspace("same", 1000);
   const auto second = wired.make_workspace("same", 1001);
-  api.lease_verbs.share(workspace::Caller{1000}, "same", 70);
-  api.lease_verbs.share(workspace::Caller{1001}, "same", 71);
+  api.updates.share(workspace::Caller{1000}, "same", 70);
+  api.updates.share(workspace::Caller{1001}, "same", 71);
   workspace::Caller both{1002, {70, 71}};
   CHECK(
       workspace::find_workspace(api.store, workspace::Caller{1002, {71}}, "same", Right::read).id ==

@@ -1,10 +1,8 @@
 #include "workspace/access/keyed_request.h"
 
-#include <algorithm>
-#include <sstream>
-
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/parts.h"
 #include "state_db/store.h"
 
 namespace moorage::workspace {
@@ -25,13 +23,12 @@ std::string JoinedVerb::subject() const {
 }
 
 JoinedVerb JoinedVerb::parse(const std::string& subject) {
-  const size_t line_end = std::min(subject.find('\n'), subject.size());
-  std::istringstream words(subject.substr(0, line_end));
-  std::string word;
-  words >> word;
-  JoinedVerb joined{.workspace = base::WorkspaceId::parse(word).value()};
-  while (words >> word) joined.ended.push_back(base::ExecId::parse(word).value());
-  if (line_end < subject.size()) joined.notice = subject.substr(line_end + 1);
+  std::string_view notice = subject;
+  const auto words = base::split(base::take_until(notice, '\n'), ' ');
+  JoinedVerb joined{.workspace = base::WorkspaceId::parse(words.front()).value(),
+                    .notice = std::string(notice)};
+  for (size_t n = 1; n < words.size(); ++n)
+    joined.ended.push_back(base::ExecId::parse(words[n]).value());
   return joined;
 }
 

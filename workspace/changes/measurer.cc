@@ -36,9 +36,9 @@ base::Usage measured(const std::string& layer) {
 
 }  // namespace
 
-Measurer::Measurer(Context& context, Changes& changes)
+Measurer::Measurer(Context& context)
     : context_(context),
-      changes_(changes),
+      changes_(context.repos),
       flights_(
           kThreads, [this](int64_t key) { measure({key}); }, base::SingleFlight::Fair{}) {}
 

@@ -19,7 +19,7 @@ namespace moorage::workspace {
 
 class Measurer {
  public:
-  Measurer(Context& context, Changes& changes);
+  explicit Measurer(Context& context);
 
   // Waits up to a second for current facts; less if it knows that waiting is useless. The count
   // also belongs to `ended`, the exec that ended last, if no other one runs meanwhile.
@@ -45,7 +45,7 @@ class Measurer {
             base::ExecId counted = {});
 
   Context& context_;
-  Changes& changes_;
+  Changes changes_;
   std::mutex mutex_;
   std::map<base::WorkspaceId, base::ExecId> uncounted_;
   std::set<base::WorkspaceId> put_off_;

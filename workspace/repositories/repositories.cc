@@ -1,11 +1,11 @@
 #include "workspace/repositories/repositories.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/os/files.h"
+#include "base/parts.h"
 #include "base/size_text.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
@@ -282,12 +282,9 @@ std::string ImportedWork::subject() const {
 }
 
 ImportedWork ImportedWork::parse(const std::string& subject) {
-  std::istringstream words(subject);
-  std::string id;
-  ImportedWork work;
-  words >> id >> work.head_commit >> work.work_commit;
-  work.repo = base::RepoId::parse(id).value();
-  return work;
+  const auto words = base::split(subject, ' ');
+  return {base::RepoId::parse(words.at(0)).value(), std::string(words.at(1)),
+          std::string(words.at(2))};
 }
 
 }  // namespace moorage::workspace

@@ -98,9 +98,8 @@ struct Services {
   Sealing sealing{context, mirrors, integrity};
   Sandboxes sandboxes{context, watcher, pre_stop, chains, sealing, integrity};
   SnapshotTaker taker{context, chains, sandboxes, flattening, integrity};
-  Changes changes{repos};
-  Measurer measurer{context, changes};
-  Views views{context, leases, watcher, integrity, changes, measurer, replica};
+  Measurer measurer{context};
+  Views views{context, leases, watcher, integrity, measurer, replica};
   StartStop start_stop{context, leases,       watcher,  pre_stop, sandboxes,
                        taker,   cold_storage, measurer, views};
   OutputRetention output_retention;
@@ -109,7 +108,7 @@ struct Services {
   Deletion deletion{context, leases, watcher, pre_stop, waiters, measurer, start_stop, views};
   Files files{context, leases, chains, integrity};
   Update updates{context, views};
-  LeaseVerbs lease_verbs{context, leases, start_stop, views};
+  LeaseVerbs lease_verbs{context, leases, start_stop};
   QuotaWatch quotas{context, watcher, start_stop};
   Execs execs{context, leases, taker, start_stop, views, quotas, watcher};
   Archives archives{context, leases, start_stop, views, cold_storage};

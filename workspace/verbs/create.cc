@@ -11,7 +11,6 @@
 #include "state_db/store.h"
 #include "state_db/tables/layers.h"
 #include "state_db/tables/snapshots.h"
-#include "workspace/access/keyed_request.h"
 #include "workspace/access/placement.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/chain/layer_life.h"
@@ -124,7 +123,8 @@ WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,
   if (!request.idempotency_key.empty()) {
     workspace.idempotency_key = request.idempotency_key;
     workspace.request_hash = request_hash(request);
-    if (const auto made = table.find_made(workspace)) return existing(caller, made->id);
+    if (const auto made = table.find_made(workspace))
+      return views_.made_before(caller, made->id, "created");
   }
   require_room(context_.options, "cannot create a workspace");
   if (!request.name.empty() && table.find_live(caller.uid, request.name)) {
@@ -148,7 +148,7 @@ WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,
   workspace.team_gid = request.team_gid;
   workspace.labels = request.labels;
   const auto [created, guard] = stand_on_base(workspace, request, repo, progress);
-  if (created.existed) return existing(caller, created.id);
+  if (created.existed) return views_.made_before(caller, created.id, "created");
   after_intent.pass();
 
   const auto row = table.get(created.id);
@@ -172,14 +172,6 @@ WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,
   base::log(base::LogLevel::info, "workspace.created",
             {{"ws", row.id}, {"name", row.name}, {"repo", repo.id}, {"commit", row.base_commit}});
   return views_.view(table.get(row.id));
-}
-
-// The result of an earlier request with the same key, if the daemon died before it answered.
-WorkspaceView Create::existing(const Caller& caller, base::WorkspaceId id) {
-  const auto row = state_db::WorkspaceTable(context_.store).get(id);
-  if (row.state == state_db::WorkspaceState::creating)
-    refuse_unsettled(caller, row.name + " is being created");
-  return views_.look(id);
 }
 
 // Collection may remove an unused base tree in between: then make it again.

@@ -27,7 +27,6 @@ class Create {
                      const state_db::RepositoryRow& repo, const Progress& progress);
   std::optional<Made> insert(state_db::NewWorkspace& workspace, const CreateRequest& request,
                              const state_db::RepositoryRow& repo);
-  WorkspaceView existing(const Caller& caller, base::WorkspaceId id);
 
   Context& context_;
   Repositories& repositories_;

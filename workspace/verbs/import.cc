@@ -348,13 +348,6 @@ WorkspaceView Imports::take_in(const Caller& caller, const std::string& name,
   return view;
 }
 
-WorkspaceView Imports::resume(const Caller& caller, base::WorkspaceId id) {
-  const auto row = state_db::WorkspaceTable(context_.store).get(id);
-  if (row.state == state_db::WorkspaceState::creating)
-    refuse_unsettled(caller, row.name + " is being imported");
-  return views_.look(id);
-}
-
 // Each import occupies a thread while it waits for its client: limit one user's share.
 std::shared_ptr<void> Imports::count(uint32_t uid) {
   const std::lock_guard lock(mutex_);

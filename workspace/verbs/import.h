@@ -31,8 +31,6 @@ class Imports {
     std::shared_future<WorkspaceView> made;  // once the pipe is closed
   };
   Import begin(const Caller& caller, const std::string& name);
-  // The result of a request with the same key before the daemon died or its client left.
-  WorkspaceView resume(const Caller& caller, base::WorkspaceId id);
 
  private:
   std::shared_ptr<void> count(uint32_t uid);

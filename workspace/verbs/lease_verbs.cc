@@ -4,8 +4,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "state_db/store.h"
-#include "workspace/access/keyed_request.h"
-#include "workspace/chain/workspace_note.h"
 
 namespace moorage::workspace {
 namespace {
@@ -66,18 +64,6 @@ void LeaseVerbs::finish_takeover(const state_db::WorkspaceRow& row) {
   }
   takeover_after_stop.pass();
   leases_.cleared(row.id);
-}
-
-WorkspaceView LeaseVerbs::share(const Caller& caller, const std::string& name,
-                                std::optional<uint32_t> team_gid) {
-  const auto row = find_workspace(context_.store, caller, name, Right::govern);
-  state_db::WorkspaceTable table(context_.store);
-  context_.store.transaction([&] {
-    table.set_team(row.id, team_gid);
-    join_key(context_.store, caller, JoinedVerb{.workspace = row.id}.subject());
-  });
-  keep_about(context_, table.get(row.id));
-  return views_.view(table.get(row.id));
 }
 
 }  // namespace moorage::workspace

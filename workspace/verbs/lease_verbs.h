@@ -1,10 +1,9 @@
-// Who may use a workspace, and who holds its lease. A takeover commits the new generation and the
+// Acquires the lease of a workspace. A takeover commits the new generation and the
 // cancel marks together; from then on the former holder is refused. Then it stops the sandbox,
 // because a process that a command left behind could still write. A crash in between leaves the
 // lease `clearing`, and workspace/recovery/reconcile.h finishes it.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "workspace/verbs/start_stop.h"
@@ -13,11 +12,9 @@ namespace moorage::workspace {
 
 class LeaseVerbs {
  public:
-  LeaseVerbs(Context& context, Leases& leases, StartStop& start_stop, Views& views)
-      : context_(context), leases_(leases), start_stop_(start_stop), views_(views) {}
+  LeaseVerbs(Context& context, Leases& leases, StartStop& start_stop)
+      : context_(context), leases_(leases), start_stop_(start_stop) {}
 
-  WorkspaceView share(const Caller& caller, const std::string& name,
-                      std::optional<uint32_t> team_gid);  // empty: private again
   // Conflict if another holds it; ends commands of the previous lease unless they are to be kept.
   LeaseView acquire(const Caller& caller, const std::string& name, const Leases::Wanted& wanted);
   // Ends the last lease's execs. Caller holds the lock.
@@ -27,7 +24,6 @@ class LeaseVerbs {
   Context& context_;
   Leases& leases_;
   StartStop& start_stop_;
-  Views& views_;
 };
 
 }  // namespace moorage::workspace

@@ -26,7 +26,6 @@ namespace {
 using state_db::SnapshotCause;
 using state_db::SnapshotRow;
 using state_db::SnapshotState;
-using state_db::SnapshotWay;
 
 MOORAGE_CRASH_POINT(promote_between, "promote.between");
 MOORAGE_CRASH_POINT(promote_after_outcome, "promote.after_outcome");

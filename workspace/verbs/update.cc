@@ -79,6 +79,18 @@ WorkspaceView Update::update(const Caller& caller, const std::string& name,
   return answer;
 }
 
+WorkspaceView Update::share(const Caller& caller, const std::string& name,
+                            std::optional<uint32_t> team_gid) {
+  const auto row = find_workspace(context_.store, caller, name, Right::govern);
+  state_db::WorkspaceTable table(context_.store);
+  context_.store.transaction([&] {
+    table.set_team(row.id, team_gid);
+    join_key(context_.store, caller, JoinedVerb{.workspace = row.id}.subject());
+  });
+  keep_about(context_, table.get(row.id));
+  return views_.view(table.get(row.id));
+}
+
 WorkspaceView Update::resume(const std::string& subject) {
   const auto joined = JoinedVerb::parse(subject);
   const auto row = state_db::WorkspaceTable(context_.store).get(joined.workspace);

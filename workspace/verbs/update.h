@@ -1,4 +1,5 @@
-// Changes the policy of a workspace: one commit, so a crash leaves the old policy or the new one.
+// Changes the policy of a workspace, and who may use it: one commit, so a crash leaves the old
+// state or the new one.
 #pragma once
 
 #include "workspace/verbs/views.h"
@@ -11,6 +12,8 @@ class Update {
 
   // The view's notice names changes that only a new sandbox applies.
   WorkspaceView update(const Caller& caller, const std::string& name, const PolicyChange& change);
+  WorkspaceView share(const Caller& caller, const std::string& name,
+                      std::optional<uint32_t> team_gid);  // empty: private again
   // An update or a share whose daemon died after its commit: the steps after it.
   WorkspaceView resume(const std::string& subject);
 

@@ -10,6 +10,7 @@
 #include "state_db/store.h"
 #include "state_db/tables/archives.h"
 #include "state_db/tables/integrity.h"
+#include "workspace/access/keyed_request.h"
 #include "workspace/archive/store.h"
 #include "workspace/changes/stable_read.h"
 #include "workspace/context/live_sandboxes.h"
@@ -141,6 +142,14 @@ WorkspaceView Views::look(base::WorkspaceId id) {
     row.deleted_wall_ms.reset();
   }
   return view(row);
+}
+
+WorkspaceView Views::made_before(const Caller& caller, base::WorkspaceId id,
+                                 const std::string& doing) {
+  const auto row = state_db::WorkspaceTable(context_.store).get(id);
+  if (row.state == WorkspaceState::creating)
+    refuse_unsettled(caller, row.name + " is being " + doing);
+  return look(id);
 }
 
 WorkspaceView Views::show(const Caller& caller, const std::string& name) {

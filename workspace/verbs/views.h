@@ -17,18 +17,21 @@ namespace moorage::workspace {
 class Views {
  public:
   Views(Context& context, Leases& leases, ExecWatcher& watcher, IntegrityCheck& integrity,
-        Changes& changes, Measurer& measurer, const Replica& replica)
+        Measurer& measurer, const Replica& replica)
       : context_(context),
         leases_(leases),
         watcher_(watcher),
         integrity_(integrity),
-        changes_(changes),
+        changes_(context.repos),
         measurer_(measurer),
         replica_(replica) {}
 
   WorkspacePage list(const Caller& caller, const PageRequest& wanted);
   WorkspaceView view(const state_db::WorkspaceRow& row);
   WorkspaceView look(base::WorkspaceId id);  // as last measured; a deleted one as before
+  // The result of an earlier request with the same key, if the daemon died before it answered, or
+  // its client left. Conflict while it is still `doing`: "created".
+  WorkspaceView made_before(const Caller& caller, base::WorkspaceId id, const std::string& doing);
   // With a summary of its changes; waits briefly for a new measurement.
   WorkspaceView show(const Caller& caller, const std::string& name);
   // Waits briefly until its changes after the exec `ended` are counted.
@@ -45,7 +48,7 @@ class Views {
   Leases& leases_;
   ExecWatcher& watcher_;
   IntegrityCheck& integrity_;
-  Changes& changes_;
+  Changes changes_;
   Measurer& measurer_;
   const Replica& replica_;
 };

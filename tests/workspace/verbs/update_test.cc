@@ -41,9 +41,8 @@ struct UpdateFixture : ContextFixture {
   Leases leases{store};
   IntegrityCheck integrity{recorded};
   Replica replica{recorded, {}};
-  Changes changes{repos};
-  Measurer measurer{recorded, changes};
-  Views views{recorded, leases, watcher, integrity, changes, measurer, replica};
+  Measurer measurer{recorded};
+  Views views{recorded, leases, watcher, integrity, measurer, replica};
   Update update{recorded, views};
 };
 
