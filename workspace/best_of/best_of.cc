@@ -60,6 +60,18 @@ void keep_patches(const std::string& path, const base::Fd& file) {
   base::sync_directory(directory.substr(0, directory.rfind('/')));
 }
 
+BestOfRow find(Context& context, const Caller& caller, base::BestOfId id, Right right) {
+  auto row = BestOfTable(context.store).find(id);
+  const auto workspace = row ? state_db::WorkspaceTable(context.store).find(row->wanted.workspace)
+                             : std::optional<state_db::WorkspaceRow>();
+  if (!workspace || workspace->purged_wall_ms || !sees(caller, *workspace)) {
+    throw Error(Code::not_found, "there is no best-of " + id.str(),
+                "moorage best-of NAME lists the runs of a workspace");
+  }
+  find_with_deleted(context.store, caller, workspace->id.str(), right);
+  return *std::move(row);
+}
+
 }  // namespace
 
 uint64_t BestOfRequest::patch_bytes() const {
@@ -170,18 +182,6 @@ BestOfView BestOf::start(const Caller& caller, const std::string& name,
   return view(table.get(row.id));
 }
 
-BestOfRow BestOf::find(const Caller& caller, base::BestOfId id, Right right) {
-  auto row = BestOfTable(context_.store).find(id);
-  const auto workspace = row ? state_db::WorkspaceTable(context_.store).find(row->wanted.workspace)
-                             : std::optional<state_db::WorkspaceRow>();
-  if (!workspace || workspace->purged_wall_ms || !sees(caller, *workspace)) {
-    throw Error(Code::not_found, "there is no best-of " + id.str(),
-                "moorage best-of NAME lists the runs of a workspace");
-  }
-  find_with_deleted(context_.store, caller, workspace->id.str(), right);
-  return *std::move(row);
-}
-
 BestOfView BestOf::view(BestOfRow row) {
   BestOfView view;
   state_db::WorkspaceTable workspaces(context_.store);
@@ -213,7 +213,7 @@ std::vector<BestOfView> BestOf::list(const Caller& caller, const std::string& na
 }
 
 BestOfView BestOf::show(const Caller& caller, base::BestOfId id) {
-  return view(find(caller, id, Right::read));
+  return view(find(context_, caller, id, Right::read));
 }
 
 // The workspace's lease, and those of all forks whose commands the cancel ends.
@@ -229,7 +229,7 @@ std::vector<Leases::Writing> BestOf::cancel_rights(const Caller& caller, const B
 }
 
 BestOfView BestOf::cancel(const Caller& caller, base::BestOfId id) {
-  const auto row = find(caller, id, Right::write);
+  const auto row = find(context_, caller, id, Right::write);
   BestOfTable table(context_.store);
   const auto writing = cancel_rights(caller, row);
   const bool cancels = context_.store.transaction([&] {

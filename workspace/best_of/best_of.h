@@ -81,7 +81,6 @@ class BestOf {
   BestOfView cancel(const Caller& caller, base::BestOfId id);
 
  private:
-  state_db::BestOfRow find(const Caller& caller, base::BestOfId id, Right right);
   std::vector<Leases::Writing> cancel_rights(const Caller& caller, const state_db::BestOfRow& row);
   BestOfView view(state_db::BestOfRow row);
 

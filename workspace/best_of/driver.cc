@@ -87,6 +87,32 @@ Caller requester_of(const BestOfRow& row) {
   return caller;
 }
 
+// Derived from the workspace's current snapshot.
+bool is_promoted(Context& context, const BestOfRow& row, const AttemptRow& attempt) {
+  state_db::SnapshotTable table(context.store);
+  const auto workspace = state_db::WorkspaceTable(context.store).get(row.wanted.workspace);
+  // A promotion that was cut with its sandbox finishes after the daemon answers
+  // (workspace/recovery/repairs.h).
+  const auto taking = table.taking(workspace.id);
+  for (auto at = taking && taking->next_on ? taking->next_on : workspace.stands_on; at;) {
+    const auto snapshot = table.get(at);
+    if (snapshot.workspace == attempt.workspace &&
+        snapshot.cause == state_db::SnapshotCause::promote) {
+      return true;
+    }
+    at = snapshot.parent;
+  }
+  return false;
+}
+
+void cancel_waiting(Context& context, const std::vector<AttemptRow>& attempts,
+                    const std::string& reason) {
+  for (const auto& one : attempts) {
+    if (one.state == AttemptState::waiting)
+      BestOfTable(context.store).end(one, {AttemptState::cancelled, reason, ""});
+  }
+}
+
 }  // namespace
 
 std::string patches_path(const Options& options, base::WorkspaceId workspace, base::BestOfId id) {
@@ -146,7 +172,7 @@ void BestOfDriver::at_start() {
       if (row.chosen == 0 || row.promotion != Promotion::none) return;
       // The workspace has not changed since, so it shows whether the promotion completed.
       const auto attempts = table.attempts(id);
-      if (is_promoted(row, attempts.at(row.chosen - 1)))
+      if (is_promoted(context_, row, attempts.at(row.chosen - 1)))
         table.set_promotion(id, Promotion::done, "");
     });
   }
@@ -209,7 +235,7 @@ void BestOfDriver::drive(base::BestOfId id) {
   if (row.state != BestOfState::running) return;
   auto attempts = table.attempts(id);
   if (row.cancel_requested) {
-    cancel_waiting(attempts, "cancelled before it started");
+    cancel_waiting(context_, attempts, "cancelled before it started");
   } else if (const auto chosen = row.chosen == 0 ? choose_attempt(row.wanted.promote, attempts)
                                                  : std::optional<uint32_t>()) {
     table.choose(id, *chosen);
@@ -217,7 +243,7 @@ void BestOfDriver::drive(base::BestOfId id) {
     row = table.get(id);
   }
   if (row.chosen > 0) {
-    cancel_waiting(attempts,
+    cancel_waiting(context_, attempts,
                    "not run: attempt " + std::to_string(row.chosen) + " passed before it");
     if (row.promotion == Promotion::none && !row.cancel_requested)
       promote(row, attempts.at(row.chosen - 1));
@@ -255,32 +281,6 @@ void BestOfDriver::start_waiting(const BestOfRow& row, const std::vector<Attempt
     ++all;
     ++here;
   }
-}
-
-void BestOfDriver::cancel_waiting(const std::vector<AttemptRow>& attempts,
-                                  const std::string& reason) {
-  for (const auto& one : attempts) {
-    if (one.state == AttemptState::waiting)
-      BestOfTable(context_.store).end(one, {AttemptState::cancelled, reason, ""});
-  }
-}
-
-// Derived from the workspace's current snapshot.
-bool BestOfDriver::is_promoted(const BestOfRow& row, const AttemptRow& attempt) {
-  state_db::SnapshotTable table(context_.store);
-  const auto workspace = state_db::WorkspaceTable(context_.store).get(row.wanted.workspace);
-  // A promotion that was cut with its sandbox finishes after the daemon answers
-  // (workspace/recovery/repairs.h).
-  const auto taking = table.taking(workspace.id);
-  for (auto at = taking && taking->next_on ? taking->next_on : workspace.stands_on; at;) {
-    const auto snapshot = table.get(at);
-    if (snapshot.workspace == attempt.workspace &&
-        snapshot.cause == state_db::SnapshotCause::promote) {
-      return true;
-    }
-    at = snapshot.parent;
-  }
-  return false;
 }
 
 void BestOfDriver::promote(const BestOfRow& row, const AttemptRow& attempt) {

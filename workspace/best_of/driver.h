@@ -80,9 +80,7 @@ class BestOfDriver : public ExecListener {
   void settle_preparing(const state_db::BestOfRow& row);
   void start_waiting(const state_db::BestOfRow& row,
                      const std::vector<state_db::AttemptRow>& attempts);
-  void cancel_waiting(const std::vector<state_db::AttemptRow>& attempts, const std::string& reason);
   void promote(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
-  bool is_promoted(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
   void finish(const state_db::BestOfRow& row, const std::vector<state_db::AttemptRow>& attempts);
 
   // One step each. False: it waits for something, or has ended.

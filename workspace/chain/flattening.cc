@@ -30,6 +30,11 @@ constexpr size_t kLeft = 4;
 // How long a snapshot waits for a merge.
 constexpr std::chrono::seconds kPatience{10};
 
+// The chain includes the writable layer, which becomes one of the frozen ones.
+bool has_room(Context& context, const state_db::WorkspaceRow& row) {
+  return state_db::LayerTable(context.store).chain(row.layer).size() <= Flattening::kMost;
+}
+
 }  // namespace
 
 Flattening::Flattening(Context& context, Repositories& repositories)
@@ -55,19 +60,14 @@ void Flattening::require_shallow(const state_db::WorkspaceRow& row) {
   if (state_db::LayerTable(context_.store).chain(row.layer).size() > kMost + 1) flatten(row);
 }
 
-// The chain includes the writable layer, which becomes one of the frozen ones.
-bool Flattening::has_room(const state_db::WorkspaceRow& row) {
-  return state_db::LayerTable(context_.store).chain(row.layer).size() <= kMost;
-}
-
 void Flattening::require_room(const state_db::WorkspaceRow& row) {
-  if (has_room(row)) return;
+  if (has_room(context_, row)) return;
   std::unique_lock lock(mutex_);
   failures_.erase(row.id);
   flights_.request(row.id.value, row.owner_uid);
   bool room = false;
   merged_.wait_for(lock, kPatience, [&] {
-    room = has_room(row);
+    room = has_room(context_, row);
     return room || failures_.contains(row.id);
   });
   if (room) return;

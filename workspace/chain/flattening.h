@@ -40,7 +40,6 @@ class Flattening {
   void require_shallow(const state_db::WorkspaceRow& row);
 
  private:
-  bool has_room(const state_db::WorkspaceRow& row);
   void tidy(base::WorkspaceId workspace);
   void flatten(const state_db::WorkspaceRow& row);
   void merge(const state_db::WorkspaceRow& row, const std::vector<base::LayerId>& merged,

@@ -41,21 +41,21 @@ std::string text_of(const layers::Differences& differences, int64_t sealed_wall_
   return differences.count > differences.first.size() ? text + "..." : text;
 }
 
-}  // namespace
-
-std::string IntegrityCheck::list_path(base::WorkspaceId id) const {
-  return context_.options.store + "/workspaces/" + id.str() + "/seal";
+std::string list_path(Context& context, base::WorkspaceId id) {
+  return context.options.store + "/workspaces/" + id.str() + "/seal";
 }
 
 // The first of its directories that is missing.
-std::string IntegrityCheck::missing_part(const state_db::WorkspaceRow& row) {
-  for (const auto& layer : state_db::LayerTable(context_.store).chain(row.layer)) {
+std::string missing_part(Context& context, const state_db::WorkspaceRow& row) {
+  for (const auto& layer : state_db::LayerTable(context.store).chain(row.layer)) {
     for (const char* part : {"/tree/upper", "/home/upper", "/system/upper"}) {
-      if (!is_directory(context_.storage.layer_path(layer.id) + part)) return layer.id.str() + part;
+      if (!is_directory(context.storage.layer_path(layer.id) + part)) return layer.id.str() + part;
     }
   }
   return {};
 }
+
+}  // namespace
 
 void IntegrityCheck::lose(const state_db::WorkspaceRow& row, const std::string& what,
                           const std::string& hint) {
@@ -67,14 +67,14 @@ void IntegrityCheck::lose(const state_db::WorkspaceRow& row, const std::string& 
 }
 
 void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
-  const std::string missing = missing_part(row);
+  const std::string missing = missing_part(context_, row);
   if (missing.empty()) return;
   if (initial_files_may_be_partial(context_, row)) return;
   // A mere query holds no lock: meanwhile the workspace may have been archived or purged, or moved
   // to other layers, which is not a loss.
   const auto now = state_db::WorkspaceTable(context_.store).get(row.id);
   if (now.state != row.state || now.layer != row.layer) return;
-  if (missing_part(now).empty()) return;
+  if (missing_part(context_, now).empty()) return;
   lose(row, missing + " is missing from the store",
        "restore " + context_.options.store + "/layers/" + missing +
            " from a backup; nothing was changed");
@@ -118,7 +118,7 @@ void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
     now = layers::take_seal(layer);
     differs = now.hash != known.seal;
     if (differs) {
-      layers::SealListComparison comparison(list_path(row.id));
+      layers::SealListComparison comparison(list_path(context_, row.id));
       has_list = comparison.has_list();
       now =
           layers::take_seal(layer, {}, [&comparison](std::string_view path, std::string_view hash) {
@@ -161,7 +161,7 @@ IntegrityCheck::Taken IntegrityCheck::take(base::WorkspaceId workspace, base::La
   try {
     const base::Background background;
     base::make_directories(context_.options.store + "/workspaces/" + workspace.str());
-    layers::SealListWriter list(list_path(workspace));
+    layers::SealListWriter list(list_path(context_, workspace));
     taken.seal = layers::take_seal(
         context_.storage.layer_path(layer), {},
         [&list](std::string_view path, std::string_view hash) { list.add(path, hash); });
@@ -177,7 +177,7 @@ IntegrityCheck::Taken IntegrityCheck::take(base::WorkspaceId workspace, base::La
 
 void IntegrityCheck::keep(const state_db::WorkspaceRow& row, const Taken& taken) {
   state_db::IntegrityTable table(context_.store);
-  const std::string missing = missing_part(row);
+  const std::string missing = missing_part(context_, row);
   if (!missing.empty()) {
     return table.set(row.id, IntegrityState::lost, missing + " is missing from the store");
   }

@@ -57,10 +57,8 @@ class IntegrityCheck {
 
  private:
   void compare(const state_db::WorkspaceRow& row, const state_db::IntegrityRow& known);
-  std::string missing_part(const state_db::WorkspaceRow& row);
   [[noreturn]] void lose(const state_db::WorkspaceRow& row, const std::string& what,
                          const std::string& hint);
-  std::string list_path(base::WorkspaceId id) const;
 
   Context& context_;
   std::mutex mutex_;

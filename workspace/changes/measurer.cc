@@ -34,6 +34,10 @@ base::Usage measured(const std::string& layer) {
   throw Error(Code::resource_exhausted, "it has too many files to count in time");
 }
 
+uint32_t owner_of(Context& context, base::WorkspaceId id) {
+  return state_db::WorkspaceTable(context.store).get(id).owner_uid;
+}
+
 }  // namespace
 
 Measurer::Measurer(Context& context)
@@ -42,10 +46,6 @@ Measurer::Measurer(Context& context)
       flights_(
           kThreads, [this](int64_t key) { measure({key}); }, base::SingleFlight::Fair{}) {}
 
-uint32_t Measurer::owner_of(base::WorkspaceId id) {
-  return state_db::WorkspaceTable(context_.store).get(id).owner_uid;
-}
-
 void Measurer::set_uncounted(base::WorkspaceId id, base::ExecId ended) {
   const std::lock_guard lock(mutex_);
   uncounted_[id] = ended;
@@ -53,13 +53,13 @@ void Measurer::set_uncounted(base::WorkspaceId id, base::ExecId ended) {
 
 void Measurer::refresh(base::WorkspaceId id, base::ExecId ended) {
   if (ended) set_uncounted(id, ended);
-  flights_.wait(id.value, kPatience, owner_of(id));
+  flights_.wait(id.value, kPatience, owner_of(context_, id));
 }
 
 void Measurer::refresh_later(base::WorkspaceId id, base::ExecId ended) {
   if (ended) set_uncounted(id, ended);
   if (!flights_.ran_within(id.value, kFreshFor)) {
-    flights_.request(id.value, owner_of(id));
+    flights_.request(id.value, owner_of(context_, id));
   } else if (ended) {
     const std::lock_guard lock(mutex_);
     put_off_.insert(id);
@@ -70,7 +70,7 @@ void Measurer::catch_up() {
   const std::lock_guard lock(mutex_);
   std::erase_if(put_off_, [&](base::WorkspaceId id) {
     if (flights_.ran_within(id.value, kFreshFor)) return false;
-    flights_.request(id.value, owner_of(id));
+    flights_.request(id.value, owner_of(context_, id));
     return true;
   });
 }

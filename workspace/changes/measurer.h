@@ -33,7 +33,6 @@ class Measurer {
   void before_stop(const state_db::WorkspaceRow& row);
 
  private:
-  uint32_t owner_of(base::WorkspaceId id);
   void measure(base::WorkspaceId id);
   state_db::WorkspaceFacts look(const state_db::WorkspaceRow& row);
   // The exec that ended last; none if one is running, or if the last one has its count.

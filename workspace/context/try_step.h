@@ -21,27 +21,24 @@ void try_step(const char* event, const std::string& subject, Step step) {
   }
 }
 
-// Empty: a verb is using it.
-inline std::optional<base::KeyedMutex::Guard> lock_if_free(Context& context,
-                                                           const std::string& key) {
+// Empty: `take` met a conflict, because a verb is using it.
+template <typename Take>
+std::optional<base::KeyedMutex::Guard> guard_if_free(Take take) {
   try {
-    return context.locks.lock(key, "clean-up", std::chrono::milliseconds(0));
+    return take(std::chrono::milliseconds(0));
   } catch (const base::Error& error) {
     if (error.code() == base::Code::conflict) return std::nullopt;
     throw;
   }
 }
 
+inline auto lock_if_free(Context& context, const std::string& key) {
+  return guard_if_free([&](auto now) { return context.locks.lock(key, "clean-up", now); });
+}
+
 // For a thing that is only read: others may read it, too.
-inline std::optional<base::KeyedMutex::Guard> share_if_free(Context& context,
-                                                            const std::string& key,
-                                                            const std::string& operation) {
-  try {
-    return context.locks.share(key, operation, std::chrono::milliseconds(0));
-  } catch (const base::Error& error) {
-    if (error.code() == base::Code::conflict) return std::nullopt;
-    throw;
-  }
+inline auto share_if_free(Context& context, const std::string& key, const std::string& operation) {
+  return guard_if_free([&](auto now) { return context.locks.share(key, operation, now); });
 }
 
 }  // namespace moorage::workspace

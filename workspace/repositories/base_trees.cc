@@ -38,6 +38,98 @@ constexpr uint64_t kHeavyShare = 4;  // a stack beyond 1/4 of them is rebased,
 constexpr size_t kDeep = 4;          // or with this many deltas
 static_assert(kDeep < repo_cache::kMaxDeltas);
 
+bool is_sound(Context& context, const std::optional<BaseTreeRow>& row) {
+  return row && !is_torn(*row) &&
+         context.base_trees.whole(repo_directory(row->repository), row->commit);
+}
+
+void put_row(Context& context, base::RepoId id, const std::string& commit,
+             const repo_cache::BaseTreeInfo& info) {
+  state_db::BaseTreeTable table(context.store);
+  const auto before = table.find(id, commit);
+  BaseTreeRow made;
+  made.repository = id;
+  made.commit = commit;
+  made.files = info.files;
+  made.bytes = info.bytes;
+  made.submodules = info.submodules;
+  made.lfs_files = info.lfs_files;
+  made.boot_id = base::boot_id();
+  made.created_wall_ms = made.last_used_wall_ms = context.store.clock().wall_ms();
+  made.parent = info.parent;
+  // Mounts may still use its delta: settle_forms() releases the parent later.
+  if (made.parent.empty() && before) made.parent = before->parent;
+  made.disk_files = info.own_files;
+  made.disk_bytes = info.own_bytes;
+  table.put(made);
+}
+
+// Depth of a tree if it can be the parent of a delta.
+std::optional<size_t> depth_if_sound(Context& context, const BaseTreeRow& row) {
+  const std::string repo = repo_directory(row.repository);
+  std::optional<BaseTreeRow> at = row;
+  for (size_t depth = 0; depth < repo_cache::kMaxDeltas; ++depth) {
+    if (!is_sound(context, at)) return std::nullopt;
+    const std::string parent = context.base_trees.info(repo, at->commit).parent;
+    if (parent.empty()) return depth;
+    at = state_db::BaseTreeTable(context.store).find(row.repository, parent);
+  }
+  return std::nullopt;
+}
+
+// The nearest among the newest trees.
+std::optional<std::string> near_tree(Context& context, base::RepoId id, const std::string& commit) {
+  auto rows = state_db::BaseTreeTable(context.store).list(id);
+  std::erase_if(rows,
+                [&](const auto& row) { return row.commit == commit || row.files < kSmallTree; });
+  const size_t count = std::min(kCandidates, rows.size());
+  std::partial_sort(
+      rows.begin(), rows.begin() + static_cast<ptrdiff_t>(count), rows.end(),
+      [](const auto& a, const auto& b) { return a.created_wall_ms > b.created_wall_ms; });
+  rows.resize(count);
+  std::vector<repo_cache::BaseTrees::Candidate> candidates;
+  for (const auto& row : rows) {
+    if (depth_if_sound(context, row))
+      candidates.push_back({row.commit, std::min(kMostChanged, row.files / kNearShare)});
+  }
+  if (candidates.empty()) return std::nullopt;
+  return context.base_trees.nearest(repo_directory(id), commit, candidates);
+}
+
+bool is_deep(Context& context, base::RepoId id, const std::string& commit) {
+  const std::string repo = repo_directory(id);
+  size_t depth = 0;
+  uint64_t heavy = 0;
+  auto info = context.base_trees.info(repo, commit);
+  const uint64_t files = info.files;
+  for (; !info.parent.empty() && depth < repo_cache::kMaxDeltas; ++depth) {
+    heavy += info.own_files;
+    info = context.base_trees.info(repo, info.parent);
+  }
+  return depth >= kDeep || heavy > files / kHeavyShare;
+}
+
+// replaced: the delta remains beside its whole tree, because mounts may use it.
+enum class OldForm { none, cut, replaced };
+
+OldForm old_form(Context& context, const BaseTreeRow& row) {
+  const std::string repo = repo_directory(row.repository);
+  if (!context.base_trees.exists(repo, row.commit)) return OldForm::none;
+  const bool is_delta = !context.base_trees.info(repo, row.commit).parent.empty();
+  const bool is_left = context.base_trees.has_old_form(repo, row.commit);
+  if (is_delta) return is_left ? OldForm::cut : OldForm::none;
+  return is_left || !row.parent.empty() ? OldForm::replaced : OldForm::none;
+}
+
+void remove_old_form(Context& context, const BaseTreeRow& row, OldForm form) {
+  const auto guard = lock_if_free(context, row.repository.str() + "." + row.commit);
+  if (!guard || old_form(context, row) != form) return;
+  context.base_trees.remove_old_form(repo_directory(row.repository), row.commit);
+  if (form == OldForm::cut) return;
+  rebase_after_old_form.pass();
+  state_db::BaseTreeTable(context.store).set_parent(row.repository, row.commit, "");
+}
+
 }  // namespace
 
 Repositories::Repositories(Context& context)
@@ -59,11 +151,6 @@ repo_cache::BaseTreePlaces Repositories::ensure_base_tree(base::RepoId id,
 // A tree from another boot that was not synced may be torn: it is made again.
 bool is_torn(const BaseTreeRow& row) { return !row.synced && row.boot_id != base::boot_id(); }
 
-bool Repositories::is_sound(const std::optional<BaseTreeRow>& row) {
-  return row && !is_torn(*row) &&
-         context_.base_trees.whole(repo_directory(row->repository), row->commit);
-}
-
 // Checks the tree and everything below it, top first.
 void Repositories::make_sound(base::RepoId id, const std::string& commit,
                               const Progress& progress) {
@@ -72,10 +159,10 @@ void Repositories::make_sound(base::RepoId id, const std::string& commit,
   for (size_t depth = 0; depth <= repo_cache::kMaxDeltas && !at.empty(); ++depth) {
     note_use(id, at);
     auto row = table.find(id, at);
-    if (!is_sound(row)) {
+    if (!is_sound(context_, row)) {
       const auto guard = context_.locks.lock(id.str() + "." + at, "checkout", kCheckoutDeadline);
       row = table.find(id, at);
-      if (!is_sound(row)) make_tree(id, at, progress, row.has_value() || depth > 0);
+      if (!is_sound(context_, row)) make_tree(id, at, progress, row.has_value() || depth > 0);
       row = table.find(id, at);
     } else if (context_.store.clock().wall_ms() - row->last_used_wall_ms > kTouchInterval_ms) {
       table.touch(id, at);
@@ -114,28 +201,7 @@ void Repositories::make_tree(base::RepoId id, const std::string& commit, const P
       repo, commit, origin_of(id), kCheckoutDeadline, adapt(progress),
       [&] { require_room(context_.options, refusal); }, old_index);
   after_base_tree.pass();
-  put_row(id, commit, info);
-}
-
-void Repositories::put_row(base::RepoId id, const std::string& commit,
-                           const repo_cache::BaseTreeInfo& info) {
-  state_db::BaseTreeTable table(context_.store);
-  const auto before = table.find(id, commit);
-  BaseTreeRow made;
-  made.repository = id;
-  made.commit = commit;
-  made.files = info.files;
-  made.bytes = info.bytes;
-  made.submodules = info.submodules;
-  made.lfs_files = info.lfs_files;
-  made.boot_id = base::boot_id();
-  made.created_wall_ms = made.last_used_wall_ms = context_.store.clock().wall_ms();
-  made.parent = info.parent;
-  // Mounts may still use its delta: settle_forms() releases the parent later.
-  if (made.parent.empty() && before) made.parent = before->parent;
-  made.disk_files = info.own_files;
-  made.disk_bytes = info.own_bytes;
-  table.put(made);
+  put_row(context_, id, commit, info);
 }
 
 void Repositories::remake_base_tree(base::RepoId id, const std::string& commit) {
@@ -143,69 +209,24 @@ void Repositories::remake_base_tree(base::RepoId id, const std::string& commit) 
   make_tree(id, commit, {}, true);
 }
 
-// Depth of a tree if it can be the parent of a delta.
-std::optional<size_t> Repositories::depth_if_sound(const BaseTreeRow& row) {
-  const std::string repo = repo_directory(row.repository);
-  std::optional<BaseTreeRow> at = row;
-  for (size_t depth = 0; depth < repo_cache::kMaxDeltas; ++depth) {
-    if (!is_sound(at)) return std::nullopt;
-    const std::string parent = context_.base_trees.info(repo, at->commit).parent;
-    if (parent.empty()) return depth;
-    at = state_db::BaseTreeTable(context_.store).find(row.repository, parent);
-  }
-  return std::nullopt;
-}
-
-// The nearest among the newest trees.
-std::optional<std::string> Repositories::near_tree(base::RepoId id, const std::string& commit) {
-  auto rows = state_db::BaseTreeTable(context_.store).list(id);
-  std::erase_if(rows,
-                [&](const auto& row) { return row.commit == commit || row.files < kSmallTree; });
-  const size_t count = std::min(kCandidates, rows.size());
-  std::partial_sort(
-      rows.begin(), rows.begin() + static_cast<ptrdiff_t>(count), rows.end(),
-      [](const auto& a, const auto& b) { return a.created_wall_ms > b.created_wall_ms; });
-  rows.resize(count);
-  std::vector<repo_cache::BaseTrees::Candidate> candidates;
-  for (const auto& row : rows) {
-    if (depth_if_sound(row))
-      candidates.push_back({row.commit, std::min(kMostChanged, row.files / kNearShare)});
-  }
-  if (candidates.empty()) return std::nullopt;
-  return context_.base_trees.nearest(repo_directory(id), commit, candidates);
-}
-
 // False: nothing near, or it failed; then write a whole tree.
 bool Repositories::make_delta(base::RepoId id, const std::string& commit) {
   const std::string repo = repo_directory(id);
   try {
-    const auto parent = near_tree(id, commit);
+    const auto parent = near_tree(context_, id, commit);
     if (!parent) return false;
     require_room(context_.options, "cannot make a base tree");
     const auto info = context_.base_trees.write_over(repo, commit, *parent, kCheckoutDeadline);
     after_base_tree.pass();
-    put_row(id, commit, info);  // conflict: its parent was collected meanwhile
+    put_row(context_, id, commit, info);  // conflict: its parent was collected meanwhile
   } catch (const Error& error) {
     base::log(base::LogLevel::warning, "base_tree.no_delta",
               {{"repo", repo}, {"commit", commit}, {"error", error.message()}});
     context_.base_trees.remove(repo, commit);
     return false;
   }
-  if (is_deep(id, commit)) rebases_.request(id.value);
+  if (is_deep(context_, id, commit)) rebases_.request(id.value);
   return true;
-}
-
-bool Repositories::is_deep(base::RepoId id, const std::string& commit) {
-  const std::string repo = repo_directory(id);
-  size_t depth = 0;
-  uint64_t heavy = 0;
-  auto info = context_.base_trees.info(repo, commit);
-  const uint64_t files = info.files;
-  for (; !info.parent.empty() && depth < repo_cache::kMaxDeltas; ++depth) {
-    heavy += info.own_files;
-    info = context_.base_trees.info(repo, info.parent);
-  }
-  return depth >= kDeep || heavy > files / kHeavyShare;
 }
 
 // Rebases the newest deep tree: the next delta will use it.
@@ -214,7 +235,7 @@ void Repositories::rebase(base::RepoId id) {
   std::sort(rows.begin(), rows.end(),
             [](const auto& a, const auto& b) { return a.created_wall_ms > b.created_wall_ms; });
   const auto deep = std::find_if(rows.begin(), rows.end(), [&](const auto& row) {
-    return depth_if_sound(row) && is_deep(id, row.commit);
+    return depth_if_sound(context_, row) && is_deep(context_, id, row.commit);
   });
   if (deep != rows.end()) rebase(*deep);
 }
@@ -228,20 +249,10 @@ void Repositories::rebase(const BaseTreeRow& row) {
         require_room(context_.options, "cannot rebase a base tree");
         if (stopping_) throw Error(Code::conflict, "the daemon is stopping");
       });
-  put_row(row.repository, row.commit, info);
+  put_row(context_, row.repository, row.commit, info);
   state_db::BaseTreeTable(context_.store).set_synced(row.repository, row.commit);
   base::log(base::LogLevel::info, "base_tree.rebased",
             {{"repo", repo}, {"commit", row.commit}, {"files", info.files}});
-}
-
-// replaced: the delta remains beside its whole tree, because mounts may use it.
-Repositories::OldForm Repositories::old_form(const BaseTreeRow& row) {
-  const std::string repo = repo_directory(row.repository);
-  if (!context_.base_trees.exists(repo, row.commit)) return OldForm::none;
-  const bool is_delta = !context_.base_trees.info(repo, row.commit).parent.empty();
-  const bool is_left = context_.base_trees.has_old_form(repo, row.commit);
-  if (is_delta) return is_left ? OldForm::cut : OldForm::none;
-  return is_left || !row.parent.empty() ? OldForm::replaced : OldForm::none;
 }
 
 void Repositories::settle_forms(base::RepoId id, const MountedCommits& mounted) {
@@ -249,7 +260,8 @@ void Repositories::settle_forms(base::RepoId id, const MountedCommits& mounted) 
   const auto trees = state_db::BaseTreeTable(context_.store).list(id);
   for (const auto& tree : trees) {
     try_step("reconcile.base_tree", id.str() + "/" + tree.commit, [&] {
-      if (const auto form = old_form(tree); form != OldForm::none) left.emplace_back(tree, form);
+      if (const auto form = old_form(context_, tree); form != OldForm::none)
+        left.emplace_back(tree, form);
     });
   }
   if (left.empty()) return;
@@ -267,17 +279,8 @@ void Repositories::settle_forms(base::RepoId id, const MountedCommits& mounted) 
   for (const auto& [tree, form] : left) {
     if (form == OldForm::replaced && held.contains(tree.commit)) continue;
     try_step("reconcile.base_tree", id.str() + "/" + tree.commit,
-             [&, &row = tree, seen = form] { remove_old_form(row, seen); });
+             [&, &row = tree, seen = form] { remove_old_form(context_, row, seen); });
   }
-}
-
-void Repositories::remove_old_form(const BaseTreeRow& row, OldForm form) {
-  const auto guard = lock_if_free(context_, row.repository.str() + "." + row.commit);
-  if (!guard || old_form(row) != form) return;
-  context_.base_trees.remove_old_form(repo_directory(row.repository), row.commit);
-  if (form == OldForm::cut) return;
-  rebase_after_old_form.pass();
-  state_db::BaseTreeTable(context_.store).set_parent(row.repository, row.commit, "");
 }
 
 void Repositories::drop_base_tree(base::RepoId id, const std::string& commit) {

@@ -101,19 +101,11 @@ class Repositories {
 
   // base_trees.cc
   void make_sound(base::RepoId id, const std::string& commit, const Progress& progress);
-  bool is_sound(const std::optional<state_db::BaseTreeRow>& row);
   void make_tree(base::RepoId id, const std::string& commit, const Progress& progress, bool again);
   bool make_delta(base::RepoId id, const std::string& commit);
-  std::optional<std::string> near_tree(base::RepoId id, const std::string& commit);
-  std::optional<size_t> depth_if_sound(const state_db::BaseTreeRow& row);
-  void put_row(base::RepoId id, const std::string& commit, const repo_cache::BaseTreeInfo& info);
   std::string origin_of(base::RepoId id);
-  bool is_deep(base::RepoId id, const std::string& commit);
   void rebase(base::RepoId id);
   void rebase(const state_db::BaseTreeRow& row);
-  enum class OldForm { none, cut, replaced };
-  OldForm old_form(const state_db::BaseTreeRow& row);
-  void remove_old_form(const state_db::BaseTreeRow& row, OldForm form);
 
   static constexpr std::string_view kImported = "import:";  // before the URL an archive names
   Context& context_;

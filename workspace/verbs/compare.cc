@@ -13,6 +13,31 @@ namespace {
 constexpr uint64_t kMostMeasuredBytes = 64 << 20;
 constexpr size_t kLookedAt = 20;  // newest execs to search, as pre_stop hooks do not count
 
+std::optional<state_db::ExecRow> last_exec(Context& context, base::WorkspaceId id) {
+  for (auto& row : state_db::ExecTable(context.store).list({.workspace = id, .limit = kLookedAt})) {
+    if (row.request.hook.empty()) return std::move(row);
+  }
+  return std::nullopt;
+}
+
+ChangeSource at_fork(Context& context, const state_db::WorkspaceRow& fork,
+                     const ChangeSource& now) {
+  ChangeSource before = now;
+  before.uppers.clear();
+  const auto origin = state_db::SnapshotTable(context.store).find(fork.forked_from);
+  // A snapshot dropped meanwhile has no layer: compare with its base commit instead.
+  if (!origin || !origin->layer) return before;
+  for (const auto& layer : state_db::LayerTable(context.store).chain(origin->layer)) {
+    if (layer.cold) {
+      throw Error(Code::conflict,
+                  fork.name + " was forked from " + origin->id.str() + ", which is in an archive",
+                  "moorage unarchive " + origin->workspace.str());
+    }
+    before.uppers.push_back(context.storage.layer_path(layer.id) + "/tree/upper");
+  }
+  return before;
+}
+
 }  // namespace
 
 Comparison::Two Comparison::find(const Caller& caller, const std::string& from,
@@ -27,14 +52,6 @@ Comparison::Two Comparison::find(const Caller& caller, const std::string& from,
   return two;
 }
 
-std::optional<state_db::ExecRow> Comparison::last_exec(base::WorkspaceId id) {
-  for (auto& row :
-       state_db::ExecTable(context_.store).list({.workspace = id, .limit = kLookedAt})) {
-    if (row.request.hook.empty()) return std::move(row);
-  }
-  return std::nullopt;
-}
-
 ComparisonView Comparison::compare(const Caller& caller, const std::string& from,
                                    const std::string& to) {
   Two two = find(caller, from, to);
@@ -44,8 +61,8 @@ ComparisonView Comparison::compare(const Caller& caller, const std::string& from
   });
   view.from = {std::move(two.from), {}};
   view.to = {std::move(two.to), {}};
-  view.from.last = last_exec(view.from.row.id);
-  view.to.last = last_exec(view.to.row.id);
+  view.from.last = last_exec(context_, view.from.row.id);
+  view.to.last = last_exec(context_, view.to.row.id);
   return view;
 }
 
@@ -61,7 +78,7 @@ std::optional<state_db::AttemptDiff> Comparison::since_fork(const state_db::Work
   try {
     return look_at_changes(context_, {fork.id}, [&](const auto& sources) {
       const ChangeSource& now = sources[0];
-      const ChangeSource before = at_fork(fork, now);
+      const ChangeSource before = at_fork(context_, fork, now);
       state_db::AttemptDiff diff;
       for (const auto& file : changes_.stat(before, now, kMostMeasuredBytes)) {
         ++diff.files;
@@ -77,23 +94,6 @@ std::optional<state_db::AttemptDiff> Comparison::since_fork(const state_db::Work
               {{"ws", fork.id}, {"error", error.message()}});
     return std::nullopt;
   }
-}
-
-ChangeSource Comparison::at_fork(const state_db::WorkspaceRow& fork, const ChangeSource& now) {
-  ChangeSource before = now;
-  before.uppers.clear();
-  const auto origin = state_db::SnapshotTable(context_.store).find(fork.forked_from);
-  // A snapshot dropped meanwhile has no layer: compare with its base commit instead.
-  if (!origin || !origin->layer) return before;
-  for (const auto& layer : state_db::LayerTable(context_.store).chain(origin->layer)) {
-    if (layer.cold) {
-      throw Error(Code::conflict,
-                  fork.name + " was forked from " + origin->id.str() + ", which is in an archive",
-                  "moorage unarchive " + origin->workspace.str());
-    }
-    before.uppers.push_back(context_.storage.layer_path(layer.id) + "/tree/upper");
-  }
-  return before;
 }
 
 }  // namespace moorage::workspace

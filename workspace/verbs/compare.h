@@ -42,8 +42,6 @@ class Comparison {
     state_db::WorkspaceRow to;
   };
   Two find(const Caller& caller, const std::string& from, const std::string& to);
-  ChangeSource at_fork(const state_db::WorkspaceRow& fork, const ChangeSource& now);
-  std::optional<state_db::ExecRow> last_exec(base::WorkspaceId id);
 
   Context& context_;
   Changes changes_;

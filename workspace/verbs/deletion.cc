@@ -27,23 +27,9 @@ MOORAGE_CRASH_POINT(delete_after_intent, "delete.after_intent");
 MOORAGE_CRASH_POINT(purge_after_intent, "purge.after_intent");
 MOORAGE_CRASH_POINT(purge_after_files, "purge.after_files");
 
-constexpr size_t kDisposers = 2;            // one user gets at most one
-constexpr size_t kMostDisposals = 100'000;  // waiting, per user
 constexpr std::chrono::seconds kTryAgain{1};
 
 }  // namespace
-
-Deletion::Deletion(Context& context, Leases& leases, ExecWatcher& watcher, PreStop& pre_stop,
-                   Waiters& waiters, Measurer& measurer, StartStop& start_stop, Views& views)
-    : context_(context),
-      leases_(leases),
-      pre_stop_(pre_stop),
-      waiters_(waiters),
-      measurer_(measurer),
-      start_stop_(start_stop),
-      views_(views),
-      disposals_(kDisposers, kMostDisposals),
-      listens_(watcher.listen(*this)) {}
 
 // The intent. Returns the commands that it ends.
 std::vector<base::ExecId> Deletion::begin_remove(const Caller& caller,

@@ -14,7 +14,15 @@ namespace moorage::workspace {
 class Deletion : private ExecListener {
  public:
   Deletion(Context& context, Leases& leases, ExecWatcher& watcher, PreStop& pre_stop,
-           Waiters& waiters, Measurer& measurer, StartStop& start_stop, Views& views);
+           Waiters& waiters, Measurer& measurer, StartStop& start_stop, Views& views)
+      : context_(context),
+        leases_(leases),
+        pre_stop_(pre_stop),
+        waiters_(waiters),
+        measurer_(measurer),
+        start_stop_(start_stop),
+        views_(views),
+        listens_(watcher.listen(*this)) {}
 
   // Stops it and marks it deleted; removes nothing before the undo window ends, or purge.
   WorkspaceView remove(const Caller& caller, const std::string& name, const BusyRule& busy);
@@ -39,7 +47,9 @@ class Deletion : private ExecListener {
   Measurer& measurer_;
   StartStop& start_stop_;
   Views& views_;
-  base::FairPool disposals_;  // these two last: their work uses the members above
+  // These two last: their work uses the members above. Two threads, of which one user gets at most
+  // one; so many removals of one user may wait.
+  base::FairPool disposals_{2, 100'000};
   ExecListeners::Handle listens_;
 };
 

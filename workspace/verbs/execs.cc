@@ -110,6 +110,13 @@ void cut(state_db::NewExec& record, int64_t most_ms, const std::string& why) {
   record.time_limit = why;
 }
 
+std::shared_ptr<const LiveSandbox> sandbox_of(Context& context, const state_db::ExecRow& row) {
+  if (row.state != state_db::ExecState::running) throw_over(row);
+  auto running = context.live.by_sandbox(row.request.sandbox);
+  if (!running) throw Error(Code::conflict, row.id.str() + ": its sandbox is stopping");
+  return running;
+}
+
 }  // namespace
 
 bool never_started(const state_db::ExecRow& exec) {
@@ -382,16 +389,9 @@ std::string Execs::output_obstacle() const {
          "space; free some: moorage gc";
 }
 
-std::shared_ptr<const LiveSandbox> Execs::sandbox_of(const state_db::ExecRow& row) {
-  if (row.state != state_db::ExecState::running) throw_over(row);
-  auto running = context_.live.by_sandbox(row.request.sandbox);
-  if (!running) throw Error(Code::conflict, row.id.str() + ": its sandbox is stopping");
-  return running;
-}
-
 uint64_t Execs::send(const state_db::ExecRow& row, uint64_t offset, std::string_view bytes,
                      std::chrono::milliseconds deadline) {
-  return backends::EnvdClient(sandbox_of(row)->endpoint)
+  return backends::EnvdClient(sandbox_of(context_, row)->endpoint)
       .send_input(row.id.str(), offset, bytes, deadline);
 }
 
@@ -409,13 +409,13 @@ void Execs::check_input(const Caller& caller, base::ExecId id) { hold(caller, id
 
 void Execs::close_input(const Caller& caller, base::ExecId id) {
   const auto held = hold(caller, id);
-  backends::EnvdClient(sandbox_of(held.row)->endpoint).close_input(id.str());
+  backends::EnvdClient(sandbox_of(context_, held.row)->endpoint).close_input(id.str());
 }
 
 void Execs::send_signal(const Caller& caller, base::ExecId id, const std::string& name) {
   const auto held = hold(caller, id);
   const int number = signal_number(name);
-  const auto running = sandbox_of(held.row);
+  const auto running = sandbox_of(context_, held.row);
   const bool runs_it = caller.uid == held.row.request.owner_uid;  // then the name adds nothing
   try {
     state_db::ExecTable(context_.store)
@@ -432,7 +432,7 @@ void Execs::cancel(const Caller& caller, base::ExecId id, const std::string& bec
   const std::string who = caller.is_daemon ? "" : "cancelled by " + user_name(caller.uid);
   const std::string why = who + (who.empty() || because.empty() ? "" : ": ") + because;
   const auto held = hold(caller, id);
-  const auto running = sandbox_of(held.row);
+  const auto running = sandbox_of(context_, held.row);
   state_db::ExecTable table(context_.store);
   const bool cancels = context_.store.transaction([&] {
     const bool ends = table.request_cancel(id, why);
@@ -445,7 +445,7 @@ void Execs::cancel(const Caller& caller, base::ExecId id, const std::string& bec
 
 void Execs::resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows) {
   const auto held = hold(caller, id);
-  backends::EnvdClient(sandbox_of(held.row)->endpoint).resize(id.str(), {columns, rows});
+  backends::EnvdClient(sandbox_of(context_, held.row)->endpoint).resize(id.str(), {columns, rows});
 }
 
 }  // namespace moorage::workspace

@@ -128,7 +128,6 @@ class Execs {
   Held hold(const Caller& caller, base::ExecId id);
   uint64_t send(const state_db::ExecRow& row, uint64_t offset, std::string_view bytes,
                 std::chrono::milliseconds deadline);
-  std::shared_ptr<const LiveSandbox> sandbox_of(const state_db::ExecRow& row);
 
   std::mutex mutex_;
   std::set<base::ExecId> launching_;

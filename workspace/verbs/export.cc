@@ -18,20 +18,7 @@ namespace {
 
 MOORAGE_CRASH_POINT(before_read, "export.before_read");
 
-constexpr size_t kExporters = 4;
-constexpr size_t kMaxWaiting = 16;
-
 }  // namespace
-
-Exports::Exports(Context& context, Repositories& repositories, SnapshotTaker& taker,
-                 StartStop& start_stop, IntegrityCheck& integrity, ExportSpools& spools)
-    : context_(context),
-      repositories_(repositories),
-      taker_(taker),
-      start_stop_(start_stop),
-      integrity_(integrity),
-      spools_(spools),
-      exporters_(kExporters, kMaxWaiting) {}
 
 struct Exports::Source {
   state_db::WorkspaceRow row;

@@ -18,7 +18,13 @@ namespace moorage::workspace {
 class Exports {
  public:
   Exports(Context& context, Repositories& repositories, SnapshotTaker& taker, StartStop& start_stop,
-          IntegrityCheck& integrity, ExportSpools& spools);
+          IntegrityCheck& integrity, ExportSpools& spools)
+      : context_(context),
+        repositories_(repositories),
+        taker_(taker),
+        start_stop_(start_stop),
+        integrity_(integrity),
+        spools_(spools) {}
 
   struct Export {
     std::shared_ptr<base::ByteSpool> stream;
@@ -41,7 +47,8 @@ class Exports {
   StartStop& start_stop_;
   IntegrityCheck& integrity_;
   ExportSpools& spools_;
-  base::ThreadPool exporters_;  // last: waits for the exports, which end with their streams
+  // Four threads, 16 more wait. Last: waits for the exports, which end with their streams.
+  base::ThreadPool exporters_{4, 16};
 };
 
 }  // namespace moorage::workspace

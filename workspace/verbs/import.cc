@@ -32,8 +32,6 @@ constexpr size_t kExecsAtOnce = 500;
 constexpr size_t kExecBytesAtOnce = 1 << 20;
 constexpr size_t kMostOfOneUser = 4;
 constexpr int kNameTries = 1000;
-constexpr size_t kImporters = 16;  // they wait for their clients
-constexpr size_t kMaxWaiting = 16;
 
 // The client's data. A client that sends almost nothing is cut off: a thread waits for it.
 class Client {
@@ -287,15 +285,6 @@ class ImportVisitor : public ImportCheck {
 };
 
 }  // namespace
-
-Imports::Imports(Context& context, Repositories& repositories, Views& views,
-                 IntegrityCheck& integrity, Admission& admission)
-    : context_(context),
-      repositories_(repositories),
-      views_(views),
-      integrity_(integrity),
-      admission_(admission),
-      importers_(kImporters, kMaxWaiting) {}
 
 WorkspaceView Imports::take_in(const Caller& caller, const std::string& name,
                                packs::ByteSource source) {

@@ -23,7 +23,12 @@ namespace moorage::workspace {
 class Imports {
  public:
   Imports(Context& context, Repositories& repositories, Views& views, IntegrityCheck& integrity,
-          Admission& admission);
+          Admission& admission)
+      : context_(context),
+        repositories_(repositories),
+        views_(views),
+        integrity_(integrity),
+        admission_(admission) {}
 
   // Takes an archive written into the pipe as a new workspace of the caller.
   struct Import {
@@ -43,7 +48,9 @@ class Imports {
   Admission& admission_;
   std::mutex mutex_;
   std::map<uint32_t, size_t> running_;  // by user
-  base::ThreadPool importers_;          // last: waits for the imports, which end with their streams
+  // 16 threads, as they wait for their clients, and 16 more wait. Last: waits for the imports,
+  // which end with their streams.
+  base::ThreadPool importers_{16, 16};
 };
 
 }  // namespace moorage::workspace

@@ -64,16 +64,21 @@ std::string name_processes(const std::vector<pid_t>& pids) {
   return text;
 }
 
-}  // namespace
+std::vector<pid_t> processes_of(Context& context, const state_db::WorkspaceRow& row) {
+  const auto running = context.live.running(row.id);
+  return running ? running->backend->members(running->name) : std::vector<pid_t>{};
+}
 
 // Saves the current state before the workspace continues from another. It carries the request's
 // key: if it is kept, the request was carried out.
-state_db::NewSnapshot Snapshots::joined(const Caller& caller, base::WorkspaceId workspace,
-                                        SnapshotCause cause) {
+state_db::NewSnapshot joined(const Caller& caller, base::WorkspaceId workspace,
+                             SnapshotCause cause) {
   state_db::NewSnapshot wanted{.workspace = workspace, .cause = cause};
   std::tie(wanted.idempotency_key, wanted.request_hash) = key_of(caller);
   return wanted;
 }
+
+}  // namespace
 
 SnapshotRow Snapshots::find(const Caller& caller, const state_db::WorkspaceRow& row,
                             const std::string& snapshot) {
@@ -348,7 +353,7 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
       const auto sealing = leases_.write(caller.beside(), now);
       if (!kill) refuse_busy(before);
       // Run the hook before anything is written, because this waits for it.
-      if (kill && !processes_of(before).empty()) pre_stop_.run(before);
+      if (kill && !processes_of(context_, before).empty()) pre_stop_.run(before);
       wanted.next_on = taker_.take(now, {.cause = SnapshotCause::promote}).id;
       promote_between.pass();
       go_on_from(before, wanted, kill, "promoted by " + by(caller));
@@ -358,13 +363,8 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
   return views_.look(parent.id);
 }
 
-std::vector<pid_t> Snapshots::processes_of(const state_db::WorkspaceRow& row) {
-  const auto running = context_.live.running(row.id);
-  return running ? running->backend->members(running->name) : std::vector<pid_t>{};
-}
-
 void Snapshots::refuse_busy(const state_db::WorkspaceRow& row) {
-  const auto holders = processes_of(row);
+  const auto holders = processes_of(context_, row);
   if (holders.empty()) return;
   const std::string run = holders.size() == 1 ? " still runs in " : " still run in ";
   throw Error(Code::conflict, name_processes(holders) + run + row.name, kBusyHint);

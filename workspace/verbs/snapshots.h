@@ -79,13 +79,10 @@ class Snapshots {
  private:
   void go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted, bool kill,
                   const std::string& reason);
-  std::vector<pid_t> processes_of(const state_db::WorkspaceRow& row);  // in its sandbox
   void refuse_busy(const state_db::WorkspaceRow& row);
   void bring_to_rest(const state_db::WorkspaceRow& row, bool kill, const std::string& reason);
   std::optional<state_db::SnapshotRow> find_made(const state_db::NewSnapshot& wanted);
   base::WorkspaceId fork_made_before(const state_db::NewWorkspace& fork);
-  static state_db::NewSnapshot joined(const Caller& caller, base::WorkspaceId workspace,
-                                      state_db::SnapshotCause cause);
   state_db::SnapshotRow find(const Caller& caller, const state_db::WorkspaceRow& row,
                              const std::string& snapshot);
   std::vector<state_db::NewWorkspace> planned_forks(const Caller& caller,

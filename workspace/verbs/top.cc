@@ -16,6 +16,23 @@ namespace {
 constexpr size_t kMostExecs = 256;
 constexpr size_t kMostProcesses = 64;  // per exec: more wait for each other, not for a person
 
+std::vector<base::ExecId> waiting(const TopLine& line, const LiveSandbox& running,
+                                  size_t& execs_left) {
+  std::vector<base::ExecId> found;
+  std::optional<backends::InputEnds> ends;
+  for (const auto& exec : line.execs) {
+    if (!exec.request.input && !exec.request.terminal) continue;
+    if (execs_left == 0) break;
+    --execs_left;
+    if (!ends) ends = backends::input_ends(running.init.pid);
+    const auto group = running.backend->exec_group(running.name, exec.id.str());
+    const auto processes = group->members(kMostProcesses + 1);
+    if (processes.size() <= kMostProcesses && backends::waits_for_input(processes, *ends))
+      found.push_back(exec.id);
+  }
+  return found;
+}
+
 }  // namespace
 
 TopView Top::look(const Caller& caller, bool own) {
@@ -59,23 +76,6 @@ void Top::look_at_sandbox(TopLine& line, size_t& execs_left) {
   } catch (const base::Error&) {
     line.status = {};  // it is going down: nothing left to show
   }
-}
-
-std::vector<base::ExecId> Top::waiting(const TopLine& line, const LiveSandbox& running,
-                                       size_t& execs_left) {
-  std::vector<base::ExecId> found;
-  std::optional<backends::InputEnds> ends;
-  for (const auto& exec : line.execs) {
-    if (!exec.request.input && !exec.request.terminal) continue;
-    if (execs_left == 0) break;
-    --execs_left;
-    if (!ends) ends = backends::input_ends(running.init.pid);
-    const auto group = running.backend->exec_group(running.name, exec.id.str());
-    const auto processes = group->members(kMostProcesses + 1);
-    if (processes.size() <= kMostProcesses && backends::waits_for_input(processes, *ends))
-      found.push_back(exec.id);
-  }
-  return found;
 }
 
 }  // namespace moorage::workspace

@@ -41,8 +41,6 @@ class Top {
 
  private:
   void look_at_sandbox(TopLine& line, size_t& execs_left);
-  std::vector<base::ExecId> waiting(const TopLine& line, const LiveSandbox& running,
-                                    size_t& execs_left);
 
   Context& context_;
   ExecWatcher& watcher_;

@@ -32,13 +32,13 @@ void require_changeable(const state_db::WorkspaceRow& row) {
               row.state == WorkspaceState::deleted ? "moorage undelete " + row.id.str() : "");
 }
 
-}  // namespace
-
-void Update::hold_to_limit(const state_db::WorkspaceRow& row) {
+void hold_to_limit(Context& context, const state_db::WorkspaceRow& row) {
   if (!row.layer || row.state != WorkspaceState::ready) return;
-  context_.storage.quota().limit(row.layer, context_.storage.layer_path(row.layer),
-                                 DiskUse(context_).limit_of_writable(row, row.layer));
+  context.storage.quota().limit(row.layer, context.storage.layer_path(row.layer),
+                                DiskUse(context).limit_of_writable(row, row.layer));
 }
+
+}  // namespace
 
 WorkspaceView Update::update(const Caller& caller, const std::string& name,
                              const PolicyChange& change) {
@@ -75,7 +75,7 @@ WorkspaceView Update::update(const Caller& caller, const std::string& name,
   base::log(base::LogLevel::info, "workspace.updated",
             {{"ws", id}, {"uid", caller.uid}, {"change", difference}});
   const auto answer = joined.in(views_.view(table.get(id)));
-  hold_to_limit(answer.row);
+  hold_to_limit(context_, answer.row);
   return answer;
 }
 
@@ -94,7 +94,7 @@ WorkspaceView Update::share(const Caller& caller, const std::string& name,
 WorkspaceView Update::resume(const std::string& subject) {
   const auto joined = JoinedVerb::parse(subject);
   const auto row = state_db::WorkspaceTable(context_.store).get(joined.workspace);
-  hold_to_limit(row);
+  hold_to_limit(context_, row);
   keep_about(context_, row);
   return joined.in(views_.look(joined.workspace));
 }

@@ -18,8 +18,6 @@ class Update {
   WorkspaceView resume(const std::string& subject);
 
  private:
-  void hold_to_limit(const state_db::WorkspaceRow& row);
-
   Context& context_;
   Views& views_;
 };
