@@ -40,7 +40,7 @@ KeyedMutex::Guard KeyedMutex::acquire(const std::string& key, const std::string&
     auto age = std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - holder.since);
     throw Error(
         Code::conflict,
-        key + " is busy: " + holder.operation + " (since " + std::to_string(age.count()) + " s)",
+        key + " is busy: " + holder.operation + " (for " + std::to_string(age.count()) + " s)",
         "try again when it has ended");
   }
   Holder& holder = held_.emplace(key, Holder{operation, steady_clock::now(), 0}).first->second;

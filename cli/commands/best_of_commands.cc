@@ -39,7 +39,7 @@ struct Wanted {
     options.value({"--each", "CMD", "Command for each fork; {i} is the attempt's number"}, each);
     options.value({"--patches", "DIR", "Apply one patch file of DIR in each fork"}, patches);
     options.value({"--test", "CMD", "Command that decides: an attempt passes if it exits 0"}, test);
-    options.value({"--timeout", "TIME", "Limit of each command, like 5m"}, timeout);
+    options.value({"--timeout", "TIME", "Time limit of each command, like 5m"}, timeout);
     options.value({"--promote", "WHICH", "first-passing or smallest-diff; default: none"}, promote);
     options.value({"--parallel", "N", "Attempts at once; default: number of CPUs"}, parallel);
     options.flag({"--keep", "", "Leave their sandboxes running"}, keep);

@@ -116,7 +116,7 @@ constexpr Row kRows[] = {
     {"--memory", "SIZE", "Memory limit, like 4G", "limits.memory_bytes", add_limit<size>,
      size_or_none},
     {"--cpus", "N", "CPU limit, like 2 or 0.5", "limits.cpus", add_number, number_or_none},
-    {"--pids", "N", "Limit of processes, at least 4", "limits.pids", add_limit<count>,
+    {"--pids", "N", "Limit on processes, at least 4", "limits.pids", add_limit<count>,
      number_or_none},
     {"--idle-stop", "TIME", "Stop it when idle this long, like 30m; never", "idle_stop_s",
      add_limit<seconds>, time_or_never},
@@ -132,9 +132,9 @@ constexpr Row kRows[] = {
      number_or_none},
     {"--max-exec-total", "TIME", "Total run time of all commands; none", "max_exec_total_s",
      add_limit<seconds>, time_or_none},
-    {"--disk", "SIZE", "Limit of files, snapshots and output, like 20G; none", "limits.disk_bytes",
+    {"--disk", "SIZE", "Limit on files, snapshots and output, like 20G; none", "limits.disk_bytes",
      add_limit<size>, size_or_none},
-    {"--disk-files", "N", "Limit of the number of files; none", "limits.disk_files",
+    {"--disk-files", "N", "Limit on the number of files; none", "limits.disk_files",
      add_limit<count>, number_or_none}};
 
 // Those of the given options that are limits of the sandbox, or the others.

@@ -34,7 +34,7 @@ TEST_CASE("a refusal names the key, the operation in progress and its age") {
     }
   });
   other.join();
-  CHECK(text == "conflict: ws_3 is busy: start (since 0 s)");
+  CHECK(text == "conflict: ws_3 is busy: start (for 0 s)");
 }
 
 TEST_CASE("other keys stay free, and a key is free again after its guard ends") {

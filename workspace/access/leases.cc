@@ -211,7 +211,7 @@ void Leases::refuse_held(const Caller& caller, const WorkspaceRow& row, const En
                                ? "if you are the holder, add --lease " + number + "; otherwise "
                                : "";
   throw Error(Code::conflict,
-              row.name + " is held by " + person(*entry.row) + " since " +
+              row.name + " is held by " + person(*entry.row) + ", acquired " +
                   base::format_utc(entry.row->acquired_wall_ms) + ", last seen " +
                   std::to_string(std::max<int64_t>(0, unseen_ms) / 1000) + " s ago",
               "reading needs no lease; to write, " + mine +

@@ -177,7 +177,7 @@ void Moves::change_place(const state_db::WorkspaceRow& row, const state_db::Plac
   auto wanted = sandboxes_.plan(moved);
   state_db::SandboxTable sandboxes(context_.store);
   if (const auto old = sandboxes.live(row.id); old && !context_.live.running(row.id))
-    sandboxes_.clear(*old, "found dead at a move");
+    sandboxes_.clear(*old, "found dead during a move");
   const auto tell_place = [&] {
     context_.store.transaction([&] {
       state_db::WorkspaceTable(context_.store).set_place(row.id, place, by);

@@ -118,7 +118,7 @@ TEST_CASE_METHOD(LeaseFixture, "a restart or a suspended daemon lets no lease la
   CHECK(leases->is_held(row.id));
   clock.up_ms += 3'600'000;  // stopped, or suspended, for an hour
   CHECK(leases->is_held(row.id));
-  CHECK(refused({}).starts_with("ws is held by a (uid 1000, lease 1) since "));
+  CHECK(refused({}).starts_with("ws is held by a (uid 1000, lease 1), acquired "));
   CHECK(refused(generation).empty());
   clock.up_ms = 0;  // after a reboot
   open();
