@@ -72,6 +72,28 @@ BestOfRow find(Context& context, const Caller& caller, base::BestOfId id, Right 
   return *std::move(row);
 }
 
+BestOfView view(Context& context, BestOfRow row) {
+  BestOfView view;
+  state_db::WorkspaceTable workspaces(context.store);
+  state_db::ExecTable execs(context.store);
+  view.workspace_name = workspaces.get(row.wanted.workspace).name;
+  for (auto& attempt : BestOfTable(context.store).attempts(row.id)) {
+    AttemptView one;
+    if (attempt.workspace) {
+      const auto fork = workspaces.get(attempt.workspace);
+      one.fork_name = fork.name;
+      one.fork_is_there = fork.state != state_db::WorkspaceState::deleting &&
+                          fork.state != state_db::WorkspaceState::deleted;
+    }
+    if (attempt.each_exec) one.each = execs.find(attempt.each_exec);
+    if (attempt.test_exec) one.test = execs.find(attempt.test_exec);
+    one.row = std::move(attempt);
+    view.attempts.push_back(std::move(one));
+  }
+  view.row = std::move(row);
+  return view;
+}
+
 }  // namespace
 
 uint64_t BestOfRequest::patch_bytes() const {
@@ -159,7 +181,7 @@ BestOfView BestOf::start(const Caller& caller, const std::string& name,
   if (const auto made = table.find_made(wanted)) {
     if (made->state == state_db::BestOfState::preparing)
       refuse_unsettled(caller, made->id.str() + " is still creating its forks");
-    return view(*made);
+    return view(context_, *made);
   }
   leases_.check(caller, found);
   require_ready(found);
@@ -179,41 +201,19 @@ BestOfView BestOf::start(const Caller& caller, const std::string& name,
   driver_.request(row.id);
   base::log(base::LogLevel::info, "best_of.started",
             {{"ws", found.id}, {"bo", row.id}, {"attempts", wanted.attempts.size()}});
-  return view(table.get(row.id));
-}
-
-BestOfView BestOf::view(BestOfRow row) {
-  BestOfView view;
-  state_db::WorkspaceTable workspaces(context_.store);
-  state_db::ExecTable execs(context_.store);
-  view.workspace_name = workspaces.get(row.wanted.workspace).name;
-  for (auto& attempt : BestOfTable(context_.store).attempts(row.id)) {
-    AttemptView one;
-    if (attempt.workspace) {
-      const auto fork = workspaces.get(attempt.workspace);
-      one.fork_name = fork.name;
-      one.fork_is_there = fork.state != state_db::WorkspaceState::deleting &&
-                          fork.state != state_db::WorkspaceState::deleted;
-    }
-    if (attempt.each_exec) one.each = execs.find(attempt.each_exec);
-    if (attempt.test_exec) one.test = execs.find(attempt.test_exec);
-    one.row = std::move(attempt);
-    view.attempts.push_back(std::move(one));
-  }
-  view.row = std::move(row);
-  return view;
+  return view(context_, table.get(row.id));
 }
 
 std::vector<BestOfView> BestOf::list(const Caller& caller, const std::string& name) {
   const auto row = find_with_deleted(context_.store, caller, name, Right::read);
   std::vector<BestOfView> views;
   for (auto& one : BestOfTable(context_.store).of_workspace(row.id))
-    views.push_back(view(std::move(one)));
+    views.push_back(view(context_, std::move(one)));
   return views;
 }
 
 BestOfView BestOf::show(const Caller& caller, base::BestOfId id) {
-  return view(find(context_, caller, id, Right::read));
+  return view(context_, find(context_, caller, id, Right::read));
 }
 
 // The workspace's lease, and those of all forks whose commands the cancel ends.
@@ -242,7 +242,7 @@ BestOfView BestOf::cancel(const Caller& caller, base::BestOfId id) {
                 id.str() + " has ended: " + std::string(state_db::state_name(table.get(id).state)));
   }
   driver_.request(id);
-  return view(table.get(row.id));
+  return view(context_, table.get(row.id));
 }
 
 }  // namespace moorage::workspace

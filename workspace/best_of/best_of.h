@@ -82,7 +82,6 @@ class BestOf {
 
  private:
   std::vector<Leases::Writing> cancel_rights(const Caller& caller, const state_db::BestOfRow& row);
-  BestOfView view(state_db::BestOfRow row);
 
   Context& context_;
   Leases& leases_;

@@ -55,70 +55,28 @@ std::string missing_part(Context& context, const state_db::WorkspaceRow& row) {
   return {};
 }
 
-}  // namespace
-
-void IntegrityCheck::lose(const state_db::WorkspaceRow& row, const std::string& what,
-                          const std::string& hint) {
-  state_db::IntegrityTable table(context_.store);
+[[noreturn]] void lose(Context& context, const state_db::WorkspaceRow& row, const std::string& what,
+                       const std::string& hint) {
+  state_db::IntegrityTable table(context.store);
   const auto known = table.get(row.id);
   if (known.state != IntegrityState::lost || known.reason != what)
     table.set(row.id, IntegrityState::lost, what);
   throw Error(Code::corrupted, row.name + " is lost: " + what, hint);
 }
 
-void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
-  const std::string missing = missing_part(context_, row);
-  if (missing.empty()) return;
-  if (initial_files_may_be_partial(context_, row)) return;
-  // A mere query holds no lock: meanwhile the workspace may have been archived or purged, or moved
-  // to other layers, which is not a loss.
-  const auto now = state_db::WorkspaceTable(context_.store).get(row.id);
-  if (now.state != row.state || now.layer != row.layer) return;
-  if (missing_part(context_, now).empty()) return;
-  lose(row, missing + " is missing from the store",
-       "restore " + context_.options.store + "/layers/" + missing +
-           " from a backup; nothing was changed");
-}
-
-void IntegrityCheck::lose_base(const state_db::WorkspaceRow& row, const Error& error) {
-  lose(row, "its base commit " + row.base_commit + " is not available: " + error.message(),
-       "its own files are intact in " + context_.storage.layer_path(row.layer) +
-           "; make upstream serve that commit again, then: moorage repo fetch " +
-           row.repository.str());
-}
-
-void IntegrityCheck::look(const state_db::WorkspaceRow& row, std::chrono::milliseconds max_age) {
-  look_for_loss(row);
-  const auto known = state_db::IntegrityTable(context_.store).get(row.id);
-  if (known.seal.empty()) {
-    if (known.state != IntegrityState::lost) return;
-    return state_db::IntegrityTable(context_.store)
-        .set(row.id, IntegrityState::intact, "the missing files are back");
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    const auto last = looked_.find(row.id);
-    if (last != looked_.end() && steady_clock::now() - last->second < max_age) return;
-  }
-  compare(row, known);
-  const std::lock_guard lock(mutex_);
-  if (looked_.size() > 10'000) looked_.clear();
-  looked_[row.id] = steady_clock::now();
-}
-
-void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
-                             const state_db::IntegrityRow& known) {
-  state_db::IntegrityTable table(context_.store);
+void compare(Context& context, const state_db::WorkspaceRow& row,
+             const state_db::IntegrityRow& known) {
+  state_db::IntegrityTable table(context.store);
   layers::Seal now;
   bool differs = false;
   bool has_list = false;
   layers::Differences differences;
   try {
-    const std::string layer = context_.storage.layer_path(row.layer);
+    const std::string layer = context.storage.layer_path(row.layer);
     now = layers::take_seal(layer);
     differs = now.hash != known.seal;
     if (differs) {
-      layers::SealListComparison comparison(list_path(context_, row.id));
+      layers::SealListComparison comparison(list_path(context, row.id));
       has_list = comparison.has_list();
       now =
           layers::take_seal(layer, {}, [&comparison](std::string_view path, std::string_view hash) {
@@ -146,6 +104,49 @@ void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
   table.set(row.id, IntegrityState::changed_outside, reason);
   base::log(base::LogLevel::warning, "workspace.changed_outside",
             {{"ws", row.id}, {"reason", reason}});
+}
+
+}  // namespace
+
+void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
+  const std::string missing = missing_part(context_, row);
+  if (missing.empty()) return;
+  if (initial_files_may_be_partial(context_, row)) return;
+  // A mere query holds no lock: meanwhile the workspace may have been archived or purged, or moved
+  // to other layers, which is not a loss.
+  const auto now = state_db::WorkspaceTable(context_.store).get(row.id);
+  if (now.state != row.state || now.layer != row.layer) return;
+  if (missing_part(context_, now).empty()) return;
+  lose(context_, row, missing + " is missing from the store",
+       "restore " + context_.options.store + "/layers/" + missing +
+           " from a backup; nothing was changed");
+}
+
+void IntegrityCheck::lose_base(const state_db::WorkspaceRow& row, const Error& error) {
+  lose(context_, row,
+       "its base commit " + row.base_commit + " is not available: " + error.message(),
+       "its own files are intact in " + context_.storage.layer_path(row.layer) +
+           "; make upstream serve that commit again, then: moorage repo fetch " +
+           row.repository.str());
+}
+
+void IntegrityCheck::look(const state_db::WorkspaceRow& row, std::chrono::milliseconds max_age) {
+  look_for_loss(row);
+  const auto known = state_db::IntegrityTable(context_.store).get(row.id);
+  if (known.seal.empty()) {
+    if (known.state != IntegrityState::lost) return;
+    return state_db::IntegrityTable(context_.store)
+        .set(row.id, IntegrityState::intact, "the missing files are back");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto last = looked_.find(row.id);
+    if (last != looked_.end() && steady_clock::now() - last->second < max_age) return;
+  }
+  compare(context_, row, known);
+  const std::lock_guard lock(mutex_);
+  if (looked_.size() > 10'000) looked_.clear();
+  looked_[row.id] = steady_clock::now();
 }
 
 void IntegrityCheck::begin_writing(base::WorkspaceId id) {

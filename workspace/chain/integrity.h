@@ -56,10 +56,6 @@ class IntegrityCheck {
   void set_recovered(const state_db::SandboxRow& sandbox);
 
  private:
-  void compare(const state_db::WorkspaceRow& row, const state_db::IntegrityRow& known);
-  [[noreturn]] void lose(const state_db::WorkspaceRow& row, const std::string& what,
-                         const std::string& hint);
-
   Context& context_;
   std::mutex mutex_;
   std::map<base::WorkspaceId, std::chrono::steady_clock::time_point> looked_;

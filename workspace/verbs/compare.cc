@@ -38,12 +38,14 @@ ChangeSource at_fork(Context& context, const state_db::WorkspaceRow& fork,
   return before;
 }
 
-}  // namespace
+struct Two {
+  state_db::WorkspaceRow from;
+  state_db::WorkspaceRow to;
+};
 
-Comparison::Two Comparison::find(const Caller& caller, const std::string& from,
-                                 const std::string& to) {
-  Two two{find_workspace(context_.store, caller, from, Right::read),
-          find_workspace(context_.store, caller, to, Right::read)};
+Two find(Context& context, const Caller& caller, const std::string& from, const std::string& to) {
+  Two two{find_workspace(context.store, caller, from, Right::read),
+          find_workspace(context.store, caller, to, Right::read)};
   if (two.from.repository != two.to.repository) {
     throw Error(Code::invalid_argument,
                 two.from.name + " and " + two.to.name + " belong to different repositories",
@@ -52,9 +54,11 @@ Comparison::Two Comparison::find(const Caller& caller, const std::string& from,
   return two;
 }
 
+}  // namespace
+
 ComparisonView Comparison::compare(const Caller& caller, const std::string& from,
                                    const std::string& to) {
-  Two two = find(caller, from, to);
+  Two two = find(context_, caller, from, to);
   ComparisonView view;
   view.files = look_at_changes(context_, {two.from.id, two.to.id}, [&](const auto& sources) {
     return changes_.stat(sources[0], sources[1]);
@@ -68,7 +72,7 @@ ComparisonView Comparison::compare(const Caller& caller, const std::string& from
 
 std::string Comparison::patch(const Caller& caller, const std::string& from,
                               const std::string& to) {
-  const Two two = find(caller, from, to);
+  const Two two = find(context_, caller, from, to);
   return look_at_changes(context_, {two.from.id, two.to.id}, [&](const auto& sources) {
     return changes_.patch(sources[0], sources[1]);
   });

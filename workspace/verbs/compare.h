@@ -37,12 +37,6 @@ class Comparison {
   std::optional<state_db::AttemptDiff> since_fork(const state_db::WorkspaceRow& fork);
 
  private:
-  struct Two {
-    state_db::WorkspaceRow from;
-    state_db::WorkspaceRow to;
-  };
-  Two find(const Caller& caller, const std::string& from, const std::string& to);
-
   Context& context_;
   Changes changes_;
 };

@@ -59,6 +59,20 @@ RestView rest_of(const WorkspaceView& view, Context& context) {
   return shown;
 }
 
+WorkspaceView outline(Context& context, state_db::WorkspaceRow row, state_db::RepositoryRow repo) {
+  WorkspaceView view;
+  view.row = std::move(row);
+  view.repo = std::move(repo);
+  const auto id = view.row.id;
+  view.integrity = state_db::IntegrityTable(context.store).get(id);
+  view.sandbox = state_db::SandboxTable(context.store).live(id);
+  if (view.sandbox) {
+    auto running = state_db::ExecTable(context.store).running(view.sandbox->id);
+    if (!running.empty()) view.doing = std::move(running.back());
+  }
+  return view;
+}
+
 }  // namespace
 
 // Each row is found by index, so the cost of a page depends only on its length. Its rows are from
@@ -83,25 +97,11 @@ WorkspacePage Views::list(const Caller& caller, const PageRequest& wanted) {
     for (auto& row : rows) {
       const auto [repo, is_new] = repos.try_emplace(row.repository);
       if (is_new) repo->second = state_db::RepositoryTable(context_.store).get(row.repository);
-      page.views.push_back(outline(std::move(row), repo->second));
+      page.views.push_back(outline(context_, std::move(row), repo->second));
     }
   }
   for (WorkspaceView& view : page.views) complete(view);
   return page;
-}
-
-WorkspaceView Views::outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo) {
-  WorkspaceView view;
-  view.row = std::move(row);
-  view.repo = std::move(repo);
-  const auto id = view.row.id;
-  view.integrity = state_db::IntegrityTable(context_.store).get(id);
-  view.sandbox = state_db::SandboxTable(context_.store).live(id);
-  if (view.sandbox) {
-    auto running = state_db::ExecTable(context_.store).running(view.sandbox->id);
-    if (!running.empty()) view.doing = std::move(running.back());
-  }
-  return view;
 }
 
 void Views::complete(WorkspaceView& view) {
@@ -119,7 +119,7 @@ void Views::complete(WorkspaceView& view) {
 }
 
 WorkspaceView Views::view(const state_db::WorkspaceRow& row) {
-  auto view = outline(row, state_db::RepositoryTable(context_.store).get(row.repository));
+  auto view = outline(context_, row, state_db::RepositoryTable(context_.store).get(row.repository));
   complete(view);
   view.archive = state_db::ArchiveTable(context_.store).find(row.id);
   if (view.archive) view.archive_file = ArchiveStore(context_).path(*view.archive);

@@ -41,7 +41,6 @@ class Views {
   std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name);
 
  private:
-  WorkspaceView outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo);
   void complete(WorkspaceView& view);
 
   Context& context_;
