@@ -32,6 +32,7 @@ class PackWriter {
  public:
   using Sink = std::function<void(std::string_view)>;  // may throw
   explicit PackWriter(Sink sink);
+  PackWriter(PackWriter&&) = delete;
 
   void entry(const Node& entry);  // a file is followed by pieces and end_pieces()
   void growth(const std::string& path) { put_path("a", path); }  // the same

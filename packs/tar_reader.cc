@@ -109,157 +109,128 @@ ArchiveEntry translate(archive_entry* item) {
 
 }  // namespace
 
-struct ArchiveReader::State {
-  State(ByteSource source, const ReadLimits& read_limits)
-      : limits(read_limits), decompressor(std::move(source)) {}
+std::string ArchiveReader::place() const {
+  if (in_entry_) return "at " + shown(entry_.path);
+  return entry_.path.empty() ? "at its start" : "after " + shown(entry_.path);
+}
 
-  // Our position, for messages.
-  std::string place() const {
-    if (in_entry) return "at " + shown(entry.path);
-    return entry.path.empty() ? "at its start" : "after " + shown(entry.path);
-  }
-  [[noreturn]] void fail() {
-    if (failure) {
-      try {
-        std::rethrow_exception(std::exchange(failure, nullptr));
-      } catch (const Error& error) {
-        if (error.code() != Code::corrupted) throw;
-        throw Error(Code::corrupted, "the archive is damaged " + place() + ": " + error.message());
-      }
-    }
-    const char* text = archive_error_string(tar.get());
-    throw Error(Code::corrupted, "the archive is damaged " + place() + ": " +
-                                     base::escape_for_message(text ? text : "not a tar file"));
-  }
-  static la_ssize_t give(archive* tar, void* self, const void** bytes) {
-    auto* state = static_cast<State*>(self);
+void ArchiveReader::fail() {
+  if (failure_) {
     try {
-      const std::string_view piece = state->decompressor.next();
-      state->step_bytes += piece.size();
-      state->bytes += piece.size();
-      if (state->step_bytes > state->limits.max_step_bytes ||
-          state->bytes > state->limits.max_bytes) {
-        throw Error(Code::resource_exhausted,
-                    "the archive exceeds its size limit " + state->place());
-      }
-      if (state->limits.check && state->bytes >= state->next_check) {
-        state->limits.check();
-        state->next_check = state->bytes + state->limits.check_bytes;
-      }
-      *bytes = piece.data();
-      return static_cast<la_ssize_t>(piece.size());
-    } catch (...) {  // C code must not see exceptions
-      state->failure = std::current_exception();
-      archive_set_error(tar, EIO, "reading the archive failed");
-      return -1;
+      std::rethrow_exception(std::exchange(failure_, nullptr));
+    } catch (const Error& error) {
+      if (error.code() != Code::corrupted) throw;
+      throw Error(Code::corrupted, "the archive is damaged " + place() + ": " + error.message());
     }
   }
+  const char* text = archive_error_string(tar_.get());
+  throw Error(Code::corrupted, "the archive is damaged " + place() + ": " +
+                                   base::escape_for_message(text ? text : "not a tar file"));
+}
 
-  const ReadLimits limits;
-  Decompressor decompressor;
-  std::exception_ptr failure;
-  std::unique_ptr<archive, int (*)(archive*)> tar{archive_read_new(), archive_read_free};
-  uint64_t step_bytes = 0;
-  uint64_t bytes = 0;
-  uint64_t next_check = 0;
-  ArchiveEntry entry;
-  bool in_entry = false;
-  EntryDigest digest;
-  base::Sha256 all;
-  std::string digests;  // kDigestBytes each, in order
-  ArchiveFacts facts;
-  bool done = false;
-};
-
-ArchiveReader::ArchiveReader(ByteSource source, const ReadLimits& limits)
-    : state_(std::make_unique<State>(std::move(source), limits)) {
-  archive* tar = state_->tar.get();
-  if (archive_read_support_format_tar(tar) != ARCHIVE_OK ||
-      archive_read_open2(tar, state_.get(), nullptr, State::give, nullptr, nullptr) != ARCHIVE_OK) {
-    state_->fail();
+ssize_t ArchiveReader::give(archive* tar, void* self, const void** bytes) {
+  auto* reader = static_cast<ArchiveReader*>(self);
+  try {
+    const std::string_view piece = reader->decompressor_.next();
+    reader->step_bytes_ += piece.size();
+    reader->bytes_ += piece.size();
+    if (reader->step_bytes_ > reader->limits_.max_step_bytes ||
+        reader->bytes_ > reader->limits_.max_bytes) {
+      throw Error(Code::resource_exhausted,
+                  "the archive exceeds its size limit " + reader->place());
+    }
+    if (reader->limits_.check && reader->bytes_ >= reader->next_check_) {
+      reader->limits_.check();
+      reader->next_check_ = reader->bytes_ + reader->limits_.check_bytes;
+    }
+    *bytes = piece.data();
+    return static_cast<ssize_t>(piece.size());
+  } catch (...) {  // C code must not see exceptions
+    reader->failure_ = std::current_exception();
+    archive_set_error(tar, EIO, "reading the archive failed");
+    return -1;
   }
 }
 
-ArchiveReader::~ArchiveReader() = default;
-
-const ArchiveFacts& ArchiveReader::facts() const { return state_->facts; }
+ArchiveReader::ArchiveReader(ByteSource source, const ReadLimits& limits)
+    : limits_(limits),
+      decompressor_(std::move(source)),
+      tar_(archive_read_new(), archive_read_free) {
+  if (archive_read_support_format_tar(tar_.get()) != ARCHIVE_OK ||
+      archive_read_open2(tar_.get(), this, nullptr, give, nullptr, nullptr) != ARCHIVE_OK) {
+    fail();
+  }
+}
 
 const ArchiveEntry* ArchiveReader::next() {
-  State& state = *state_;
-  if (state.done) return nullptr;
+  if (done_) return nullptr;
   finish_entry();
-  state.step_bytes = 0;
+  step_bytes_ = 0;
   archive_entry* item = nullptr;
-  const int answer = archive_read_next_header(state.tar.get(), &item);
+  const int answer = archive_read_next_header(tar_.get(), &item);
   if (answer == ARCHIVE_EOF) {
-    throw Error(Code::corrupted,
-                "the archive is damaged: it ends without its index, " + state.place());
+    throw Error(Code::corrupted, "the archive is damaged: it ends without its index, " + place());
   }
-  if (answer != ARCHIVE_OK) state.fail();
-  state.entry = translate(item);
-  state.in_entry = true;
-  state.digest.begin(state.entry);
-  if (state.entry.path == kIndexPath) {
+  if (answer != ARCHIVE_OK) fail();
+  entry_ = translate(item);
+  in_entry_ = true;
+  digest_.begin(entry_);
+  if (entry_.path == kIndexPath) {
     verify_index();
     return nullptr;
   }
-  if (++state.facts.entries > state.limits.max_entries) {
-    throw Error(
-        Code::resource_exhausted,
-        "the archive has more than " + std::to_string(state.limits.max_entries) + " entries");
+  if (++facts_.entries > limits_.max_entries) {
+    throw Error(Code::resource_exhausted,
+                "the archive has more than " + std::to_string(limits_.max_entries) + " entries");
   }
-  return &state.entry;
+  return &entry_;
 }
 
 bool ArchiveReader::read(Piece& piece) {
-  State& state = *state_;
-  if (!state.in_entry || state.entry.type != NodeType::file) return false;
+  if (!in_entry_ || entry_.type != NodeType::file) return false;
   for (;;) {
-    state.step_bytes = 0;
+    step_bytes_ = 0;
     const void* bytes = nullptr;
     size_t size = 0;
     la_int64_t offset = 0;
-    const int answer = archive_read_data_block(state.tar.get(), &bytes, &size, &offset);
+    const int answer = archive_read_data_block(tar_.get(), &bytes, &size, &offset);
     if (answer == ARCHIVE_EOF) return false;
-    if (answer != ARCHIVE_OK) state.fail();
+    if (answer != ARCHIVE_OK) fail();
     if (size == 0) continue;
     piece = {static_cast<uint64_t>(offset), {static_cast<const char*>(bytes), size}};
-    if (offset < 0 || piece.offset > state.entry.size || size > state.entry.size - piece.offset) {
-      refuse(state.entry.path, "has data beyond its size");
+    if (offset < 0 || piece.offset > entry_.size || size > entry_.size - piece.offset) {
+      refuse(entry_.path, "has data beyond its size");
     }
-    state.digest.add(piece.offset, piece.bytes);
+    digest_.add(piece.offset, piece.bytes);
     return true;
   }
 }
 
 std::string ArchiveReader::read_all(uint64_t max_bytes) {
-  if (state_->entry.size > max_bytes) {
-    throw Error(Code::resource_exhausted, "entry " + shown(state_->entry.path) +
-                                              " is larger than " + std::to_string(max_bytes) +
-                                              " bytes");
+  if (entry_.size > max_bytes) {
+    throw Error(Code::resource_exhausted, "entry " + shown(entry_.path) + " is larger than " +
+                                              std::to_string(max_bytes) + " bytes");
   }
   std::string text;
   for (Piece piece; read(piece);) {
-    if (piece.offset != text.size()) refuse(state_->entry.path, "must not be sparse");
+    if (piece.offset != text.size()) refuse(entry_.path, "must not be sparse");
     text += piece.bytes;
   }
   return text;
 }
 
 void ArchiveReader::finish_entry() {
-  State& state = *state_;
-  if (!state.in_entry) return;
+  if (!in_entry_) return;
   for (Piece rest; read(rest);) {
   }
-  const std::string digest = state.digest.raw();
-  state.digests += digest;
-  state.all.add(digest);
-  state.in_entry = false;
+  const std::string digest = digest_.raw();
+  digests_ += digest;
+  all_.add(digest);
+  in_entry_ = false;
 }
 
 // Compares the entries that we read with the index that the writer made.
 void ArchiveReader::verify_index() {
-  State& state = *state_;
   uint64_t line_number = 0;
   const auto check_line = [&](std::string_view line) {
     std::string path = "line " + std::to_string(line_number + 1) + " of the index";
@@ -271,9 +242,9 @@ void ArchiveReader::verify_index() {
     } catch (const std::exception&) {
       throw Error(Code::corrupted, "the archive is damaged: " + path + " cannot be read");
     }
-    const bool known = line_number < state.facts.entries;
+    const bool known = line_number < facts_.entries;
     const auto at = static_cast<size_t>(line_number++) * kDigestBytes;
-    if (known && digest == base::to_hex(std::string_view(state.digests).substr(at, kDigestBytes))) {
+    if (known && digest == base::to_hex(std::string_view(digests_).substr(at, kDigestBytes))) {
       return;
     }
     throw Error(Code::corrupted, "the archive is damaged: " + base::escape_for_message(path) +
@@ -292,20 +263,20 @@ void ArchiveReader::verify_index() {
     rest.erase(0, begin);
     if (rest.size() > kMaxLineBytes) refuse(std::string(kIndexPath), "has a line that is too long");
   }
-  if (!rest.empty() || line_number != state.facts.entries) {
+  if (!rest.empty() || line_number != facts_.entries) {
     throw Error(Code::corrupted, "the archive is damaged: its index lists " +
                                      std::to_string(line_number) + " entries, found " +
-                                     std::to_string(state.facts.entries));
+                                     std::to_string(facts_.entries));
   }
-  state.in_entry = false;
-  state.step_bytes = 0;
+  in_entry_ = false;
+  step_bytes_ = 0;
   archive_entry* item = nullptr;
-  const int answer = archive_read_next_header(state.tar.get(), &item);
+  const int answer = archive_read_next_header(tar_.get(), &item);
   if (answer == ARCHIVE_OK) refuse(std::string(kIndexPath), "is not the last entry");
-  if (answer != ARCHIVE_EOF) state.fail();
+  if (answer != ARCHIVE_EOF) fail();
   try {
     uint64_t padding = 0;
-    for (std::string_view left; !(left = state.decompressor.next()).empty();) {
+    for (std::string_view left; !(left = decompressor_.next()).empty();) {
       padding += left.size();
       if (padding > kMaxPaddingBytes || left.find_first_not_of('\0') != std::string_view::npos) {
         throw Error(Code::corrupted, "there is data after its end");
@@ -314,9 +285,9 @@ void ArchiveReader::verify_index() {
   } catch (Error& error) {
     throw error.add_context("the archive is damaged after its index");
   }
-  state.facts.stream = state.decompressor.facts();
-  state.facts.digest = base::to_hex(state.all.raw());
-  state.done = true;
+  facts_.stream = decompressor_.facts();
+  facts_.digest = base::to_hex(all_.raw());
+  done_ = true;
 }
 
 }  // namespace moorage::packs

@@ -5,7 +5,10 @@
 // entry.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,6 +18,8 @@
 #include "packs/tar_entry.h"
 #include "packs/tar_writer.h"
 #include "packs/zstd_frame.h"
+
+struct archive;  // of libarchive
 
 namespace moorage::packs {
 
@@ -30,7 +35,7 @@ struct ReadLimits {
 class ArchiveReader {
  public:
   ArchiveReader(ByteSource source, const ReadLimits& limits);
-  ~ArchiveReader();
+  ArchiveReader(ArchiveReader&&) = delete;
 
   // The next entry, valid until the next call; the unread rest of the previous one is skipped (but
   // checked). Null: the end, and everything matched. Throws corrupted; invalid_argument for an
@@ -42,14 +47,30 @@ class ArchiveReader {
     std::string_view bytes;
   };
   bool read(Piece& piece);
-  std::string read_all(uint64_t max_bytes);  // resource_exhausted beyond; refuses holes
-  const ArchiveFacts& facts() const;         // valid after next() returned null
+  std::string read_all(uint64_t max_bytes);             // resource_exhausted beyond; refuses holes
+  const ArchiveFacts& facts() const { return facts_; }  // valid after next() returned null
 
  private:
-  struct State;
+  static ssize_t give(archive* tar, void* self, const void** bytes);
+  std::string place() const;  // our position, for messages
+  [[noreturn]] void fail();
   void finish_entry();
   void verify_index();
-  std::unique_ptr<State> state_;
+
+  const ReadLimits limits_;
+  Decompressor decompressor_;
+  std::exception_ptr failure_;
+  std::unique_ptr<archive, int (*)(archive*)> tar_;
+  uint64_t step_bytes_ = 0;
+  uint64_t bytes_ = 0;
+  uint64_t next_check_ = 0;
+  ArchiveEntry entry_;
+  bool in_entry_ = false;
+  EntryDigest digest_;
+  base::Sha256 all_;
+  std::string digests_;  // 32 bytes each, in order
+  ArchiveFacts facts_;
+  bool done_ = false;
 };
 
 }  // namespace moorage::packs
