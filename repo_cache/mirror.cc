@@ -101,10 +101,10 @@ Mirror::Mirror(const RepoCacheOptions& options, std::string repo_directory)
 
 bool Mirror::exists() const { return base::path_exists(git_directory_); }
 
-UpstreamRefs Mirror::ask_upstream(const RepoUrl& url, const Deadline& deadline) const {
-  const std::string text = git_.run({"ls-remote", "--symref", "--", url.fetch}, deadline,
-                                    {.protocol = std::string(scheme_name(url.scheme))},
-                                    "list branches of " + url.display);
+UpstreamRefs Mirror::ask_upstream(const FetchTask& task) const {
+  const std::string text = git_.run({"ls-remote", "--symref", "--", task.url.fetch}, task.deadline,
+                                    {.protocol = std::string(scheme_name(task.url.scheme))},
+                                    "list branches of " + task.url.display);
   return parse_ls_remote(text, options_.max_refs);
 }
 
@@ -156,18 +156,16 @@ void Mirror::initialize(const MirrorLock&, const Deadline& deadline) const {
   base::sync_directory(directory_);
 }
 
-void Mirror::fetch_into(const std::string& git_directory, const RepoUrl& url,
-                        const MirrorLock& lock, const Deadline& deadline,
-                        const ProgressFunction& progress) const {
+void Mirror::fetch_into(const std::string& git_directory, const FetchTask& task) const {
   const GitRun run{.directory = git_directory,
-                   .protocol = std::string(scheme_name(url.scheme)),
-                   .inherit_fds = {lock.fd()},
+                   .protocol = std::string(scheme_name(task.url.scheme)),
+                   .inherit_fds = {task.lock.fd()},
                    .max_file_bytes = options_.max_fetch_bytes,
-                   .progress = progress};
+                   .progress = task.progress};
   git_.run({"fetch", "--prune", "--no-tags", "--no-auto-gc", "--no-write-fetch-head",
-            "--no-recurse-submodules", "--progress", "--", url.fetch,
+            "--no-recurse-submodules", "--progress", "--", task.url.fetch,
             "+refs/heads/*:refs/upstream/heads/*", "+refs/tags/*:refs/upstream/tags/*"},
-           deadline, run, "fetch " + url.display);
+           task.deadline, run, "fetch " + task.url.display);
 }
 
 void Mirror::set_head(const std::string& git_directory, const std::string& head_ref,
@@ -192,21 +190,18 @@ void Mirror::update_refs(const std::string& commands, const Deadline& deadline) 
            "update the mirror's references");
 }
 
-void Mirror::make_new_clone(const RepoUrl& url, const UpstreamRefs& upstream,
-                            const MirrorLock& lock, const Deadline& deadline,
-                            const ProgressFunction& progress) const {
+void Mirror::make_new_clone(const FetchTask& task, const UpstreamRefs& upstream) const {
   base::remove_tree(new_directory_);
-  initialize_at(new_directory_, deadline);
-  fetch_into(new_directory_, url, lock, deadline, progress);
-  set_head(new_directory_, upstream.head_ref, deadline);
-  pack_refs(new_directory_, deadline);
+  initialize_at(new_directory_, task.deadline);
+  fetch_into(new_directory_, task);
+  set_head(new_directory_, upstream.head_ref, task.deadline);
+  pack_refs(new_directory_, task.deadline);
   clone_fetched.pass();
 }
 
-void Mirror::clone(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
-                   const Deadline& deadline, const ProgressFunction& progress) const {
+void Mirror::clone(const FetchTask& task, const UpstreamRefs& upstream) const {
   try {
-    make_new_clone(url, upstream, lock, deadline, progress);
+    make_new_clone(task, upstream);
   } catch (const Error&) {
     base::remove_tree(new_directory_);
     throw;
@@ -219,8 +214,7 @@ void Mirror::clone(const RepoUrl& url, const UpstreamRefs& upstream, const Mirro
 
 // Keeps old tips before the fetch, in case of a crash; afterwards releases those that upstream only
 // moved forward.
-void Mirror::fetch(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
-                   const Deadline& deadline, const ProgressFunction& progress) const {
+void Mirror::fetch(const FetchTask& task, const UpstreamRefs& upstream) const {
   const UpstreamRefs before = upstream_refs();
   std::set<std::string> kept;
   {
@@ -239,10 +233,10 @@ void Mirror::fetch(const RepoUrl& url, const UpstreamRefs& upstream, const Mirro
     if (!kept.count(oid)) commands += keep_command(oid);
   }
   base::write_file_durable(directory_ + "/fetching", "");
-  update_refs(commands, deadline);
+  update_refs(commands, task.deadline);
   fetch_marked.pass();
-  fetch_into(git_directory_, url, lock, deadline, progress);
-  set_head(git_directory_, upstream.head_ref, deadline);
+  fetch_into(git_directory_, task);
+  set_head(git_directory_, upstream.head_ref, task.deadline);
   fetch_done.pass();
 
   const UpstreamRefs after = upstream_refs();
@@ -259,8 +253,8 @@ void Mirror::fetch(const RepoUrl& url, const UpstreamRefs& upstream, const Mirro
     if (!kept.count(oid) && !lost.count(oid)) commands += "delete refs/keep/" + oid + "\n";
   }
   for (const auto& oid : lost) commands += keep_command(oid);
-  update_refs(commands, deadline);
-  pack_refs(git_directory_, deadline);
+  update_refs(commands, task.deadline);
+  pack_refs(git_directory_, task.deadline);
   remove((directory_ + "/fetching").c_str());
 }
 

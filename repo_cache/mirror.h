@@ -43,24 +43,29 @@ class MirrorLock {
   Fd fd_;
 };
 
+// What every call to upstream needs.
+struct FetchTask {
+  const RepoUrl& url;
+  const MirrorLock& lock;
+  const Deadline& deadline;
+  const ProgressFunction& progress;
+};
+
 class Mirror {
  public:
   Mirror(const RepoCacheOptions& options, std::string repo_directory);
 
   bool exists() const;
-  UpstreamRefs ask_upstream(const RepoUrl& url, const Deadline& deadline) const;  // ls-remote
-  UpstreamRefs upstream_refs() const;            // as of the last fetch
-  std::vector<std::string> tip_commits() const;  // of every ref
+  UpstreamRefs ask_upstream(const FetchTask& task) const;  // ls-remote
+  UpstreamRefs upstream_refs() const;                      // as of the last fetch
+  std::vector<std::string> tip_commits() const;            // of every ref
 
   void initialize(const MirrorLock& lock,
                   const Deadline& deadline) const;  // empty mirror, for imports
-  void clone(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
-             const Deadline& deadline, const ProgressFunction& progress) const;
-  void fetch(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
-             const Deadline& deadline, const ProgressFunction& progress) const;
+  void clone(const FetchTask& task, const UpstreamRefs& upstream) const;
+  void fetch(const FetchTask& task, const UpstreamRefs& upstream) const;
   // Replaces a mirror that failed its check by a new clone; carries over readable kept refs.
-  void rebuild(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
-               const Deadline& deadline, const ProgressFunction& progress) const;
+  void rebuild(const FetchTask& task, const UpstreamRefs& upstream) const;
 
   // Cheap: every ref's object exists, every pack has the length in its index. Throws corrupted.
   void quick_check() const;
@@ -80,14 +85,12 @@ class Mirror {
  private:
   void remove_leftovers() const;
   void fsck(const std::vector<std::string>& options, const Deadline& deadline) const;
-  void fetch_into(const std::string& git_directory, const RepoUrl& url, const MirrorLock& lock,
-                  const Deadline& deadline, const ProgressFunction& progress) const;
-  void make_new_clone(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
-                      const Deadline& deadline, const ProgressFunction& progress) const;
+  void fetch_into(const std::string& git_directory, const FetchTask& task) const;
+  void make_new_clone(const FetchTask& task, const UpstreamRefs& upstream) const;
   void set_head(const std::string& git_directory, const std::string& head_ref,
                 const Deadline& deadline) const;
   void update_refs(const std::string& commands, const Deadline& deadline) const;
-  void carry_over_kept_refs(const MirrorLock& lock, const Deadline& deadline) const;
+  void carry_over_kept_refs(const FetchTask& task) const;
   void pack_refs(const std::string& git_directory, const Deadline& deadline) const;
 
   const RepoCacheOptions& options_;

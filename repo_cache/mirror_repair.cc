@@ -137,11 +137,10 @@ bool Mirror::suspect() const { return base::path_exists(directory_ + "/suspect")
 
 void Mirror::mark_suspect() const { base::write_file_durable(directory_ + "/suspect", ""); }
 
-void Mirror::rebuild(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
-                     const Deadline& deadline, const ProgressFunction& progress) const {
+void Mirror::rebuild(const FetchTask& task, const UpstreamRefs& upstream) const {
   try {
-    make_new_clone(url, upstream, lock, deadline, progress);
-    carry_over_kept_refs(lock, deadline);
+    make_new_clone(task, upstream);
+    carry_over_kept_refs(task);
   } catch (const Error&) {
     base::remove_tree(new_directory_);
     throw;
@@ -161,18 +160,18 @@ void Mirror::rebuild(const RepoUrl& url, const UpstreamRefs& upstream, const Mir
 
 // Objects that upstream dropped exist only in the broken mirror: fetches each kept tip separately,
 // and reports those that are lost as unreadable.
-void Mirror::carry_over_kept_refs(const MirrorLock& lock, const Deadline& deadline) const {
+void Mirror::carry_over_kept_refs(const FetchTask& task) const {
   constexpr size_t kMaxTries = 200;
   std::vector<std::string> refs;
   const base::ProcessResult listed =
-      git_.try_run({"for-each-ref", "--format=%(refname)", "refs/keep/", "refs/moorage/"}, deadline,
-                   {.directory = git_directory_});
+      git_.try_run({"for-each-ref", "--format=%(refname)", "refs/keep/", "refs/moorage/"},
+                   task.deadline, {.directory = git_directory_});
   for (std::string_view rest = listed.output; listed.ok() && !rest.empty();)
     refs.emplace_back(base::take_until(rest, '\n'));
-  const GitRun run{.directory = new_directory_, .inherit_fds = {lock.fd()}};
+  const GitRun run{.directory = new_directory_, .inherit_fds = {task.lock.fd()}};
   const auto take = [&](std::vector<std::string> wanted) {
     for (std::string& ref : wanted) ref = std::string("+").append(ref).append(":").append(ref);
-    return git_.try_fetch_file(git_directory_, wanted, deadline, run).ok();
+    return git_.try_fetch_file(git_directory_, wanted, task.deadline, run).ok();
   };
   if (refs.empty() || (refs.size() <= kMaxTries && take(refs))) return;
   for (size_t i = 0; i < refs.size(); ++i) {

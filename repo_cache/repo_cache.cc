@@ -43,29 +43,27 @@ std::optional<Error> find_damage(const Mirror& mirror, const Deadline& deadline)
 }
 
 // Git never gets the path of a directory that could not be checked because it was missing.
-UpstreamRefs ask_upstream(const Mirror& mirror, const RepoUrl& url, const Deadline& deadline) {
-  if (url.missing) {
+UpstreamRefs ask_upstream(const Mirror& mirror, const FetchTask& task) {
+  if (task.url.missing) {
     throw Error(mirror.exists() ? Code::unavailable : Code::not_found,
-                "no such directory: " + base::escape_for_message(url.fetch));
+                "no such directory: " + base::escape_for_message(task.url.fetch));
   }
-  return mirror.ask_upstream(url, deadline);
+  return mirror.ask_upstream(task);
 }
 
-UpstreamRefs ask_for_clone(const Mirror& mirror, const RepoUrl& url, const Deadline& deadline) {
-  UpstreamRefs upstream = ask_upstream(mirror, url, deadline);
+UpstreamRefs ask_for_clone(const Mirror& mirror, const FetchTask& task) {
+  UpstreamRefs upstream = ask_upstream(mirror, task);
   if (!upstream.oids.empty()) return upstream;
   throw Error(Code::not_found,
-              "repository " + url.display + " is empty: it has no branch to start from",
+              "repository " + task.url.display + " is empty: it has no branch to start from",
               "push a first commit, then try again");
 }
 
-RefreshResult rebuild(const Mirror& mirror, const RepoUrl& url, const Error& damage,
-                      const MirrorLock& lock, const Deadline& deadline,
-                      const ProgressFunction& progress) {
+RefreshResult rebuild(const Mirror& mirror, const FetchTask& task, const Error& damage) {
   base::log(base::LogLevel::error, "repo.broken",
             {{"mirror", mirror.git_directory()}, {"reason", damage.message()}});
   try {
-    mirror.rebuild(url, ask_for_clone(mirror, url, deadline), lock, deadline, progress);
+    mirror.rebuild(task, ask_for_clone(mirror, task));
   } catch (Error& error) {
     mirror.mark_suspect();
     throw error.add_context("the cached copy is damaged and fetching a new one failed");
@@ -74,20 +72,18 @@ RefreshResult rebuild(const Mirror& mirror, const RepoUrl& url, const Error& dam
   return describe(mirror, {.fetched = true, .rebuilt = true});
 }
 
-RefreshResult clone(const Mirror& mirror, const RepoUrl& url, const MirrorLock& lock,
-                    const Deadline& deadline, const ProgressFunction& progress) {
-  mirror.clone(url, ask_for_clone(mirror, url, deadline), lock, deadline, progress);
+RefreshResult clone(const Mirror& mirror, const FetchTask& task) {
+  mirror.clone(task, ask_for_clone(mirror, task));
   mirror.record_checked();
   return describe(mirror, {.cloned = true, .fetched = true});
 }
 
-RefreshResult compare_and_fetch(const Mirror& mirror, const RepoUrl& url, const MirrorLock& lock,
-                                const Deadline& deadline, const ProgressFunction& progress) {
+RefreshResult compare_and_fetch(const Mirror& mirror, const FetchTask& task) {
   RefreshResult result;
   try {
-    const UpstreamRefs upstream = ask_upstream(mirror, url, deadline);
+    const UpstreamRefs upstream = ask_upstream(mirror, task);
     if (upstream != mirror.upstream_refs()) {
-      mirror.fetch(url, upstream, lock, deadline, progress);
+      mirror.fetch(task, upstream);
       result.fetched = true;
     }
     mirror.record_checked();
@@ -103,12 +99,13 @@ RefreshResult refresh_now(const RepoCacheOptions& options, const std::string& di
                           const RepoUrl& url, const Deadline& deadline,
                           const ProgressFunction& progress) {
   const MirrorLock lock(directory, deadline);
+  const FetchTask task{url, lock, deadline, progress};
   const Mirror mirror(options, directory);
-  if (!mirror.exists()) return clone(mirror, url, lock, deadline, progress);
+  if (!mirror.exists()) return clone(mirror, task);
   std::optional<Error> damage = find_damage(mirror, deadline);
-  if (damage) return rebuild(mirror, url, *damage, lock, deadline, progress);
+  if (damage) return rebuild(mirror, task, *damage);
   try {
-    return compare_and_fetch(mirror, url, lock, deadline, progress);
+    return compare_and_fetch(mirror, task);
   } catch (const Error& error) {
     if (error.code() != Code::corrupted && error.code() != Code::io) throw;
     // Git or libgit2 failed on an object: the mark requires a full check.
@@ -116,7 +113,7 @@ RefreshResult refresh_now(const RepoCacheOptions& options, const std::string& di
     damage = find_damage(mirror, deadline);
     if (!damage) throw;
   }
-  return rebuild(mirror, url, *damage, lock, deadline, progress);
+  return rebuild(mirror, task, *damage);
 }
 
 void run_check(SharedCheck& check, const std::function<RefreshResult()>& work) {
