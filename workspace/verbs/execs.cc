@@ -104,7 +104,7 @@ int signal_number(const std::string& name) {
               "raise it: moorage set " + row.name + " " + option);
 }
 
-void cut(state_db::NewExec& record, int64_t most_ms, const std::string& why) {
+void limit_time(state_db::NewExec& record, int64_t most_ms, const std::string& why) {
   if (record.timeout_ms > 0 && record.timeout_ms <= most_ms) return;
   record.timeout_ms = most_ms;
   record.time_limit = why;
@@ -182,9 +182,9 @@ void Execs::apply_budget(const state_db::WorkspaceRow& row, state_db::NewExec& r
                   "--max-execs N");
   }
   if (policy.max_exec_s > 0) {
-    cut(record, policy.max_exec_s * 1000,
-        "a command of " + row.name + " may run " + std::to_string(policy.max_exec_s) +
-            " s (max_exec_s)");
+    limit_time(record, policy.max_exec_s * 1000,
+               "a command of " + row.name + " may run " + std::to_string(policy.max_exec_s) +
+                   " s (max_exec_s)");
   }
   if (policy.max_exec_total_s == 0) return;
   const int64_t total_ms = policy.max_exec_total_s * 1000;
@@ -196,8 +196,8 @@ void Execs::apply_budget(const state_db::WorkspaceRow& row, state_db::NewExec& r
                   "--max-exec-total TIME");
   }
   const int64_t left_ms = total_ms - used_ms;
-  cut(record, left_ms,
-      row.name + " had only " + std::to_string((left_ms + 999) / 1000) + of_total + " left");
+  limit_time(record, left_ms,
+             row.name + " had only " + std::to_string((left_ms + 999) / 1000) + of_total + " left");
 }
 
 std::optional<ExecView> Execs::repeat(const Caller& caller, const state_db::NewExec& record) {

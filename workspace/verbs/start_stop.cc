@@ -19,8 +19,8 @@ using state_db::WorkspaceState;
 
 MOORAGE_CRASH_POINT(stop_before_intent, "stop.before_intent");
 
-constexpr size_t kNamed = 5;
-constexpr size_t kMostOfOne = 60;  // bytes
+constexpr size_t kNamed = 5;       // commands, in a refusal
+constexpr size_t kMostOfOne = 60;  // bytes of a command there
 
 }  // namespace
 
