@@ -6,8 +6,9 @@
 #include "base/log.h"
 #include "daemon/http/dispatcher.h"
 #include "daemon/http/pipe_source.h"
-#include "daemon/json/json_views.h"
+#include "daemon/json/json_object.h"
 #include "daemon/process_setup.h"
+#include "workspace/recovery/rescue.h"
 
 namespace moorage::daemon {
 namespace {
@@ -77,8 +78,6 @@ std::string diagnosis_of(const Unreadable& trouble, const std::string& store) {
   return diagnosis_json(diagnosis, {});
 }
 
-}  // namespace
-
 void add_rescue_routes(Router& router, Rescue& rescue, const Unreadable& trouble,
                        const Settings& settings) {
   const auto add = [&](const std::string& pattern, std::function<Reply(const Request&)> answer,
@@ -95,8 +94,9 @@ void add_rescue_routes(Router& router, Rescue& rescue, const Unreadable& trouble
                 .lane = Lane::slow});
   };
   const std::string& store = settings.store();
-  add("/v1/health",
-      [&trouble](const Request&) { return Reply::json(rescue_health_json(sentence(trouble))); });
+  add("/v1/health", [&trouble](const Request&) {
+    return Reply::json(text_of({{"rescue", lossy_utf8(sentence(trouble))}}));
+  });
   add("/v1/info", [&rescue, &trouble, store](const Request&) {
     return Reply::json(info_of(rescue, trouble, store));
   });
@@ -115,6 +115,8 @@ void add_rescue_routes(Router& router, Rescue& rescue, const Unreadable& trouble
   });
   router.refuse_others(refusal(trouble));
 }
+
+}  // namespace
 
 int serve_rescue(const Unreadable& trouble, const Settings& settings) {
   base::log(base::LogLevel::error, "daemon.rescue",

@@ -4,17 +4,12 @@
 // and one sentence. It ends with the process: a start with an intact state.db serves normally.
 #pragma once
 
-#include "daemon/http/router.h"
 #include "daemon/settings.h"
 #include "state_db/open_store.h"
-#include "workspace/recovery/rescue.h"
 
 namespace moorage::daemon {
 
 // Serves until stopped; returns the process's exit status.
 int serve_rescue(const state_db::Unreadable& trouble, const Settings& settings);
-
-void add_rescue_routes(Router& router, workspace::Rescue& rescue,
-                       const state_db::Unreadable& trouble, const Settings& settings);
 
 }  // namespace moorage::daemon

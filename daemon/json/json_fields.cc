@@ -132,7 +132,8 @@ struct JsonFields::State {
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const {
     throw Error(Code::invalid_argument, prefix + name + " " + what);
   }
-  [[noreturn]] void refuse_missing(const std::string& name) const {
+  std::string required(const std::string& name, const std::optional<std::string>& value) const {
+    if (value) return *value;
     throw Error(Code::invalid_argument, "missing field '" + prefix + name + "'");
   }
   [[noreturn]] void refuse_both(const std::string& name) const {
@@ -162,9 +163,7 @@ std::optional<std::string> JsonFields::given_text(const std::string& name) {
 }
 
 std::string JsonFields::required_text(const std::string& name) {
-  auto value = text(name);
-  if (!value) state_->refuse_missing(name);
-  return *value;
+  return state_->required(name, text(name));
 }
 
 std::optional<std::string> JsonFields::bytes(const std::string& name) {
@@ -175,9 +174,7 @@ std::optional<std::string> JsonFields::bytes(const std::string& name) {
 }
 
 std::string JsonFields::required_bytes(const std::string& name) {
-  auto value = bytes(name);
-  if (!value) state_->refuse_missing(name);
-  return *value;
+  return state_->required(name, bytes(name));
 }
 
 std::optional<std::vector<std::string>> JsonFields::byte_list(const std::string& name) {

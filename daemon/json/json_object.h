@@ -1,4 +1,4 @@
-// Shared by the json_views_*.cc files: builds one JSON object and leaves out unknown values.
+// Builds one JSON object and leaves out unknown values.
 #pragma once
 
 #include <boost/json.hpp>

@@ -177,16 +177,6 @@ std::string repositories_json(const std::vector<RepositoryView>& views) {
   return boost::json::serialize(array_of(views, repository_object));
 }
 
-std::string import_json(const workspace::ImportedWork& work) {
-  return text_of({{"repo", work.repo.str()},
-                  {"head_commit", work.head_commit},
-                  {"work_commit", work.work_commit}});
-}
-
-std::string tips_json(const std::vector<std::string>& tips) {
-  return text_of({{"tips", boost::json::array(tips.begin(), tips.end())}});
-}
-
 std::string lease_json(const std::optional<workspace::LeaseView>& lease) {
   return text_of(lease ? lease_object(*lease) : JsonObject{{"held", false}, {"generation", 0}});
 }

@@ -38,8 +38,6 @@ struct RepositoryView {
 
 std::string repository_json(const RepositoryView& view);
 std::string repositories_json(const std::vector<RepositoryView>& views);
-std::string import_json(const workspace::ImportedWork& work);
-std::string tips_json(const std::vector<std::string>& tips);
 
 struct StoreSpace {
   uint64_t total_bytes = 0;
@@ -70,14 +68,12 @@ std::string exec_json(const workspace::ExecView& view, std::optional<uint64_t> a
 std::string execs_json(const std::vector<workspace::ExecView>& views);
 std::string top_json(const workspace::TopView& view, const StoreSpace& space);
 std::string history_json(const workspace::Execs::History& history);
-std::string accepted_json(uint64_t bytes);
 std::string offset_json(uint64_t offset);
 // The same with output missing before it, and with output after the command's end.
 std::string gap_json(uint64_t offset, const base::Gap& gap);
 std::string late_json(uint64_t offset, int64_t wall_ms);
 std::string notice_json(const std::string& text);
 
-std::string rescue_health_json(const std::string& why);
 std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
                          const StoreSpace& space, const std::string& why);
 // `storage`: the storage in use and why; may be empty.

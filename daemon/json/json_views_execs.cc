@@ -125,8 +125,6 @@ std::string top_json(const workspace::TopView& view, const StoreSpace& space) {
                   {"workspaces", array_of(view.lines, line_object)}});
 }
 
-std::string accepted_json(uint64_t bytes) { return text_of({{"accepted", bytes}}); }
-
 std::string offset_json(uint64_t offset) { return text_of({{"offset", offset}}); }
 
 std::string gap_json(uint64_t offset, const base::Gap& gap) {

@@ -71,10 +71,6 @@ std::string info_json(const InfoView& info) {
   return text_of(object);
 }
 
-std::string rescue_health_json(const std::string& why) {
-  return text_of({{"rescue", lossy_utf8(why)}});
-}
-
 std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
                          const StoreSpace& space, const std::string& why) {
   auto list = array_of(found, [](const auto& one) {

@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "base/log.h"
+#include "daemon/json/json_object.h"
 #include "daemon/routes/exec_output.h"
 #include "daemon/routes/routes.h"
 
@@ -182,7 +183,7 @@ class InputSink : public BodySink {
 
   Reply finish() override {
     if (close_after_) execs_.close_input(caller_, id_);
-    return Reply::json(accepted_json(offset_), 200, id_.str());
+    return Reply::json(text_of({{"accepted", offset_}}), 200, id_.str());
   }
   bool patient() const override { return true; }
 

@@ -1,3 +1,4 @@
+#include "daemon/json/json_object.h"
 #include "daemon/routes/routes.h"
 #include "workspace/context/free_space.h"
 
@@ -29,7 +30,10 @@ Reply resume_fetch(Api& api, const Request&, const std::string& subject) {
 }
 
 Reply imported(const workspace::ImportedWork& work) {
-  return Reply::json(import_json(work), 201, work.repo.str());
+  const JsonObject object{{"repo", work.repo.str()},
+                          {"head_commit", work.head_commit},
+                          {"work_commit", work.work_commit}};
+  return Reply::json(text_of(object), 201, work.repo.str());
 }
 
 Reply resume_import(Api&, const Request&, const std::string& subject) {
@@ -78,8 +82,8 @@ Reply get(Api& api, const Request& request) {
 }
 
 Reply tips(Api& api, const Request& request) {
-  return Reply::json(
-      tips_json(api.repositories.import_tips(request.caller, request.required_query("label"))));
+  const auto tips = api.repositories.import_tips(request.caller, request.required_query("label"));
+  return Reply::json(text_of({{"tips", boost::json::array(tips.begin(), tips.end())}}));
 }
 
 Reply remove(Api& api, const Request& request) {
