@@ -320,14 +320,8 @@ void BestOfDriver::finish(const BestOfRow& row, const std::vector<AttemptRow>& a
 
 std::optional<uint32_t> choose_attempt(state_db::Promote promote,
                                        const std::vector<AttemptRow>& attempts) {
-  switch (promote) {
-    case state_db::Promote::none:
-      return std::nullopt;
-    case state_db::Promote::first_passing:
-      return first_passing(attempts);
-    case state_db::Promote::smallest_diff:
-      return smallest_diff(attempts);
-  }
+  if (promote == state_db::Promote::first_passing) return first_passing(attempts);
+  if (promote == state_db::Promote::smallest_diff) return smallest_diff(attempts);
   return std::nullopt;
 }
 

@@ -100,20 +100,12 @@ void ChangeSet::visit(const layers::MergedDirectory& directory) {
 
 void ChangeSet::visit_entry(const layers::MergedDirectory& parent, const std::string& name,
                             const layers::MergedEntry& entry) {
+  if (entry.kind == layers::EntryKind::directory) return enter(parent, name, entry.directory);
   const std::string path = join(parent.path, name);
-  switch (entry.kind) {
-    case layers::EntryKind::absent:
-    case layers::EntryKind::other:  // FIFO, socket, device: git cannot store them
-      hide(path);
-      return;
-    case layers::EntryKind::file:
-    case layers::EntryKind::symlink:
-      hide(path);
-      add_file(entry, path);
-      return;
-    case layers::EntryKind::directory:
-      enter(parent, name, entry.directory);
-  }
+  hide(path);
+  // Not a FIFO, a socket or a device: git cannot store them.
+  if (entry.kind == layers::EntryKind::file || entry.kind == layers::EntryKind::symlink)
+    add_file(entry, path);
 }
 
 void ChangeSet::add_file(const layers::MergedEntry& entry, const std::string& path) {
