@@ -51,12 +51,6 @@ bool same_file(const std::string& one, const std::string& other) {
   return true;
 }
 
-// Ignores the index of the log: SQLite rebuilds it at each opening.
-bool same_database(const std::string& store, const std::string& copy) {
-  return same_file(store + "/state.db", copy + "/state.db") &&
-         same_file(store + "/state.db-wal", copy + "/state.db-wal");
-}
-
 std::vector<std::string> copies_in(const std::string& store) {
   std::vector<std::string> copies;
   for (const auto& name : base::list_directory(store)) {
@@ -76,7 +70,9 @@ Quarantined make_copy(const std::string& store, int64_t wall_ms) {
   if (wanted == 0) return {};
   const auto copies = copies_in(store);
   for (const auto& copy : copies) {
-    if (same_database(store, copy)) return {copy, ""};
+    // SQLite rebuilds the index of the log at each opening.
+    const auto same = [&](const char* name) { return same_file(store + name, copy + name); };
+    if (same("/state.db") && same("/state.db-wal")) return {copy, ""};
   }
   if (copies.size() >= kMaxQuarantined) {
     return {"", std::to_string(copies.size()) + " copies of damaged databases already exist"};

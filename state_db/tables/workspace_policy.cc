@@ -5,9 +5,6 @@
 namespace moorage::state_db {
 
 std::string policy_text(bool value) { return value ? "true" : "false"; }
-std::string policy_text(uint32_t value) { return std::to_string(value); }
-std::string policy_text(uint64_t value) { return std::to_string(value); }
-std::string policy_text(int64_t value) { return std::to_string(value); }
 std::string policy_text(double value) { return base::number_text(value); }
 std::string policy_text(const std::string& value) { return "'" + value + "'"; }
 

@@ -3,6 +3,7 @@
 // (schema.sql, migrations.cc).
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -61,9 +62,7 @@ void each_policy_field(const Visit& visit, Policies&... policies) {
 
 // A field's value for people, also used to compare two requests.
 std::string policy_text(bool value);
-std::string policy_text(uint32_t value);
-std::string policy_text(uint64_t value);
-std::string policy_text(int64_t value);
+std::string policy_text(std::integral auto value) { return std::to_string(value); }
 std::string policy_text(double value);
 std::string policy_text(const std::string& value);
 std::string policy_text(const std::vector<std::string>& words);
