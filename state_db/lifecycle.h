@@ -65,7 +65,8 @@ struct LifeCycle<RepositoryState> : LifeCycleOf<RepositoryState, base::RepoId> {
       "cloning", "ready", "fetching", "broken", "evicted"};
   static constexpr std::array<Move<RepositoryState>, 10> kMoves{{
       {cloning, ready}, {cloning, broken}, {ready, fetching}, {ready, broken}, {ready, evicted},
-      {fetching, ready}, {fetching, broken}, {broken, cloning}, {broken, evicted}, {evicted, cloning}}};
+      {fetching, ready}, {fetching, broken}, {broken, cloning}, {broken, evicted},
+      {evicted, cloning}}};
 };
 
 template <>
