@@ -57,22 +57,10 @@ Words take_sandbox_command(Words& words, const Command* command) {
 
 constexpr const char* kHelp = "Print this help";
 
-struct Globals {
-  std::string& socket;
-  std::string& lease;
-  bool& json;
-};
-
-void declare_global_options(Options& options, const Globals& to) {
-  options.value({"--socket", "PATH", "The daemon's socket"}, to.socket);
-  options.value({"--lease", "LEASE", "Use this lease for changes: 5 or ws_12.5"}, to.lease);
-  options.flag({"--json", "", "Print the API's JSON"}, to.json);
-}
-
-void add_global_options(CLI::App& app, Context& context) {
-  Options options(app);
-  declare_global_options(options, {context.socket, context.lease, context.json});
-  app.get_option("--socket")->envname("MOORAGE_SOCKET");
+void declare_global_options(Options& options, Context& context) {
+  options.value({"--socket", "PATH", "The daemon's socket"}, context.socket);
+  options.value({"--lease", "LEASE", "Use this lease for changes: 5 or ws_12.5"}, context.lease);
+  options.flag({"--json", "", "Print the API's JSON"}, context.json);
 }
 
 class CommandLine {
@@ -81,7 +69,9 @@ class CommandLine {
   CommandLine(Context& context, const Command* command) : app_("", "moorage"), command_(command) {
     app_.set_help_flag("-h,--help", kHelp);
     app_.get_formatter()->column_width(26);
-    add_global_options(app_, context);
+    Options globals(app_);
+    declare_global_options(globals, context);
+    app_.get_option("--socket")->envname("MOORAGE_SOCKET");
     app_.require_subcommand(0, 1);
     if (command_ != nullptr) add_command();
   }
@@ -273,11 +263,8 @@ std::string help_of(const Command& command) {
 }
 
 std::vector<ToldOption> global_options() {
-  std::string socket;
-  std::string lease;
-  bool json = false;
-  const Globals globals{socket, lease, json};
-  auto told = told_by([&](Options& options) { declare_global_options(options, globals); });
+  Context context(Streams{});
+  auto told = told_by([&](Options& options) { declare_global_options(options, context); });
   told.insert(told.begin(), ToldOption{.text = {"-h,--help", "", kHelp}});
   return told;
 }

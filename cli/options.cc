@@ -18,6 +18,13 @@ void refuse_empty(CLI::Option* option, const std::string& names) {
   option->check(check, "");
 }
 
+template <typename To>
+CLI::Option* add(CLI::App& app, const ToldOption& told, To& to) {
+  return app.add_option(told.text.names, to, told.text.help)
+      ->type_name(told.is_argument ? "" : told.text.placeholder)
+      ->required(told.required);
+}
+
 }  // namespace
 
 void Options::flag(const OptionText& text, bool& to) {
@@ -27,38 +34,27 @@ void Options::flag(const OptionText& text, bool& to) {
 
 void Options::value(const OptionText& text, std::string& to) {
   told_.push_back({.text = text, .takes_value = true});
-  refuse_empty(app_.add_option(text.names, to, text.help)->type_name(text.placeholder), text.names);
+  refuse_empty(add(app_, told_.back(), to), text.names);
 }
 
 void Options::values(const OptionText& text, std::vector<std::string>& to) {
   told_.push_back({.text = text, .takes_value = true, .repeats = true});
   // One value for each option: a vector would swallow the arguments that follow.
-  app_.add_option(text.names, to, text.help)
-      ->type_name(text.placeholder)
+  add(app_, told_.back(), to)
       ->type_size(1)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
 }
 
-void Options::argument(const OptionText& text, std::string& to) {
-  told_.push_back({.text = text, .is_argument = true, .required = true});
-  refuse_empty(app_.add_option(text.names, to, text.help)->type_name("")->required(), text.names);
+void Options::argument(const OptionText& text, std::string& to, bool required) {
+  told_.push_back({.text = text, .is_argument = true, .required = required});
+  refuse_empty(add(app_, told_.back(), to), text.names);
 }
 
-void Options::optional_argument(const OptionText& text, std::string& to) {
-  told_.push_back({.text = text, .is_argument = true});
-  refuse_empty(app_.add_option(text.names, to, text.help)->type_name(""), text.names);
-}
-
-void Options::arguments(const OptionText& text, std::vector<std::string>& to) {
-  told_.push_back({.text = text, .is_argument = true, .repeats = true});
-  app_.add_option(text.names, to, text.help)->type_name("");
-}
-
-void Options::required_arguments(const OptionText& text, std::vector<std::string>& to) {
-  told_.push_back({.text = text, .is_argument = true, .repeats = true, .required = true});
-  app_.add_option(text.names, to, text.help)->type_name("")->required();
+void Options::arguments(const OptionText& text, std::vector<std::string>& to, bool required) {
+  told_.push_back({.text = text, .is_argument = true, .repeats = true, .required = required});
+  add(app_, told_.back(), to);
 }
 
 std::vector<ToldOption> told_by(const std::function<void(Options&)>& declare) {

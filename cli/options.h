@@ -46,10 +46,13 @@ class Options {
   // An empty value of any of these is refused.
   void value(const OptionText& text, std::string& to);
   void values(const OptionText& text, std::vector<std::string>& to);  // may be repeated
-  void argument(const OptionText& text, std::string& to);             // required
-  void optional_argument(const OptionText& text, std::string& to);
-  void arguments(const OptionText& text, std::vector<std::string>& to);  // all remaining words
-  void required_arguments(const OptionText& text, std::vector<std::string>& to);  // at least one
+  void argument(const OptionText& text, std::string& to, bool required = true);
+  void optional_argument(const OptionText& text, std::string& to) { argument(text, to, false); }
+  // All remaining words; at least one if required.
+  void arguments(const OptionText& text, std::vector<std::string>& to, bool required = false);
+  void required_arguments(const OptionText& text, std::vector<std::string>& to) {
+    arguments(text, to, true);
+  }
   const std::vector<ToldOption>& told() const { return told_; }
 
  private:

@@ -57,7 +57,10 @@ class LongAnswer {
 
 HttpRequest make_change(const std::string& method, const std::string& target,
                         const std::string& body) {
-  HttpRequest request{method, target, {{"Idempotency-Key", new_idempotency_key()}}, body, {}};
+  HttpRequest request{.method = method,
+                      .target = target,
+                      .headers = {{"Idempotency-Key", new_idempotency_key()}},
+                      .body = body};
   if (!body.empty()) request.headers.emplace_back("Content-Type", "application/json");
   return request;
 }
@@ -102,7 +105,7 @@ HttpResponse Api::exchange_patiently(const HttpRequest& request, const ExchangeO
 }
 
 std::string Api::get(const std::string& target) {
-  return exchange_patiently({"GET", target, {}, {}, {}}).body;
+  return exchange_patiently({.target = target}).body;
 }
 
 std::string Api::send(const std::string& method, const std::string& target, const std::string& body,
@@ -137,10 +140,8 @@ std::string Api::send_long(const std::string& method, const std::string& target,
 
 HttpResponse Api::download(const std::string& target, const BodySink& sink,
                            int silence_timeout_ms) {
-  ExchangeOptions options;
-  options.silence_timeout_ms = silence_timeout_ms;
-  options.sink = sink;
-  HttpResponse response = connection_.exchange({"GET", target, {}, {}, {}}, options);
+  HttpResponse response = connection_.exchange(
+      {.target = target}, {.silence_timeout_ms = silence_timeout_ms, .sink = sink});
   if (!response.ok()) throw_api_error(response);
   return response;
 }
@@ -150,9 +151,8 @@ std::string Api::upload(const std::string& method, const std::string& target,
   HttpRequest request = make_change(method, target, {});
   request.headers.emplace_back("Content-Type", "application/octet-stream");
   request.source = source;
-  ExchangeOptions options;
-  options.silence_timeout_ms = kLongSilenceMs;
-  const HttpResponse response = connection_.exchange(request, options);
+  const HttpResponse response =
+      connection_.exchange(request, {.silence_timeout_ms = kLongSilenceMs});
   if (!response.ok()) throw_api_error(response);
   return response.body;
 }

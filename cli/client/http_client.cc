@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -268,20 +267,17 @@ HttpConnection::HttpConnection(std::string socket_path)
       lease_(lease_of_environment()),
       cancel_fd_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "create an eventfd")) {}
 
-HttpConnection::~HttpConnection() {
-  link_.reset();
-  ::close(cancel_fd_);
-}
+HttpConnection::~HttpConnection() = default;
 
 void HttpConnection::cancel() {
   cancelled_ = true;
-  ::eventfd_write(cancel_fd_, 1);
+  ::eventfd_write(cancel_fd_.get(), 1);
 }
 
 HttpConnection::Link& HttpConnection::connect() {
   if (link_) return *link_;
   try {
-    link_ = std::make_unique<Link>(base::connect_unix(socket_path_, 5000), cancel_fd_);
+    link_ = std::make_unique<Link>(base::connect_unix(socket_path_, 5000), cancel_fd_.get());
   } catch (const Error& error) {
     throw connect_trouble(socket_path_, error);
   }

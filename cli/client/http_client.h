@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/os/fd.h"
+
 namespace moorage::cli {
 
 // Fills the buffer with up to `size` bytes; 0 ends the body.
@@ -26,9 +28,9 @@ using BodySink = std::function<void(std::string_view bytes)>;
 struct HttpRequest {
   std::string method = "GET";
   std::string target = "/";  // percent-encoded by the caller
-  std::vector<std::pair<std::string, std::string>> headers;
-  std::string body;
-  BodySource source;  // when set, the body is streamed chunked instead of `body`
+  std::vector<std::pair<std::string, std::string>> headers = {};
+  std::string body = {};
+  BodySource source = {};  // when set, the body is streamed chunked instead of `body`
 };
 
 struct HttpResponse {
@@ -42,8 +44,8 @@ struct HttpResponse {
 struct ExchangeOptions {
   int silence_timeout_ms = 120'000;    // longest time without a byte; -1: forever
   size_t max_body_bytes = 256u << 20;  // of a body that is kept
-  BodySink sink;                       // receives the body of a 2xx answer in pieces, without limit
-  std::function<void(const HttpResponse&)> on_header;  // before the body
+  BodySink sink = {};                  // receives the body of a 2xx answer in pieces, without limit
+  std::function<void(const HttpResponse&)> on_header = {};  // before the body
 };
 
 class HttpConnection {
@@ -63,7 +65,7 @@ class HttpConnection {
 
   const std::string socket_path_;
   const std::string lease_;
-  const int cancel_fd_;  // an eventfd: readable once cancelled
+  const Fd cancel_fd_;  // an eventfd: readable once cancelled
   std::atomic<bool> cancelled_{false};
   std::unique_ptr<Link> link_;
 };

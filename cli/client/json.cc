@@ -93,10 +93,10 @@ int64_t Json::number(std::string_view path, int64_t fallback) const {
   return failure == std::errc() ? number : fallback;
 }
 
-double Json::real(std::string_view path, double fallback) const {
+double Json::real(std::string_view path) const {
   const json::value* found = find(path);
-  if (found != nullptr && found->is_double()) return found->get_double();
-  return static_cast<double>(number(path, whole_part(fallback)));
+  return found != nullptr && found->is_double() ? found->get_double()
+                                                : static_cast<double>(number(path));
 }
 
 bool Json::flag(std::string_view path) const {
@@ -139,11 +139,6 @@ std::map<std::string, std::string> Json::members(std::string_view path) const {
     out[std::string(member.key())] = Json(root_, &member.value()).text();
   }
   return out;
-}
-
-bool Json::is_text(std::string_view path) const {
-  const json::value* found = find(path);
-  return found != nullptr && found->is_string();
 }
 
 bool Json::is_object(std::string_view path) const {

@@ -27,7 +27,7 @@ class Json {
   std::string text(std::string_view path = {}, std::string_view fallback = {}) const;
   // Numbers, also in strings.
   int64_t number(std::string_view path = {}, int64_t fallback = 0) const;
-  double real(std::string_view path = {}, double fallback = 0) const;
+  double real(std::string_view path) const;
   bool flag(std::string_view path) const;
   std::vector<Json> items(std::string_view path = {}) const;  // of an array; else empty
   std::vector<std::string> texts(std::string_view path) const;
@@ -36,7 +36,6 @@ class Json {
   std::vector<std::string> byte_list(const std::string& name) const;
   std::map<std::string, std::string> members(
       std::string_view path) const;  // of an object of strings
-  bool is_text(std::string_view path = {}) const;
   bool is_object(std::string_view path = {}) const;
   std::string dump() const;
 

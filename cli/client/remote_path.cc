@@ -1,7 +1,6 @@
 #include "cli/client/remote_path.h"
 
 #include <cstdio>
-#include <cstdlib>
 
 #include "base/error.h"
 #include "cli/output/text.h"
@@ -15,7 +14,7 @@ RemoteEntry entry_of(const Json& json) {
   entry.type = json.text("type");
   entry.target = json.bytes("target");
   entry.size_bytes = static_cast<uint64_t>(json.number("size_bytes"));
-  entry.mode = parse_mode(json.at("mode"));
+  entry.mode = static_cast<uint32_t>(json.number("mode")) & 07777u;
   entry.mtime_at = json.text("mtime_at");
   return entry;
 }
@@ -49,11 +48,6 @@ std::string join_path(const std::string& directory, const std::string& name) {
 bool is_safe_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
-}
-
-uint32_t parse_mode(const Json& mode) {
-  if (!mode.is_text()) return static_cast<uint32_t>(mode.number()) & 07777u;
-  return static_cast<uint32_t>(std::strtoul(mode.text().c_str(), nullptr, 8)) & 07777u;
 }
 
 std::string RemoteFiles::target(const std::string& route, const std::string& path) const {

@@ -30,8 +30,6 @@ struct RemoteEntry {
 std::string join_path(const std::string& directory, const std::string& name);
 // A valid file name: not empty, not . or .., no slash. The sandbox chose it.
 bool is_safe_name(std::string_view name);
-// 420, or "0644" as text.
-uint32_t parse_mode(const Json& mode);
 
 class RemoteFiles {
  public:

@@ -80,12 +80,9 @@ constexpr size_t kMaxAnswerBytes = 8 << 20;
 // Null when the daemon does not answer at once.
 Json ask(Context& context, const std::string& target) {
   try {
-    HttpRequest request;
-    request.target = target;
-    ExchangeOptions options;
-    options.silence_timeout_ms = kPatience_ms;
-    options.max_body_bytes = kMaxAnswerBytes;
-    const HttpResponse response = context.api().connection().exchange(request, options);
+    const HttpResponse response = context.api().connection().exchange(
+        {.target = target},
+        {.silence_timeout_ms = kPatience_ms, .max_body_bytes = kMaxAnswerBytes});
     return response.ok() ? Json::parse(response.body) : Json();
   } catch (const Error&) {
     return {};  // completion cannot show a reason

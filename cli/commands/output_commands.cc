@@ -75,7 +75,7 @@ int print_logs(Context& context, const LogsOptions& options) {
   if (!options.exec.empty()) check_belongs(context, exec, options.name);
   SessionPlan plan;
   plan.exec = exec;
-  plan.output_offset = parse_offset(options.since_offset);
+  plan.offset = parse_offset(options.since_offset);
   plan.follow = options.follow;
   plan.late = true;
   plan.role = Role::reads_logs;
@@ -115,7 +115,7 @@ int attach(Context& context, const AttachOptions& options) {
   const Json exec = Json::parse(context.api().get(context.exec_path(options.exec)));
   SessionPlan plan;
   plan.exec = options.exec;
-  plan.output_offset = options.all ? 0 : static_cast<uint64_t>(exec.number("output_bytes"));
+  plan.offset = options.all ? 0 : static_cast<uint64_t>(exec.number("output_bytes"));
   plan.tty = exec.has("tty") && exec.text("tty") != "false";
   plan.forward_stdin = !options.no_stdin && !has_ended(exec);
   plan.stdin_offset = static_cast<uint64_t>(exec.number("stdin_accepted"));

@@ -140,7 +140,24 @@ Action snapshot_command(Options& options) {
   return run_with(wanted, take);
 }
 
+Action fork_command(Options& options) {
+  auto wanted = declare_name(options);
+  options.arguments({"FORK", "", "Names of the forks; default: NAME-1, NAME-2..."}, wanted->names);
+  options.value({"--count", "N", "Number of forks; default: 1"}, wanted->count);
+  options.value({"--at", "SNAPSHOT", "Fork this snapshot; default: the current state"},
+                wanted->snapshot);
+  return run_with(wanted, fork);
+}
+
 Action snapshots_command(Options& options) { return run_with_workspace(options, list); }
+Action tree_command(Options& options) { return run_with_workspace(options, draw_tree); }
+
+Action promote_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"FORK", "NAME", "The fork"}, wanted->workspace);
+  options.flag({"--kill", "", "End the commands that run in its parent"}, wanted->kill);
+  return run_with(wanted, promote);
+}
 
 Action drop_command(Options& options) {
   auto wanted = declare_name(options);
@@ -162,23 +179,5 @@ Action undo_command(Options& options) {
   options.flag({"--kill", "", "End the commands that run in the workspace"}, wanted->kill);
   return run_with(wanted, undo);
 }
-
-Action fork_command(Options& options) {
-  auto wanted = declare_name(options);
-  options.arguments({"FORK", "", "Names of the forks; default: NAME-1, NAME-2..."}, wanted->names);
-  options.value({"--count", "N", "Number of forks; default: 1"}, wanted->count);
-  options.value({"--at", "SNAPSHOT", "Fork this snapshot; default: the current state"},
-                wanted->snapshot);
-  return run_with(wanted, fork);
-}
-
-Action promote_command(Options& options) {
-  auto wanted = std::make_shared<Wanted>();
-  options.argument({"FORK", "NAME", "The fork"}, wanted->workspace);
-  options.flag({"--kill", "", "End the commands that run in its parent"}, wanted->kill);
-  return run_with(wanted, promote);
-}
-
-Action tree_command(Options& options) { return run_with_workspace(options, draw_tree); }
 
 }  // namespace moorage::cli

@@ -105,11 +105,8 @@ class Poller {
     Json now;
     std::string trouble;
     try {
-      HttpRequest request;
-      request.target = target_of(own);
-      ExchangeOptions options;
-      options.silence_timeout_ms = kPatienceMs;
-      const HttpResponse response = connection_.exchange(request, options);
+      const HttpResponse response =
+          connection_.exchange({.target = target_of(own)}, {.silence_timeout_ms = kPatienceMs});
       if (!response.ok()) throw_api_error(response);
       now = Json::parse(response.body);
     } catch (const Error& error) {

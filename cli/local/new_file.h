@@ -4,7 +4,9 @@
 
 #include <string>
 
+#include "base/error.h"
 #include "base/os/atomic_file.h"
+#include "base/os/files.h"
 
 namespace moorage::cli {
 
@@ -12,6 +14,17 @@ enum class Existing { replaced, refused };
 
 // Throws already_exists for PATH.part, which another process may be writing, and, if refused, for
 // PATH.
-base::AtomicFileOptions new_file(const std::string& path, Existing existing = Existing::replaced);
+inline base::AtomicFileOptions new_file(const std::string& path,
+                                        Existing existing = Existing::replaced) {
+  base::AtomicFileOptions options{
+      .suffix = ".part", .replaces = existing == Existing::replaced, .elsewhere = true};
+  if (!options.replaces && base::path_exists(path))
+    throw Error(Code::already_exists, path + " already exists",
+                "replace it with --force, or choose another name");
+  if (base::path_exists(path + options.suffix))
+    throw Error(Code::already_exists, path + options.suffix + " already exists",
+                "another moorage is writing it; if none is, delete it");
+  return options;
+}
 
 }  // namespace moorage::cli

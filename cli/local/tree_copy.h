@@ -12,10 +12,7 @@
 namespace moorage::cli {
 
 struct CopyTally {
-  int64_t files = 0;
-  int64_t directories = 0;
-  int64_t links = 0;
-  int64_t skipped = 0;
+  int64_t files = 0, directories = 0, links = 0, skipped = 0;
   uint64_t bytes = 0;
 };
 

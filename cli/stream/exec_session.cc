@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/stream/output_follower.h"
 #include "cli/stream/signal_forwarder.h"
 #include "cli/stream/stdin_pump.h"
 
@@ -110,13 +109,7 @@ class Session {
   }
 
   FollowPlan follow_plan() {
-    FollowPlan follow;
-    follow.exec = plan_.exec;
-    follow.post_target = plan_.post_target;
-    follow.post_body = plan_.post_body;
-    follow.offset = plan_.output_offset;
-    follow.follow = plan_.follow;
-    follow.late = plan_.late;
+    FollowPlan follow{plan_, {}, {}, {}};
     follow.on_started = [this](const std::string& exec) { started(exec); };
     follow.on_output = [this](RecordKind kind, std::string_view bytes) { output(kind, bytes); };
     follow.on_notice = [this](const std::string& text) {

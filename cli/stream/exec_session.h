@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/client/context.h"
+#include "cli/stream/output_follower.h"
 #include "cli/views/exec_result.h"
 
 namespace moorage::cli {
@@ -17,15 +18,8 @@ namespace moorage::cli {
 // command alone.
 enum class Role : uint8_t { runs, joins, watches, reads_logs };
 
-struct SessionPlan {
+struct SessionPlan : FollowTarget {
   Role role = Role::runs;
-  std::string exec;         // attach to this one; empty: start one
-  std::string post_target;  // as in FollowPlan
-  std::string post_body;
-  uint64_t output_offset = 0;
-  bool follow = true;
-  bool late = false;  // also output after the command's end
-
   bool tty = false;  // raw mode when our standard input is a terminal
   bool forward_stdin = true;
   uint64_t stdin_offset = 0;

@@ -17,13 +17,16 @@
 
 namespace moorage::cli {
 
-struct FollowPlan {
-  std::string exec;  // follow this one; empty: start one with post_target and post_body
+struct FollowTarget {
+  std::string exec;  // this one; empty: start one with post_target and post_body
   std::string post_target;
   std::string post_body;
-  uint64_t offset = 0;
-  bool follow = true;                                       // false: stop at the current end
-  bool late = false;                                        // also output after the command's end
+  uint64_t offset = 0;  // of the output
+  bool follow = true;   // false: stop at the current end
+  bool late = false;    // also output after the command's end
+};
+
+struct FollowPlan : FollowTarget {
   std::function<void(const std::string& exec)> on_started;  // once, before any output
   std::function<void(base::RecordKind kind, std::string_view bytes)> on_output;
   std::function<void(const std::string& text)> on_notice;  // for the user; rare

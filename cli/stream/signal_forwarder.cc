@@ -123,12 +123,10 @@ void SignalForwarder::post(const std::string& rest, const std::string& body) {
   request.headers = {{"Idempotency-Key", new_idempotency_key()}};
   if (!body.empty()) request.headers.emplace_back("Content-Type", "application/json");
   request.body = body;
-  ExchangeOptions options;
-  options.silence_timeout_ms = kPatienceMs;
   // Retry once: the daemon may have closed the kept connection long ago.
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
-      connection_.exchange(request, options);
+      connection_.exchange(request, {.silence_timeout_ms = kPatienceMs});
       return;  // a refusal means that it has ended, which the output stream reports
     } catch (const Error& error) {
       if (error.code() == Code::unavailable || attempt == 1) break;

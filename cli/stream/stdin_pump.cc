@@ -142,9 +142,8 @@ std::optional<uint64_t> StdinPump::put(std::string_view piece, bool close) {
   request.headers = {{"Content-Type", "application/octet-stream"},
                      {"Idempotency-Key", new_idempotency_key()}};
   request.body = piece;
-  ExchangeOptions options;
-  options.silence_timeout_ms = -1;  // the command may read slowly
-  const HttpResponse response = connection_.exchange(request, options);
+  // Without a limit on silence: the command may read slowly.
+  const HttpResponse response = connection_.exchange(request, {.silence_timeout_ms = -1});
   if (response.ok()) return static_cast<uint64_t>(Json::parse(response.body).number("accepted"));
   if (response.status == 503) throw Error(Code::unavailable, "the daemon is busy or shutting down");
   return std::nullopt;  // it ended or closed its standard input: not an error
@@ -154,7 +153,7 @@ std::optional<uint64_t> StdinPump::ask_accepted() {
   for (;;) {
     try {
       const HttpResponse response =
-          connection_.exchange({"GET", "/v1/execs/" + percent_encode(plan_.exec), {}, {}, {}});
+          connection_.exchange({.target = "/v1/execs/" + percent_encode(plan_.exec)});
       if (response.ok()) {
         const Json exec = Json::parse(response.body);
         if (has_ended(exec)) return std::nullopt;

@@ -3,15 +3,8 @@
 #include "base/os/fd.h"
 
 namespace moorage::cli {
-namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-constexpr milliseconds kRedraw{100};
-constexpr milliseconds kWorthALine{200};
-
-}  // namespace
 
 std::function<void(const Json&)> Progress::sink() {
   return [this](const Json& json) {
@@ -20,6 +13,7 @@ std::function<void(const Json&)> Progress::sink() {
 }
 
 void Progress::update(const std::string& phase, int64_t percent, const std::string& text) {
+  constexpr std::chrono::milliseconds kRedraw{100};
   const auto now = steady_clock::now();
   const bool fresh = phase != phase_;
   if (fresh) {
@@ -33,6 +27,7 @@ void Progress::update(const std::string& phase, int64_t percent, const std::stri
 }
 
 void Progress::finish() {
+  constexpr std::chrono::milliseconds kWorthALine{200};
   clear_line();
   if (phase_.empty()) return;
   if (phase_watch_.passed() >= kWorthALine && !context_.json)

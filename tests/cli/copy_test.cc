@@ -96,11 +96,11 @@ uint32_t mode_of(const std::string& path) {
 TEST_CASE("a directory comes out with its modes, links and odd names") {
   Scene scene;
   scene.files.listings["dist"] =
-      R"({"name":"run.sh","type":"file","mode":"0755"},{"name":"sub","type":"directory","mode":"0750"},
+      R"({"name":"run.sh","type":"file","mode":493},{"name":"sub","type":"directory","mode":488},
          {"name":"to-run","type":"symlink","target":"run.sh"},{"name":"sock","type":"socket"},
          {"name":"?","name_b64":")" +
-      cli::base64_encode("odd\xff\n") + R"(","type":"file","mode":"0600"})";
-  scene.files.listings["dist/sub"] = R"({"name":"setuid","type":"file","mode":"04755"})";
+      cli::base64_encode("odd\xff\n") + R"(","type":"file","mode":384})";
+  scene.files.listings["dist/sub"] = R"({"name":"setuid","type":"file","mode":2541})";
   scene.files.contents["dist/run.sh"] = "#!/bin/sh\n";
   scene.files.contents["dist/sub/setuid"] = "x";
   scene.files.contents["dist/odd\xff\n"] = "odd";
@@ -120,7 +120,7 @@ TEST_CASE("names and links from a sandbox never lead outside the destination") {
     CAPTURE(name);
     Scene scene;
     scene.files.listings["d"] =
-        R"({"name":")" + std::string(name) + R"(","type":"file","mode":"0644"})";
+        R"({"name":")" + std::string(name) + R"(","type":"file","mode":420})";
     CHECK(scene.run({"cp", "auth:d", scene.here("out")}).code == 1);
   }
   Scene scene;
@@ -130,8 +130,8 @@ TEST_CASE("names and links from a sandbox never lead outside the destination") {
       R"("},{"name":"file","type":"symlink","target":")" + scene.here("victim") + R"("})";
   CHECK(scene.run({"cp", "auth:d", scene.here("out")}).code == 0);
   scene.files.listings["d"] =
-      R"({"name":"file","type":"file","mode":"0644"},{"name":"sub","type":"directory","mode":"0755"})";
-  scene.files.listings["d/sub"] = R"({"name":"escaped","type":"file","mode":"0644"})";
+      R"({"name":"file","type":"file","mode":420},{"name":"sub","type":"directory","mode":493})";
+  scene.files.listings["d/sub"] = R"({"name":"escaped","type":"file","mode":420})";
   scene.files.contents["d/file"] = scene.files.contents["d/sub/escaped"] = "x";
   const Ran again = scene.run({"cp", "auth:d/", scene.here("out2")});
   CHECK(again.code == 1);  // "d/" was never listed
@@ -144,7 +144,7 @@ TEST_CASE("names and links from a sandbox never lead outside the destination") {
 
 TEST_CASE("a file goes into an existing directory, otherwise to the new name") {
   Scene scene;
-  scene.files.listings[""] = R"({"name":"a.txt","type":"file","mode":"0640"})";
+  scene.files.listings[""] = R"({"name":"a.txt","type":"file","mode":416})";
   scene.files.contents["a.txt"] = "content";
   CHECK(scene.run({"cp", "auth:a.txt", scene.here("b.txt")}).code == 0);
   CHECK(mode_of(scene.here("b.txt")) == (S_IFREG | 0640));
@@ -182,8 +182,8 @@ TEST_CASE("cp needs one local and one remote path") {
 
 TEST_CASE("files escapes names, cat prints raw bytes") {
   Scene scene;
-  scene.files.listings[""] = R"({"name":"a\u001b","type":"file","mode":"0644","size_bytes":2048},
-                                {"name":"d","type":"directory","mode":"0755"})";
+  scene.files.listings[""] = R"({"name":"a\u001b","type":"file","mode":420,"size_bytes":2048},
+                                {"name":"d","type":"directory","mode":493})";
   scene.files.contents["a"] = "\x1b raw\xff";
   CHECK(scene.run({"files", "auth"}).out ==
         "MODE        SIZE  AGE  NAME\n-rw-r--r--    2K    -  a\\x1b\ndrwxr-xr-x     -    -  d/\n");
