@@ -52,7 +52,7 @@ std::optional<LeaseClaim> parse_claim(std::string_view text) {
   if (parsed.ec != std::errc() || parsed.ptr != end || claim.generation <= 0) return std::nullopt;
   if (!secret) return claim;
   if (!is_secret(text)) return std::nullopt;
-  claim.secret_hash = lease_secret_hash(text);
+  claim.secret_hash = base::sha256_hex(text);
   return claim;
 }
 
@@ -63,8 +63,6 @@ std::string lease_token(base::WorkspaceId workspace, int64_t generation, std::st
 }
 
 }  // namespace
-
-std::string lease_secret_hash(std::string_view secret) { return base::sha256_hex(secret); }
 
 std::vector<LeaseClaim> parse_lease_claims(std::string_view text) {
   std::vector<LeaseClaim> claims;
@@ -271,7 +269,7 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
   if (held && !wanted.key.empty() && before->request_key == wanted.key &&
       before->holder_uid == caller.uid && before->holder == wanted.holder) {
     const std::string secret = new_lease_secret();
-    const std::string hash = lease_secret_hash(secret);
+    const std::string hash = base::sha256_hex(secret);
     change.unlocked([&] { state_db::LeaseTable(store_).renew_secret(row.id, hash); });
     change.entry().row->secret_hash = hash;
     LeaseView again = view(change.entry());
@@ -298,7 +296,7 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
   lease.holder_uid = caller.uid;
   lease.ttl_ms = wanted.ttl_ms;
   const std::string secret = new_lease_secret();
-  lease.secret_hash = lease_secret_hash(secret);
+  lease.secret_hash = base::sha256_hex(secret);
   lease.end_execs = (ends_all || !running.empty()) && !wanted.keep_execs;
   if (!wanted.key.empty()) lease.request_key = wanted.key;
   auto granted = change.unlocked([&] {

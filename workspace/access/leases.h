@@ -32,7 +32,6 @@ struct LeaseView {
   std::string token{};      // only in the answer to the acquire
 };
 
-std::string lease_secret_hash(std::string_view secret);
 // Parses the header Moorage-Lease: up to 33 claims separated by commas, one for each workspace. The
 // token "ws_12.5.SECRET" (workspace, generation, 256 random bits as hex) proves a lease; only the
 // holder gets it, in the answer to the acquire. The store keeps the SHA-256 of the secret, and a

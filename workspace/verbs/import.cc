@@ -200,7 +200,7 @@ class ImportVisitor : public ImportCheck {
     }
     import_intent.pass();
     for (const auto layer : layers_) context_.storage.make_layer(layer);
-    set_incoming_mark(context_, layer_);
+    set_incoming_mark(context_, layers_.front());
   }
 
   // The parent, if the caller has it in this store. An archive may claim anything, so the parent
@@ -247,7 +247,7 @@ class ImportVisitor : public ImportCheck {
       guard_ = hold_new(context_, made.id, "import");
       join_key(context_.store, caller_, made.id.str());
       id_ = made.id;
-      layers_.front() = layer_ = made.layer;
+      layers_.front() = made.layer;
     });
   }
 
@@ -274,8 +274,7 @@ class ImportVisitor : public ImportCheck {
   const Caller caller_;
   base::RepoId repository_;
   base::WorkspaceId id_;
-  base::LayerId layer_;                // the writable one
-  std::vector<base::LayerId> layers_;  // all, by their place in the manifest
+  std::vector<base::LayerId> layers_;  // by their place in the manifest, the writable one first
   std::vector<base::KeyedMutex::Guard> frozen_;
   base::SandboxId sandbox_;
   std::string lowered_;

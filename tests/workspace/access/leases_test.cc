@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/os/files.h"
 #include "state_db/store.h"
@@ -181,7 +182,7 @@ TEST_CASE_METHOD(LeaseFixture, "only its secret proves a lease, and the store do
   CHECK(refused_to(sending(row.id.str() + ".1")) == held + "no secret");
   CHECK(refused_to(sending(row.id.str() + ".1." + std::string(64, '0'))) ==
         held + "another secret");
-  CHECK(refused_to(sending(row.id.str() + ".1." + lease_secret_hash(secret))) ==
+  CHECK(refused_to(sending(row.id.str() + ".1." + base::sha256_hex(secret))) ==
         held + "another secret");
   CHECK(leases->look(row.id)->token.empty());
   CHECK(leases->heartbeat(sending(token), row).token.empty());
