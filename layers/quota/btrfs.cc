@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/fd.h"
@@ -28,13 +29,8 @@ constexpr uint64_t kNoLimit = UINT64_MAX;  // removes a limit
 std::string groups_directory(int file_system) {
   btrfs_ioctl_fs_info_args info{};
   base::check(ioctl(file_system, BTRFS_IOC_FS_INFO, &info), "query the btrfs file system");
-  std::string uuid;
-  for (size_t i = 0; i < sizeof info.fsid; ++i) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", info.fsid[i]);
-    if (i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
-    uuid += digits;
-  }
+  std::string uuid = base::to_hex({reinterpret_cast<const char*>(info.fsid), sizeof info.fsid});
+  for (const size_t at : {8, 13, 18, 23}) uuid.insert(at, "-");
   return "/sys/fs/btrfs/" + uuid + "/qgroups";
 }
 

@@ -10,22 +10,10 @@
 #include "base/os/files.h"
 
 namespace moorage::layers {
-namespace {
-
-class Watched : public DiskQuota {
- public:
-  std::string name() const override { return "watched"; }
-};
-
-}  // namespace
 
 void DiskQuota::make(base::LayerId, const std::string& path) {
   if (mkdir(path.c_str(), 0700) < 0 && errno != EEXIST) base::throw_errno("make " + path);
 }
-
-void DiskQuota::limit(base::LayerId, const std::string&, const QuotaLimit&) {}
-
-std::optional<QuotaUse> DiskQuota::use(base::LayerId, const std::string&) { return std::nullopt; }
 
 void DiskQuota::clone(const std::string& path, const std::string&) {
   throw Error(Code::internal, path + " cannot be cloned");
@@ -40,7 +28,7 @@ std::unique_ptr<DiskQuota> probe_disk_quota(const std::string& layers, bool watc
   std::unique_ptr<DiskQuota> quota;
   if (!watch_only) quota = probe_btrfs_quota(layers);
   if (!watch_only && !quota) quota = probe_project_quota(layers);
-  if (!quota) quota = std::make_unique<Watched>();
+  if (!quota) quota = std::make_unique<DiskQuota>();
   base::log(base::LogLevel::debug, "store.disk_quota", {base::Field("kind", quota->name())});
   return quota;
 }

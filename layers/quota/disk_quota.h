@@ -30,14 +30,14 @@ struct QuotaUse {
 class DiskQuota {
  public:
   virtual ~DiskQuota() = default;
-  virtual std::string name() const = 0;
+  virtual std::string name() const { return "watched"; }
   virtual bool refuses_bytes() const { return false; }
   virtual bool refuses_files() const { return false; }
   // Creates the empty directory of a new layer, mode 0700.
   virtual void make(base::LayerId layer, const std::string& path);
-  virtual void limit(base::LayerId layer, const std::string& path, const QuotaLimit& limit);
+  virtual void limit(base::LayerId, const std::string& /*path*/, const QuotaLimit&) {}
   // The kernel's count, without a walk; nullopt: the kernel does not count.
-  virtual std::optional<QuotaUse> use(base::LayerId layer, const std::string& path);
+  virtual std::optional<QuotaUse> use(base::LayerId, const std::string& /*path*/) { return {}; }
   virtual void remove(base::LayerId layer, const std::string& path);
   // Whether it can clone a layer in one step: completely, of one moment, and durably.
   virtual bool clones(const std::string&) const { return false; }
