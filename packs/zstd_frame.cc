@@ -67,8 +67,6 @@ void Compressor::run(std::string_view bytes, bool end) {
   }
 }
 
-void Compressor::add(std::string_view bytes) { run(bytes, false); }
-
 StreamFacts Compressor::finish() {
   run({}, true);
   emit(trailer_of(digest_.raw()));

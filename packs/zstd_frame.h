@@ -27,7 +27,7 @@ class Compressor {
  public:
   Compressor(int level, unsigned threads, ByteSink sink);
   ~Compressor();
-  void add(std::string_view bytes);
+  void add(std::string_view bytes) { run(bytes, false); }
   StreamFacts finish();
 
  private:

@@ -198,10 +198,6 @@ std::string BaseTrees::directory(const std::string& repo, const std::string& com
   return cache_.directory(repo) + "/trees/" + format_oid(parse_oid(commit));
 }
 
-std::string BaseTrees::tree_path(const std::string& repo, const std::string& commit) const {
-  return directory(repo, commit) + "/tree";
-}
-
 bool BaseTrees::exists(const std::string& repo, const std::string& commit) const {
   return base::path_exists(directory(repo, commit));
 }

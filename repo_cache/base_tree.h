@@ -64,8 +64,6 @@ class BaseTrees {
 
   std::string directory(const std::string& repo,
                         const std::string& commit) const;  // .../trees/<commit>
-  std::string tree_path(const std::string& repo,
-                        const std::string& commit) const;  // .../trees/<commit>/tree
   BaseTreePlaces places(const std::string& repo, const std::string& commit) const;
   // Commits whose places() are still held, in either form of the tree.
   std::set<std::string> in_use(const std::string& repo) const;

@@ -339,11 +339,6 @@ bool PathAttributes::is_directory(const std::string& path) const {
   return entry && git_tree_entry_type(entry.get()) == GIT_OBJECT_TREE;
 }
 
-void PathAttributes::set_deadline(TimeLimit deadline) {
-  deadline_ = deadline;
-  attributes_.set_deadline(deadline);
-}
-
 bool PathAttributes::incomplete() const {
   return left_out_ || (attributes_.relevant() && std::chrono::steady_clock::now() > deadline_);
 }

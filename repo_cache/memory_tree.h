@@ -37,7 +37,10 @@ class PathAttributes {
   PathAttributes(git_repository* repository, git_tree* root)
       : repository_(repository), root_(root) {}
   void add(const std::string& directory, std::string_view bytes);  // instead of the commit's
-  void set_deadline(TimeLimit deadline);
+  void set_deadline(TimeLimit deadline) {
+    deadline_ = deadline;
+    attributes_.set_deadline(deadline);
+  }
   Conversion conversion(const std::string& path);
   // Rules were skipped for lack of memory, or not tried for lack of time.
   bool incomplete() const;

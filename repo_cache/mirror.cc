@@ -99,8 +99,6 @@ Mirror::Mirror(const RepoCacheOptions& options, std::string repo_directory)
       new_directory_(directory_ + "/git.new"),
       broken_directory_(directory_ + "/git.broken") {}
 
-bool Mirror::exists() const { return base::path_exists(git_directory_); }
-
 UpstreamRefs Mirror::ask_upstream(const FetchTask& task) const {
   const std::string text = git_.run({"ls-remote", "--symref", "--", task.url.fetch}, task.deadline,
                                     {.protocol = std::string(scheme_name(task.url.scheme))},

@@ -55,7 +55,7 @@ class Mirror {
  public:
   Mirror(const RepoCacheOptions& options, std::string repo_directory);
 
-  bool exists() const;
+  bool exists() const { return base::path_exists(git_directory_); }
   UpstreamRefs ask_upstream(const FetchTask& task) const;  // ls-remote
   UpstreamRefs upstream_refs() const;                      // as of the last fetch
   std::vector<std::string> tip_commits() const;            // of every ref
@@ -69,11 +69,11 @@ class Mirror {
 
   // Cheap: every ref's object exists, every pack has the length in its index. Throws corrupted.
   void quick_check() const;
-  void full_check(const Deadline& deadline) const;  // every object; throws corrupted
+  // Every object; throws corrupted.
+  void full_check(const Deadline& deadline) const { fsck({}, deadline); }
   // Removes leftovers of a killed git and runs the checks that the marks require. Throws corrupted.
   void recover(const Deadline& deadline) const;
-  bool suspect() const;
-  void mark_suspect() const;
+  void mark_suspect() const { base::write_file_durable(directory_ + "/suspect", ""); }
 
   void record_checked() const;
   int64_t checked_wall_ms() const;

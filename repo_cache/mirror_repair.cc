@@ -99,8 +99,6 @@ void Mirror::fsck(const std::vector<std::string>& options, const Deadline& deadl
   throw Error(Code::corrupted, "broken mirror: " + git_failure(result, "verify it").message());
 }
 
-void Mirror::full_check(const Deadline& deadline) const { fsck({}, deadline); }
-
 void Mirror::remove_leftovers() const {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(git_directory_)) {
@@ -126,16 +124,12 @@ void Mirror::recover(const Deadline& deadline) const {
     fsck({"--connectivity-only"}, deadline);  // every object exists
     remove(fetching.c_str());
   }
-  if (suspect()) {
+  if (base::path_exists(directory_ + "/suspect")) {
     full_check(deadline);
     remove((directory_ + "/suspect").c_str());
   }
   quick_check();
 }
-
-bool Mirror::suspect() const { return base::path_exists(directory_ + "/suspect"); }
-
-void Mirror::mark_suspect() const { base::write_file_durable(directory_ + "/suspect", ""); }
 
 void Mirror::rebuild(const FetchTask& task, const UpstreamRefs& upstream) const {
   try {

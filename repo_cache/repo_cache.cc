@@ -146,14 +146,6 @@ std::string RepoCache::directory(const std::string& repo) const {
   return options_.root + "/" + repo;
 }
 
-std::string RepoCache::mirror_directory(const std::string& repo) const {
-  return directory(repo) + "/git";
-}
-
-std::string RepoCache::objects_directory(const std::string& repo) const {
-  return mirror_directory(repo) + "/objects";
-}
-
 bool RepoCache::exists(const std::string& repo) const {
   return base::path_exists(mirror_directory(repo));
 }

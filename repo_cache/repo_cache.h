@@ -130,10 +130,12 @@ class RepoCache {
   // Removes mirror and base trees; missing is fine. Calls `unwanted` when no one else uses them.
   void remove(const std::string& repo, const std::function<bool()>& unwanted);
 
-  std::string directory(const std::string& repo) const;         // <root>/<repo>; refuses bad names
-  std::string mirror_directory(const std::string& repo) const;  // .../git
-  std::string objects_directory(
-      const std::string& repo) const;  // .../git/objects: mounted in sandboxes
+  std::string directory(const std::string& repo) const;  // <root>/<repo>; refuses bad names
+  std::string mirror_directory(const std::string& repo) const { return directory(repo) + "/git"; }
+  // Mounted in sandboxes.
+  std::string objects_directory(const std::string& repo) const {
+    return mirror_directory(repo) + "/objects";
+  }
   const RepoCacheOptions& options() const { return options_; }
 
  private:

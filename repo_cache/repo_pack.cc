@@ -44,6 +44,28 @@ void index_pack(const Mirror& mirror, const std::string& quarantine, int pack_fd
   if (!result.ok()) throw_bad_pack(result);
 }
 
+// A mirror created for a pack, removed if the import fails: an empty one would seem complete.
+class MadeMirror {
+ public:
+  MadeMirror(const Mirror& mirror, const MirrorLock& lock, const Deadline& deadline)
+      : mirror_(mirror), made_(!mirror.exists()) {
+    if (made_) mirror.initialize(lock, deadline);
+  }
+  ~MadeMirror() {
+    try {
+      if (made_) base::remove_tree(mirror_.git_directory());
+    } catch (const Error&) {
+      // The reconciler removes leftovers of an evicted repository.
+    }
+  }
+  MadeMirror(MadeMirror&&) = delete;
+  void keep() { made_ = false; }
+
+ private:
+  const Mirror& mirror_;
+  bool made_;
+};
+
 }  // namespace
 
 void RepoCache::export_pack(const std::string& repo, const std::string& commit, int pack_fd,
@@ -69,32 +91,6 @@ bool RepoCache::has_objects(const std::string& repo, const std::vector<std::stri
     return git_odb_exists(odb.get(), &oid) == 1;
   });
 }
-
-namespace {
-
-// A mirror created for a pack, removed if the import fails: an empty one would seem complete.
-class MadeMirror {
- public:
-  MadeMirror(const Mirror& mirror, const MirrorLock& lock, const Deadline& deadline)
-      : mirror_(mirror), made_(!mirror.exists()) {
-    if (made_) mirror.initialize(lock, deadline);
-  }
-  ~MadeMirror() {
-    try {
-      if (made_) base::remove_tree(mirror_.git_directory());
-    } catch (const Error&) {
-      // The reconciler removes leftovers of an evicted repository.
-    }
-  }
-  MadeMirror(MadeMirror&&) = delete;
-  void keep() { made_ = false; }
-
- private:
-  const Mirror& mirror_;
-  bool made_;
-};
-
-}  // namespace
 
 void RepoCache::import_pack(const std::string& repo, int pack_fd,
                             const std::vector<std::string>& tips, const ImportLimits& limits) {

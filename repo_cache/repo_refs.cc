@@ -164,6 +164,21 @@ WorkspaceRefs list_workspace_refs(git_repository* repository) {
   return result;
 }
 
+int count_behind(const GitRepository& repository, const std::string& commit, const std::string& ref,
+                 int limit) {
+  const std::optional<git_oid> tip = commit_of_ref(repository.get(), to_mirror_ref(ref));
+  if (!tip) return -1;
+  const git_oid base = parse_oid(commit);
+  if (git_oid_equal(&base, &*tip)) return 0;
+  const auto walk = make_git<GitRevwalk>("walk the history", git_revwalk_new, repository.get());
+  check_git(git_revwalk_push(walk.get(), &*tip), "walk the history");
+  check_git(git_revwalk_hide(walk.get(), &base), "walk the history");
+  int count = 0;
+  git_oid oid;
+  while (count < limit && git_revwalk_next(&oid, walk.get()) == 0) ++count;
+  return count;
+}
+
 }  // namespace
 
 std::vector<std::string> RepoCache::tips(const std::string& repo) const {
@@ -201,25 +216,6 @@ ResolvedRef RepoCache::resolve(const std::string& repo, std::string_view text) c
   throw Error(Code::not_found, "no branch, tag or commit named " + base::escape_for_message(text),
               some_branches(repository.get()));
 }
-
-namespace {
-
-int count_behind(const GitRepository& repository, const std::string& commit, const std::string& ref,
-                 int limit) {
-  const std::optional<git_oid> tip = commit_of_ref(repository.get(), to_mirror_ref(ref));
-  if (!tip) return -1;
-  const git_oid base = parse_oid(commit);
-  if (git_oid_equal(&base, &*tip)) return 0;
-  const auto walk = make_git<GitRevwalk>("walk the history", git_revwalk_new, repository.get());
-  check_git(git_revwalk_push(walk.get(), &*tip), "walk the history");
-  check_git(git_revwalk_hide(walk.get(), &base), "walk the history");
-  int count = 0;
-  git_oid oid;
-  while (count < limit && git_revwalk_next(&oid, walk.get()) == 0) ++count;
-  return count;
-}
-
-}  // namespace
 
 int RepoCache::behind(const std::string& repo, const std::string& commit, const std::string& ref,
                       int limit) const {

@@ -19,6 +19,12 @@ namespace moorage::repo_cache {
 
 namespace {
 
+constexpr const char* kLookAt =
+    "view the summary (--stat), or copy large files out with cp, and remove them";
+constexpr uint64_t kPartBytes = 16 << 20;  // of contents, for more than one file
+constexpr uint64_t kAllBytes = 1 << 30;    // of all contents: bounds the time to read them
+constexpr uint64_t kChangeBytes = 256;     // in memory, with its name twice
+
 std::string change_name(const git_diff_delta& delta) {
   if (delta.status == GIT_DELTA_ADDED) return "added";
   if (delta.status == GIT_DELTA_DELETED) return "deleted";
@@ -39,6 +45,34 @@ struct Difference {
   ChangedTree after;
   std::set<std::string> paths;  // to compare; empty: all
 };
+
+uint64_t size_in(const ChangedTree& tree, const std::string& path, uint64_t kept) {
+  const auto stand_in = tree.stand_ins.find(path);
+  return stand_in == tree.stand_ins.end() ? kept : stand_in->second;
+}
+
+DiffStat stat_of(const Difference& difference, git_diff* diff, size_t index, const TextCost& cost) {
+  const git_diff_delta* delta = git_diff_get_delta(diff, index);
+  DiffStat stat;
+  stat.path = path_of(*delta);
+  stat.change = change_name(*delta);
+  stat.bytes_before = size_in(difference.before, stat.path, cost.bytes_before());
+  stat.bytes_after = size_in(difference.after, stat.path, cost.bytes_after());
+  if (cost.fits() != TextCost::Fits::text) {
+    stat.binary = true;
+    return stat;
+  }
+  const GitPatch patch = patch_at(diff, index);
+  stat.binary = (delta->flags & GIT_DIFF_FLAG_BINARY) != 0;
+  if (patch) {
+    size_t added = 0;
+    size_t removed = 0;
+    check_git(git_patch_line_stats(nullptr, &added, &removed, patch.get()), "count lines");
+    stat.added = added;
+    stat.removed = removed;
+  }
+  return stat;
+}
 
 }  // namespace
 
@@ -240,38 +274,6 @@ std::vector<std::string> CommitTree::files_below(std::string_view directory) con
   return files;
 }
 
-namespace {
-
-uint64_t size_in(const ChangedTree& tree, const std::string& path, uint64_t kept) {
-  const auto stand_in = tree.stand_ins.find(path);
-  return stand_in == tree.stand_ins.end() ? kept : stand_in->second;
-}
-
-DiffStat stat_of(const Difference& difference, git_diff* diff, size_t index, const TextCost& cost) {
-  const git_diff_delta* delta = git_diff_get_delta(diff, index);
-  DiffStat stat;
-  stat.path = path_of(*delta);
-  stat.change = change_name(*delta);
-  stat.bytes_before = size_in(difference.before, stat.path, cost.bytes_before());
-  stat.bytes_after = size_in(difference.after, stat.path, cost.bytes_after());
-  if (cost.fits() != TextCost::Fits::text) {
-    stat.binary = true;
-    return stat;
-  }
-  const GitPatch patch = patch_at(diff, index);
-  stat.binary = (delta->flags & GIT_DIFF_FLAG_BINARY) != 0;
-  if (patch) {
-    size_t added = 0;
-    size_t removed = 0;
-    check_git(git_patch_line_stats(nullptr, &added, &removed, patch.get()), "count lines");
-    stat.added = added;
-    stat.removed = removed;
-  }
-  return stat;
-}
-
-}  // namespace
-
 bool CommitTree::State::add_patch(const Part& part, const DiffLimits& limits,
                                   PatchText& text) const {
   const size_t size_before = text.bytes.size();
@@ -339,16 +341,6 @@ bool CommitTree::State::add_stats(const Part& part, const DiffLimits& limits,
   }
   return true;
 }
-
-namespace {
-
-constexpr const char* kLookAt =
-    "view the summary (--stat), or copy large files out with cp, and remove them";
-constexpr uint64_t kPartBytes = 16 << 20;  // of contents, for more than one file
-constexpr uint64_t kAllBytes = 1 << 30;    // of all contents: bounds the time to read them
-constexpr uint64_t kChangeBytes = 256;     // in memory, with its name twice
-
-}  // namespace
 
 // A diff in parts, in the order of paths. A part's memory is freed before the next one; a part that
 // needs too much is split in half. If the commits differ there is one part, as files may differ

@@ -30,7 +30,9 @@ struct Trees : CachedUpstream {
     refresh();
     return trees.write("repo_1", commit, origin, kLong);
   }
-  std::string path(const std::string& commit) const { return trees.tree_path("repo_1", commit); }
+  std::string path(const std::string& commit) const {
+    return trees.directory("repo_1", commit) + "/tree";
+  }
 
   // git's own checkout of the commit.
   std::map<std::string, std::string> checked_out_by_git(const std::string& commit) {

@@ -40,8 +40,8 @@ struct Deltas : CachedUpstream {
     const base::Fd fd = base::open_directory(upper);
     const DeltaInfo info = with_index ? trees.write_delta_with_index("repo_1", from, to, fd.get())
                                       : trees.write_delta("repo_1", from, to, fd.get());
-    const std::string options =
-        "lowerdir=" + trees.tree_path("repo_1", from) + ",upperdir=" + upper + ",workdir=" + work;
+    const std::string options = "lowerdir=" + trees.directory("repo_1", from) + "/tree" +
+                                ",upperdir=" + upper + ",workdir=" + work;
     REQUIRE(mount("overlay", merged.c_str(), "overlay", 0, options.c_str()) == 0);
     return info;
   }
@@ -59,7 +59,7 @@ struct Deltas : CachedUpstream {
 
   void expect_merged_is(const std::string& commit) {
     write_tree(commit);
-    const auto expected = snapshot(trees.tree_path("repo_1", commit));
+    const auto expected = snapshot(trees.directory("repo_1", commit) + "/tree");
     const auto found = snapshot(merged);
     for (const auto& [name, what] : expected) {
       INFO("path " << name);
@@ -206,7 +206,8 @@ TEST_CASE("stacked deltas show each commit, and become whole trees with the same
       world.mount_places(commits[i]);
       plain.write_tree(commits[i]);
       INFO(world.upstream.run({"diff", "--raw", commits[i - 1], commits[i]}));
-      CHECK(snapshot(world.merged) == snapshot(plain.trees.tree_path("repo_1", commits[i])));
+      CHECK(snapshot(world.merged) ==
+            snapshot(plain.trees.directory("repo_1", commits[i]) + "/tree"));
       CHECK(world.git_merged({"--no-optional-locks", "status", "--porcelain"}).empty());
       CHECK(world.git_merged({"rev-parse", "HEAD"}) == commits[i] + "\n");
       const auto expected = plain.trees.info("repo_1", commits[i]);
