@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <string_view>
 #include <vector>
 
 #include "base/os/process.h"
@@ -19,8 +20,15 @@ inline constexpr const char* kHomePlace = "/home/user";
 ActiveMounts copy_sandbox_mounts(const base::ProcessIdentity& init);
 
 // Whether one of these processes holds the mounts by its working directory, or watches their files.
-// The kernel lets a watched mount go, so the watch would be lost.
 bool hold_mounts(const std::vector<pid_t>& members, const ActiveMounts& mounts);
+
+// Whether a process watches files of these file systems through inotify or fanotify. The kernel
+// lets a mount with watched files be unmounted, and the watches end with it (IN_UNMOUNT): a dev
+// server elsewhere would never see another change. False for a process that ended. Also true if it
+// has more marks than can be read quickly.
+bool watches_any(pid_t process, const std::vector<dev_t>& devices);
+// Parses the text of /proc/PID/fdinfo/N: one line for each mark.
+bool marks_any(std::string_view fdinfo, const std::vector<dev_t>& devices);
 
 // Replaces both mounts by `next` and turns `next` into copies of them. The whole sandbox must be
 // frozen. False: something holds one of them (EBUSY); both are unchanged.

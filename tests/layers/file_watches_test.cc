@@ -1,6 +1,4 @@
 // Finds processes that watch files of a mount.
-#include "layers/file_watches.h"
-
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -11,6 +9,7 @@
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/temporary_directory.h"
+#include "layers/sandbox_mounts.h"
 
 using namespace moorage;
 using layers::marks_any;
