@@ -194,7 +194,7 @@ TEST_CASE("a newer version's database is reported if the store has work, and nev
   test.run_raw("INSERT INTO migrations VALUES ('9999-future', '7.1.0', 0)");
   const Unreadable found = test.refused();
   CHECK(found.trouble == Trouble::unknown);
-  CHECK(found.what.find("moorage 7.1.0, change 9999-future") != std::string::npos);
+  CHECK(found.what.find("moorage 7.1.0, migration 9999-future") != std::string::npos);
   CHECK(found.copy.empty());
   CHECK(found.no_copy.empty());
   CHECK(test.copies().empty());

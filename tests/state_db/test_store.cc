@@ -128,7 +128,7 @@ TEST_CASE("a database of a newer version or of another program is refused and le
   }
   CHECK(code_thrown_by([&] { test.open(); }) == base::Code::unsupported);
   const std::string message = message_thrown_by([&] { test.open(); });
-  CHECK(message.find("moorage 7.1.0, change 9999-future") != std::string::npos);
+  CHECK(message.find("moorage 7.1.0, migration 9999-future") != std::string::npos);
 
   TemporaryDirectory other;
   {
