@@ -164,7 +164,7 @@ void report(const Error& error, const Context& context) {
     json.add("code", base::code_name(error.code()))
         .add("message", printable_lines(error.message()))
         .add("hint", printable_lines(error.hint()));
-    base::write_all(context.streams.err, json.str() + "\n");
+    base::write_all(STDERR_FILENO, json.str() + "\n");
     return;
   }
   // Messages of git and of the kernel may have several lines: keep them, indented.
@@ -175,7 +175,7 @@ void report(const Error& error, const Context& context) {
     text += (at == 0 ? "" : "         ") + printable(message.substr(at, end - at)) + "\n";
   }
   if (!error.hint().empty()) text += "  hint: " + printable(error.hint()) + "\n";
-  base::write_all(context.streams.err, text);
+  base::write_all(STDERR_FILENO, text);
 }
 
 Error CommandLine::explain(const CLI::ParseError& error, const Words& words, bool has_mark) const {
@@ -258,21 +258,21 @@ int run(Context& context, Words words) {
 }  // namespace
 
 std::string help_of(const Command& command) {
-  Context context(Streams{});
+  Context context;
   return CommandLine(context, &command).help();
 }
 
 std::vector<ToldOption> global_options() {
-  Context context(Streams{});
+  Context context;
   auto told = told_by([&](Options& options) { declare_global_options(options, context); });
   told.insert(told.begin(), ToldOption{.text = {"-h,--help", "", kHelp}});
   return told;
 }
 
-int run_command_line(const Words& words, const Streams& streams) {
+int run_command_line(const Words& words) {
   try {
     base::fill_standard_fds();
-    Context context(streams);
+    Context context;
     return run(context, words);
   } catch (const std::exception&) {
     return kFailed;  // standard error cannot be written either

@@ -5,11 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/output/terminal.h"
-
 namespace moorage::cli {
 
 // `words` without the program's name. Never throws.
-int run_command_line(const std::vector<std::string>& words, const Streams& streams);
+int run_command_line(const std::vector<std::string>& words);
 
 }  // namespace moorage::cli

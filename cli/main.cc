@@ -4,5 +4,5 @@
 #include "cli/command_line.h"
 
 int main(int argc, char** argv) {
-  return moorage::cli::run_command_line(std::vector<std::string>(argv + 1, argv + argc), {});
+  return moorage::cli::run_command_line(std::vector<std::string>(argv + 1, argv + argc));
 }

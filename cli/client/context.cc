@@ -5,7 +5,7 @@
 
 namespace moorage::cli {
 
-void Context::print(std::string_view text) const { base::write_all(streams.out, text); }
+void Context::print(std::string_view text) const { base::write_all(STDOUT_FILENO, text); }
 
 void Context::print_label(std::string_view label, std::string_view text) const {
   print(label_line(label, text));
@@ -24,7 +24,7 @@ void Context::print_json(std::string_view text) const {
 
 void Context::note(std::string_view text) const {
   try {
-    base::write_all(streams.err, "moorage: " + printable(text) + "\n");
+    base::write_all(STDERR_FILENO, "moorage: " + printable(text) + "\n");
   } catch (const Error&) {
     // Nobody reads standard error; the exit code remains.
   }

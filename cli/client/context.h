@@ -1,5 +1,4 @@
-// The streams, the daemon and the global options, for every command. Commands print through it, so
-// a test can run them against pipes and a scripted daemon.
+// The terminal, the daemon and the global options, for every command. Commands print through it.
 #pragma once
 
 #include <memory>
@@ -18,8 +17,6 @@ namespace moorage::cli {
 
 class Context {
  public:
-  explicit Context(const Streams& s) : streams(s), terminal(Terminal::detect(s)) {}
-
   void print(std::string_view text) const;                                // standard output, raw
   void print_label(std::string_view label, std::string_view text) const;  // a label_line
   void print_table(const Table& table) const;
@@ -36,8 +33,7 @@ class Context {
   std::string workspace_path(std::string_view workspace, std::string_view rest = {}) const;
   std::string exec_path(std::string_view exec, std::string_view rest = {}) const;
 
-  const Streams streams;
-  const Terminal terminal;
+  const Terminal terminal = Terminal::detect();
   std::string socket;
   std::string lease;  // from --lease; empty: MOORAGE_LEASE, if set (kept_leases.h)
   bool json = false;

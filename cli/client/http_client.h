@@ -57,7 +57,6 @@ class HttpConnection {
   HttpResponse exchange(const HttpRequest& request, const ExchangeOptions& options = {});
   // From any thread: the exchange in progress and all later ones fail at once.
   void cancel();
-  const std::string& socket_path() const { return socket_path_; }
 
  private:
   struct Link;

@@ -2,9 +2,6 @@
 
 #include <cstdio>
 
-#include "base/error.h"
-#include "cli/output/text.h"
-
 namespace moorage::cli {
 namespace {
 

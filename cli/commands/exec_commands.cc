@@ -52,8 +52,7 @@ std::map<std::string, std::string> environment_of(const ExecOptions& options) {
   return env;
 }
 
-std::string exec_body(const Context& context, const ExecOptions& options,
-                      const std::vector<std::string>& argv) {
+std::string exec_body(const ExecOptions& options, const std::vector<std::string>& argv) {
   JsonObject body;
   body.add_bytes("argv", argv);
   const auto env = environment_of(options);
@@ -68,7 +67,7 @@ std::string exec_body(const Context& context, const ExecOptions& options,
   // A detached command can get input only through a terminal, by attach.
   body.add("stdin", options.detach ? options.tty : !options.no_stdin);
   if (options.tty) {
-    const WindowSize size = window_size(context.streams.out);
+    const WindowSize size = window_size(STDOUT_FILENO);
     body.add("tty",
              JsonObject().add("columns", int64_t{size.columns}).add("rows", int64_t{size.rows}));
   }
@@ -110,7 +109,7 @@ std::vector<std::string> command_of(const Context& context, const ExecOptions& o
 
 int exec(Context& context, const ExecOptions& options, const std::vector<std::string>& argv) {
   const std::string target = context.workspace_path(options.workspace, "/execs");
-  const std::string body = exec_body(context, options, argv);
+  const std::string body = exec_body(options, argv);
   if (options.detach) return start_detached(context, target, body);
   return finish_session(context, stand_for(context, options, target, body));
 }
@@ -132,7 +131,7 @@ struct RunOptions {
 int run(Context& context, const RunOptions& options) {
   const std::vector<std::string> argv =
       command_of(context, options.exec, "moorage run --rm --repo URL -- make check");
-  const std::string body = exec_body(context, options.exec, argv);
+  const std::string body = exec_body(options.exec, argv);
   const Json workspace = Json::parse(make_workspace(context, options.source, options.remove));
   const std::string path = context.workspace_path(workspace.text("id"));
   const SessionEnd end = stand_for(context, options.exec, path + "/execs", body);

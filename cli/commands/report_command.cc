@@ -66,7 +66,7 @@ void report(Context& context, const ReportOptions& options) {
     const auto existing = options.force ? Existing::replaced : Existing::refused;
     file.emplace(options.file, new_file(options.file, existing));
   }
-  Output output(file ? file->fd() : context.streams.out);
+  Output output(file ? file->fd() : STDOUT_FILENO);
   const auto sink = [&output](std::string_view bytes) { output.add(bytes); };
   const auto writer = html ? html_report(sink) : markdown_report(sink);
   write_report(context, *writer, options.workspace, options.full ? full_report() : ReportLimits{});

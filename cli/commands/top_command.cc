@@ -138,12 +138,12 @@ class Poller {
 // The alternate screen, without a cursor, from construction to destruction.
 class OtherScreen {
  public:
-  explicit OtherScreen(const Streams& streams) : out_(streams.out), raw_(streams.in) {
-    base::write_all(out_, "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J");
+  OtherScreen() : raw_(STDIN_FILENO) {
+    base::write_all(STDOUT_FILENO, "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J");
   }
   ~OtherScreen() {
     try {
-      base::write_all(out_, "\x1b[?7h\x1b[?25h\x1b[?1049l");
+      base::write_all(STDOUT_FILENO, "\x1b[?7h\x1b[?25h\x1b[?1049l");
     } catch (const Error&) {
       // The terminal is gone: nothing to restore.
     }
@@ -151,7 +151,6 @@ class OtherScreen {
   OtherScreen(OtherScreen&&) = delete;
 
  private:
-  const int out_;
   RawMode raw_;
 };
 
@@ -196,7 +195,7 @@ class LiveView {
       : context_(context),
         poller_(context.socket, options.own,
                 milliseconds(parse_duration_ms(options.pause, "--delay"))),
-        screen_(std::in_place, context.streams) {
+        screen_(std::in_place) {
     view_.colours = context.terminal.colours;
     view_.order = order_of(options.order);
     view_.own = options.own;
@@ -204,9 +203,8 @@ class LiveView {
 
   int run() {
     for (;;) {
-      std::array<pollfd, 3> polled{{{context_.streams.in, POLLIN, 0},
-                                    {signals_.fd(), POLLIN, 0},
-                                    {poller_.news_fd(), POLLIN, 0}}};
+      std::array<pollfd, 3> polled{
+          {{STDIN_FILENO, POLLIN, 0}, {signals_.fd(), POLLIN, 0}, {poller_.news_fd(), POLLIN, 0}}};
       ::poll(polled.data(), polled.size(), -1);
       if (const int signal = signals_.ending()) return 128 + signal;
       if (polled[0].revents != 0 && !read_keys()) return 0;
@@ -219,16 +217,16 @@ class LiveView {
     const Poller::Seen seen = poller_.seen();
     if (!seen.now.is_object() && seen.trouble.empty()) return;
     rows_ = top_rows(seen.now, seen.before, view_.order);
-    view_.size = window_size(context_.streams.out);
+    view_.size = window_size(STDOUT_FILENO);
     view_.clock = clock_text();
     view_.trouble = seen.trouble;
-    base::write_all(context_.streams.out, top_frame(seen.now, rows_, view_));
+    base::write_all(STDOUT_FILENO, top_frame(seen.now, rows_, view_));
   }
 
   // False: quit.
   bool read_keys() {
     std::array<char, 64> bytes{};
-    const ssize_t count = ::read(context_.streams.in, bytes.data(), bytes.size());
+    const ssize_t count = ::read(STDIN_FILENO, bytes.data(), bytes.size());
     if (count <= 0) return false;
     std::string_view keys(bytes.data(), static_cast<size_t>(count));
     while (!keys.empty()) {
@@ -268,7 +266,7 @@ class LiveView {
   void pause() {
     screen_.reset();
     ::raise(SIGTSTP);
-    screen_.emplace(context_.streams);
+    screen_.emplace();
   }
 
   Context& context_;

@@ -19,8 +19,7 @@ constexpr int kDeepest = 400;  // each level holds a descriptor
 constexpr uint32_t kPermissions = 0777;
 
 void check_depth(int depth, const std::string& path) {
-  if (depth > kDeepest)
-    throw Error(Code::resource_exhausted, path + " is nested too deeply");
+  if (depth > kDeepest) throw Error(Code::resource_exhausted, path + " is nested too deeply");
 }
 
 class CopyOut {

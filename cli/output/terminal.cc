@@ -25,16 +25,16 @@ void restore() {
 
 }  // namespace
 
-Terminal Terminal::detect(const Streams& streams) {
+Terminal Terminal::detect() {
   Terminal terminal;
-  terminal.in = ::isatty(streams.in) == 1;
-  terminal.out = ::isatty(streams.out) == 1;
-  terminal.err = ::isatty(streams.err) == 1;
+  terminal.in = ::isatty(STDIN_FILENO) == 1;
+  terminal.out = ::isatty(STDOUT_FILENO) == 1;
+  terminal.err = ::isatty(STDERR_FILENO) == 1;
   const char* no_colour = std::getenv("NO_COLOR");
   const char* type = std::getenv("TERM");
   const bool dumb = type == nullptr || std::strcmp(type, "dumb") == 0;
   terminal.colours = terminal.out && !dumb && (no_colour == nullptr || *no_colour == '\0');
-  terminal.columns = window_size(streams.out).columns;
+  terminal.columns = window_size(STDOUT_FILENO).columns;
   return terminal;
 }
 

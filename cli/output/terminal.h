@@ -1,17 +1,9 @@
 // Properties of the three standard streams, and raw mode that always ends.
 #pragma once
 
-#include <memory>
-#include <string>
+#include <unistd.h>
 
 namespace moorage::cli {
-
-// The streams of a command; tests pass other descriptors than 0, 1, 2.
-struct Streams {
-  int in = 0;
-  int out = 1;
-  int err = 2;
-};
 
 struct WindowSize {
   int columns = 80;
@@ -24,7 +16,7 @@ struct Terminal {
   bool err = false;
   bool colours = false;  // out is a terminal, NO_COLOR is not set, TERM is not "dumb"
   int columns = 80;      // of out
-  static Terminal detect(const Streams& streams);
+  static Terminal detect();
 };
 
 WindowSize window_size(int fd);  // 80x24 when it is not a terminal

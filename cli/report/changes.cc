@@ -3,10 +3,8 @@
 #include <charconv>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "cli/client/context.h"
 #include "cli/client/json_items.h"
-#include "cli/output/text.h"
 #include "cli/report/commands.h"
 
 namespace moorage::cli {

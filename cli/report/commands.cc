@@ -4,10 +4,8 @@
 #include <set>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "cli/client/context.h"
 #include "cli/client/json_items.h"
-#include "cli/output/text.h"
 #include "cli/views/exec_result.h"
 
 namespace moorage::cli {

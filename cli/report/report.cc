@@ -1,14 +1,11 @@
 #include "cli/report/report.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "cli/client/accounts.h"
 #include "cli/client/context.h"
-#include "cli/output/text.h"
 #include "cli/report/changes.h"
 #include "cli/views/lineage.h"
 #include "cli/views/workspace_view.h"

@@ -113,7 +113,7 @@ class Session {
     follow.on_started = [this](const std::string& exec) { started(exec); };
     follow.on_output = [this](RecordKind kind, std::string_view bytes) { output(kind, bytes); };
     follow.on_notice = [this](const std::string& text) {
-      if (raw_) write_output(context_.streams.err, "\r");  // raw mode adds no carriage return
+      if (raw_) write_output(STDERR_FILENO, "\r");  // raw mode adds no carriage return
       context_.note(text);
     };
     return follow;
@@ -125,20 +125,20 @@ class Session {
     forward.signals = forwarded_signals(plan_.role);
     forward.leaving = leaving_signals(plan_.role);
     forward.on_leave = [this](int signal) { leave_because_of(signal); };
-    if (plan_.tty && context_.terminal.out) forward.window_fd = context_.streams.out;
+    if (plan_.tty && context_.terminal.out) forward.window_fd = STDOUT_FILENO;
     forward.on_nobody = [this] { leave(Left::nobody); };
     return forward;
   }
 
   void started(const std::string& exec) {
     exec_ = exec;
-    if (raw_wanted_) raw_.emplace(context_.streams.in);
+    if (raw_wanted_) raw_.emplace(STDIN_FILENO);
     if (forwarder_) forwarder_->set_exec(exec);
     if (!plan_.forward_stdin) return;
     StdinPlan stdin_plan;
     stdin_plan.socket_path = context_.socket;
     stdin_plan.exec = exec;
-    stdin_plan.fd = context_.streams.in;
+    stdin_plan.fd = STDIN_FILENO;
     stdin_plan.offset = plan_.stdin_offset;
     stdin_plan.close_at_end = plan_.close_stdin_at_end;
     if (raw_wanted_) stdin_plan.on_detach = [this] { leave(Left::detached); };
@@ -153,8 +153,7 @@ class Session {
     const bool shown = is_error ? plan_.show_stderr : plan_.show_stdout;
     if (!shown || reader_gone_) return;
     if (plan_.capture) return captured_.add(is_error, bytes);
-    const auto written =
-        write_output(is_error ? context_.streams.err : context_.streams.out, bytes);
+    const auto written = write_output(is_error ? STDERR_FILENO : STDOUT_FILENO, bytes);
     if (written == Written::all) return;
     reader_gone_ = true;
     if (written == Written::terminal_gone) return leave_because_of(SIGHUP);

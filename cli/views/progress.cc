@@ -39,7 +39,7 @@ void Progress::show_line() {
   if (context_.json) return;
   shown_ = steady_clock::now();
   std::string text = percent_ < 0 ? text_ : std::to_string(percent_) + "%  " + text_;
-  const auto columns = static_cast<size_t>(window_size(context_.streams.err).columns);
+  const auto columns = static_cast<size_t>(window_size(STDERR_FILENO).columns);
   std::string line = label_line(phase_, text);
   line.pop_back();
   write("\r\x1b[K" + shorten(line, columns > 1 ? columns - 1 : columns));
@@ -52,7 +52,7 @@ void Progress::clear_line() {
 
 void Progress::write(std::string_view text) const {
   try {
-    base::write_all(context_.streams.err, text);
+    base::write_all(STDERR_FILENO, text);
   } catch (const Error&) {
     // A failure to print progress must not stop the verb.
   }
