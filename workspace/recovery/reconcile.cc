@@ -153,6 +153,7 @@ void Reconciler::settle_archives() {
 // create may leave its layer. A working verb holds the lock from the write of its row on.
 void Reconciler::settle_cut() {
   for (const auto& row : unsettled_workspaces(context_)) {
+    if (decide(row.state, see(context_, row)) == state_db::Repair::nothing) continue;
     begin("reconcile.workspace", row.id, [this, id = row.id] {
       settle(state_db::WorkspaceTable(context_.store).get(id), "creating it failed midway");
     });

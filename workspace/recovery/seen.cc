@@ -57,11 +57,12 @@ state_db::UploadSeen see_upload(Context& context, const std::string& note) {
 
 RepositorySeen see(Context& context, Repositories& repositories,
                    const state_db::RepositoryRow& row) {
-  if (repositories.at_work(row.id)) return RepositorySeen::at_work;
   const std::string name = repo_directory(row.id);
   const bool there = row.state == state_db::RepositoryState::evicted
                          ? base::path_exists(context.repos.directory(name))
                          : context.repos.exists(name);
+  // After the disk: a verb marks its work before it changes anything there.
+  if (repositories.at_work(row.id)) return RepositorySeen::at_work;
   return there ? RepositorySeen::mirror : RepositorySeen::no_mirror;
 }
 
@@ -87,10 +88,8 @@ std::vector<state_db::WorkspaceRow> unsettled_workspaces(Context& context) {
         WorkspaceState::unarchiving, WorkspaceState::failed}) {
     state_db::WorkspaceQuery query;
     query.state = state;
-    for (auto& row : state_db::WorkspaceTable(context.store).list(query)) {
-      if (decide(row.state, see(context, row)) != state_db::Repair::nothing)
-        found.push_back(std::move(row));
-    }
+    for (auto& row : state_db::WorkspaceTable(context.store).list(query))
+      found.push_back(std::move(row));
   }
   std::sort(found.begin(), found.end(),
             [](const auto& one, const auto& other) { return one.id < other.id; });

@@ -22,7 +22,7 @@ state_db::RepositorySeen see(Context& context, Repositories& repositories,
 state_db::LayerSeen see(Context& context, const state_db::WorkspaceRow& row);
 state_db::SandboxSeen see(const state_db::SandboxRow& row);
 
-// Rows between two resting states, and failed creates with a layer, by id.
+// Rows between two resting states, and failed creates, by id.
 std::vector<state_db::WorkspaceRow> unsettled_workspaces(Context& context);
 
 // A directory of the store without a row.
