@@ -172,13 +172,12 @@ void Doctor::sandboxes(Findings& found) {
   for (const auto& row : seen.rows) {
     if (at_work(row.workspace.str())) continue;
     const std::string name = row.id.str() + " of " + row.workspace.str();
-    const bool lives = decide(row.state, see(row)) == state_db::Repair::adopt;
     const bool listed = seen.listed.contains(row.name);
-    if (!lives && row.state != SandboxState::running) {
+    if (row.state != SandboxState::running) {
       found.push_back({"steps", Severity::warning, row.id.str(),
                        name + " is " + text_of_state(row) + ", but no operation is running on it",
                        kReconcile});
-    } else if (!lives) {
+    } else if (decide(row.state, see(row)) != state_db::Repair::adopt) {
       found.push_back({"sandboxes", Severity::error, row.id.str(),
                        name + " should be running, but its first process is gone",
                        "it is removed; the next exec starts a new one"});
