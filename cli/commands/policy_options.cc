@@ -12,8 +12,13 @@ namespace {
 template <int64_t (*Parse)(const std::string& text, const std::string& option)>
 void add_limit(JsonObject& request, std::string_view field, const std::string& text,
                const std::string& option) {
-  const bool none = text == "none" || text == "never" || text == "0";
-  request.add(field, text == "default" ? int64_t{-1} : none ? 0 : Parse(text, option));
+  int64_t value = 0;
+  if (text == "default") {
+    value = -1;
+  } else if (text != "none" && text != "never" && text != "0") {
+    value = Parse(text, option);
+  }
+  request.add(field, value);
 }
 void add_number(JsonObject& request, std::string_view field, const std::string& text,
                 const std::string& option) {

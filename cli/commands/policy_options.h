@@ -16,8 +16,9 @@ struct PolicyOptions {
   std::vector<std::string> caches;
   std::string snapshot;
 
-  void declare(Options& options);  // first
+  void declare(Options& options);  // before any use: fills `values`
 };
+
 // Adds the given options. Throws Error(invalid_argument) that names the option.
 void add_policy(JsonObject& request, const PolicyOptions& policy);
 
