@@ -1,7 +1,7 @@
 // `completion`: the shells' scripts, and what they and the generator of the manual pages read.
 //   moorage completion bash|zsh|fish      the script
-//   moorage completion words -- WORD...   candidates for the last word, each with a tab and its
-//   help moorage completion commands           the tables of topics and commands, as JSON
+//   moorage completion words -- WORD...   candidates for the last word: word, tab, help
+//   moorage completion commands           the tables of topics and commands, as JSON
 // The candidates come from the table of commands and their options; names of workspaces, commands
 // and repositories come from the daemon, which has 300 ms to answer. A failure means no candidates,
 // never an error or output. Words that a shell would not take literally are left out, because other

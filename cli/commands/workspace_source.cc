@@ -66,7 +66,7 @@ std::string upload(Context& context, const std::string& target, const LocalBundl
 
 // `--from DIR`: streams a local directory to the daemon as two commits in a git bundle: HEAD, and
 // the changed and untracked files, without ignored ones. Git runs as the calling user: the daemon
-// never opens a client's path. Returns the member import of the request.
+// never opens a client's path. Returns the request's `import`.
 JsonObject import_directory(Context& context, const std::string& directory, Progress& progress) {
   progress.update("read", -1, directory);
   LocalBundle local(directory);

@@ -1,7 +1,8 @@
 // The git side of `create --from`: turns a directory into a bundle file, without the daemon. Takes
 // a checkout, a linked worktree, a subdirectory (meaning the whole repository), a repository
 // without commits, and a plain directory (with an initial commit as HEAD). A shallow checkout gives
-// its current tree alone, because its history cannot be bundled.
+// its current tree alone, because its history cannot be bundled. The user's repository is only
+// read: the new index and objects are in a temporary directory.
 #pragma once
 
 #include <cstdint>

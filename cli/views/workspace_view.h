@@ -18,9 +18,9 @@ std::string base_text(const Json& workspace);
 // "my-agent 2h14m", "-".
 std::string doing_text(const Json& workspace, int64_t now_ms);
 // "37 files", "unpushed", "-".
+std::string changes_text(const Json& workspace);
 // "off-host copy 12 s behind"; empty: none configured.
 std::string off_host_text(const Json& replica);
-std::string changes_text(const Json& workspace);
 // "you", "alice", "uid 1004", "-"; holders and owners alike.
 std::string person_text(const Json& place);
 // "agent-7", "agent-7 (alice)", "-": the holder of the lease.
