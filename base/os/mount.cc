@@ -7,10 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <sstream>
+#include <charconv>
 
 #include "base/error.h"
 #include "base/os/files.h"
+#include "base/parts.h"
 
 namespace moorage::base {
 namespace {
@@ -99,19 +100,24 @@ void attach_mount(int mount_fd, const std::string& target) {
                   "attach a mount at " + target, kMountMax);
 }
 
+// Each space ends a field: a name may contain other white space, and a source may be empty.
 std::vector<MountLine> parse_mounts(const std::string& mountinfo) {
   std::vector<MountLine> mounts;
-  std::istringstream lines(mountinfo);
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string_view left = mountinfo; !left.empty();) {
     // 36 35 0:27 / /data rw shared:1 - btrfs /dev/vdb rw
+    const std::string_view line = take_until(left, '\n');
     const size_t dash = line.find(" - ");
-    if (dash == std::string::npos) continue;
+    if (dash == std::string_view::npos) continue;
+    const auto front = split(line.substr(0, dash), ' ');
+    const auto back = split(line.substr(dash + 3), ' ');
+    if (front.size() < 5 || back.size() < 3) continue;
     MountLine& mount = mounts.emplace_back();
-    std::string skipped;
-    std::istringstream front(line.substr(0, dash));
-    std::istringstream back(line.substr(dash + 3));
-    front >> mount.id >> skipped >> mount.device >> skipped >> mount.target;
-    back >> mount.type >> mount.source >> mount.options;
+    std::from_chars(front[0].data(), front[0].data() + front[0].size(), mount.id);
+    mount.device = front[2];
+    mount.target = front[4];
+    mount.type = back[0];
+    mount.source = back[1];
+    mount.options = back[2];
   }
   return mounts;
 }

@@ -207,3 +207,18 @@ TEST_CASE("propagation is set on all mounts below") {
     CHECK(now.find(" master:") != std::string::npos);
   });
 }
+
+TEST_CASE("a line of mountinfo is divided at spaces only, and its source may be empty") {
+  const auto mounts = base::parse_mounts(
+      "36 35 0:27 /of\ra\vperson /data\\040disk rw shared:1 master:2 - tmpfs  rw,size=4k\n"
+      "nonsense\n"
+      "37 35 8:1 / / rw - ext4 /dev/vda rw");
+  REQUIRE(mounts.size() == 2);
+  CHECK(mounts[0].id == 36);
+  CHECK(mounts[0].device == "0:27");
+  CHECK(mounts[0].target == "/data\\040disk");
+  CHECK(mounts[0].type == "tmpfs");
+  CHECK(mounts[0].source.empty());
+  CHECK(mounts[0].options == "rw,size=4k");
+  CHECK(mounts[1].source == "/dev/vda");
+}

@@ -128,6 +128,17 @@ TEST_CASE("a running command without a watcher and a dead sandbox are errors") {
   CHECK(test.now(dead).state == state_db::ExecState::interrupted);
 }
 
+TEST_CASE("doctor reports a sandbox that lives but stays frozen") {
+  DoctorFixture test;
+  const auto sandbox = test.make_running("cold", "lxc");
+  test.complete(sandbox.workspace);
+  using state_db::SandboxState;
+  test.store.move(sandbox.id, SandboxState::running, SandboxState::frozen, "by the test");
+  const Diagnosis seen = test.doctor.look(false);
+  REQUIRE(find(seen, sandbox.id.str()));
+  CHECK(find(seen, sandbox.id.str())->check == "steps");
+}
+
 // A verb at work is between two steps all the time.
 TEST_CASE("doctor does not report a workspace while a verb works on it") {
   DoctorFixture test;
