@@ -42,6 +42,7 @@ class Sandboxes : private ExecListener {
   // The steps that a start and a move share: a start includes the workspace, a move creates the
   // sandbox on standby without. The caller writes the intent before begin(), and cleans up after a
   // failed step.
+
   // Describes the sandbox for this workspace; throws if the host's rules or its backend refuse.
   state_db::NewSandbox plan(const state_db::WorkspaceRow& row);
   // Returns when its warden answers. Without mounts it has only empty places for them.
