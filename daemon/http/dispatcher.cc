@@ -145,28 +145,16 @@ class Dispatcher::Call : public BodySink {
   Reply finish() override { return run({}); }
   bool patient() const override { return inner_ && inner_->patient(); }
 
-  // Answers an error, too, and writes the log line.
+  // Answers an error, too, also one of keeping the answer, and writes the log line.
   Reply run(const workspace::Progress& progress) {
     const auto began = Clock::now();
     Reply reply;
     try {
-      if (auto earlier = earlier_answer()) {
-        reply = std::move(*earlier);
-      } else if (const auto* handler = std::get_if<Handler>(&route_.handler)) {
-        reply = (*handler)(request_);
-      } else if (const auto* lasting = std::get_if<LongHandler>(&route_.handler)) {
-        reply = (*lasting)(request_, progress);
-      } else {
-        if (!inner_) workspace::refuse_unsettled(request_.caller, "its saved answer has expired");
-        reply = inner_->finish();
-      }
-      keep(reply);
+      reply = run_once(progress);
     } catch (const workspace::Waiting&) {
       throw;  // no answer yet
     } catch (...) {
-      const Error error = current_error();
-      reply = error_reply(error);
-      keep(reply, &error);
+      reply = error_reply(current_error());
     }
     log_answer(request_, reply, began, patient());
     claim_.reset();  // before the answer goes out, so that an immediate repeat gets the same
@@ -174,10 +162,39 @@ class Dispatcher::Call : public BodySink {
   }
 
  private:
-  // The answer kept for this key, or the one that the effect of an earlier attempt gives.
-  std::optional<Reply> earlier_answer() {
-    attempt_.reset();
-    if (!answers_) return std::nullopt;
+  // Keeps the answer, or the refusal that it throws, before either is sent.
+  Reply run_once(const workspace::Progress& progress) {
+    if (!answers_) return run_verb(progress);
+    if (auto kept = kept_answer()) return std::move(*kept);
+    auto& keyed = *request_.caller.keyed;
+    Reply reply;
+    try {
+      const bool resumes = route_.resume && workspace::has_begun(request_.caller);
+      reply = resumes ? route_.resume(request_, keyed.begun) : run_verb(progress);
+    } catch (const workspace::Waiting&) {
+      throw;
+    } catch (...) {
+      const Error error = current_error();
+      before_kept.pass();
+      answers_->keep_refusal(route_.keep, keyed, error);
+      keyed.until_answered.reset();
+      throw Error(error);
+    }
+    before_kept.pass();
+    answers_->keep(route_.keep, keyed, reply);
+    keyed.until_answered.reset();
+    after_kept.pass();
+    return reply;
+  }
+  Reply run_verb(const workspace::Progress& progress) {
+    if (const auto* handler = std::get_if<Handler>(&route_.handler)) return (*handler)(request_);
+    if (const auto* lasting = std::get_if<LongHandler>(&route_.handler))
+      return (*lasting)(request_, progress);
+    if (!inner_) workspace::refuse_unsettled(request_.caller, "its saved answer has expired");
+    return inner_->finish();
+  }
+  // The first request's, for a repeat with its key. Without one, the key is this request's.
+  std::optional<Reply> kept_answer() {
     auto& keyed = request_.caller.keyed;
     if (route_.is_upload()) {
       keyed->set_body_hash(hash_.finish());
@@ -188,32 +205,14 @@ class Dispatcher::Call : public BodySink {
       keyed = KeyedAnswers::begin(route_, request_);
       keyed->set_body_hash(base::sha256_hex(request_.body));
     }
-    if (may_be_known_) {
-      if (auto kept = answers_->find(*keyed)) return kept;
-    }
-    attempt_ = keyed;
-    if (!route_.resume || !workspace::has_begun(request_.caller)) return std::nullopt;
-    return route_.resume(request_, keyed->begun);
-  }
-  // Keeps the answer of this attempt, if there is one, before it is sent.
-  void keep(const Reply& reply, const Error* error = nullptr) {
-    const auto attempt = std::exchange(attempt_, nullptr);
-    if (!attempt) return;
-    before_kept.pass();
-    if (error) {
-      answers_->keep_refusal(route_.keep, *attempt, *error);
-    } else {
-      answers_->keep(route_.keep, *attempt, reply);
-    }
-    attempt->until_answered.reset();
-    if (!error) after_kept.pass();
+    if (!may_be_known_) return std::nullopt;
+    return answers_->find(*keyed);
   }
 
   const Route& route_;
   Request request_;
   KeyedAnswers* answers_ = nullptr;  // null: keeps none
   std::optional<KeyedAnswers::Claim> claim_;
-  std::shared_ptr<workspace::KeyedRequest> attempt_;  // the answer to it will be kept
   std::unique_ptr<BodySink> inner_;
   BodyHash hash_;
   bool may_be_known_ = true;  // false: a kept record would be this upload's own
@@ -250,6 +249,8 @@ void Dispatcher::run(const CallPtr& call, const workspace::Progress& progress, c
     done(call->run(progress));
   } catch (const workspace::Waiting& waiting) {
     wait(waiting, call, progress, done);
+  } catch (...) {  // no memory for that answer or its log line: the thread must go on
+    done(error_reply(current_error()));
   }
 }
 
