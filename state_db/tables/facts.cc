@@ -45,7 +45,7 @@ bool raise_counter(Store& store, std::string_view prefix, int64_t used) {
   return store.transaction([&] {
     Statement query = store.prepare("SELECT seq FROM sqlite_sequence WHERE name = ?");
     const auto last = query.value<int64_t>(table);
-    if (last && *last >= used) return false;
+    if (last.value_or(0) >= used) return false;
     change(store,
            last ? "UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1"
                 : "INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)",

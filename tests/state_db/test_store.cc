@@ -16,6 +16,7 @@
 #include "state_db/reads.h"
 #include "state_db/statement.h"
 #include "state_db/store_lock.h"
+#include "state_db/tables/facts.h"
 #include "state_db/tables/repositories.h"
 #include "store_fixture.h"
 
@@ -32,6 +33,15 @@ TEST_CASE("a store keeps its id, and two stores have different ones") {
   CHECK(id != second.store->store_id());
   first.reopen();
   CHECK(first.store->store_id() == id);
+}
+
+TEST_CASE("a counter of ids is raised only above the ids already given") {
+  TestStore test;
+  CHECK_FALSE(raise_counter(*test.store, base::RepoId{}));  // no id on disk
+  CHECK(raise_counter(*test.store, base::RepoId{7}));
+  CHECK_FALSE(raise_counter(*test.store, base::RepoId{7}));
+  CHECK(make_repository(*test.store) == base::RepoId{8});
+  CHECK_FALSE(raise_counter(*test.store, base::RepoId{8}));
 }
 
 TEST_CASE("the database uses WAL, checks references, and leaves syncs of its log to the store") {
