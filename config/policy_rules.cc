@@ -25,6 +25,7 @@ constexpr size_t kMaxLabelKey = 63;
 constexpr size_t kMaxLabelValue = 255;
 constexpr std::array<std::string_view, 5> kIsolations{"none", "container", "userns", "gvisor",
                                                       "vm"};
+
 std::string joined(const std::vector<std::string_view>& names) {
   std::string text;
   for (const auto name : names) text += (text.empty() ? "" : ", ") + std::string(name);

@@ -179,14 +179,14 @@ std::string print_bytes(uint64_t bytes) {
 
 uint32_t user_id(const std::string& name) {
   if (is_number(name)) return static_cast<uint32_t>(parse_integer(name, kIds));
-  const auto entry = look_up<passwd>(name, "the user database", getpwnam_r);
+  const auto entry = look_up<passwd>(name, "user", getpwnam_r);
   if (!entry) refuse_unknown("user", name, "passwd");
   return entry->pw_uid;
 }
 
 uint32_t group_id(const std::string& name) {
   if (is_number(name)) return static_cast<uint32_t>(parse_integer(name, kIds));
-  const auto entry = look_up<group>(name, "the group database", getgrnam_r);
+  const auto entry = look_up<group>(name, "group", getgrnam_r);
   if (!entry) refuse_unknown("group", name, "group");
   return entry->gr_gid;
 }

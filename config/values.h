@@ -32,7 +32,7 @@ std::string parse_runtime(std::string_view text);  // kNameCharacters, or empty
 std::string print_bytes(uint64_t bytes);  // 4GiB if exact
 
 // Ids of the host's users and groups. A number is an id even if the host has no such user or group.
-// io: the lookup failed.
+// Throw invalid_argument for an unknown name, io if the lookup fails.
 uint32_t user_id(const std::string& name);
 uint32_t group_id(const std::string& name);
 
