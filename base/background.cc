@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <bit>
-#include <numeric>
 
 namespace moorage::base {
 namespace {
@@ -55,8 +54,8 @@ Background::~Background() {
 // conflicts with the kernel's.
 void Background::halve_processors() {
   if (syscall(SYS_sched_getaffinity, 0, sizeof processors_, processors_.data()) < 0) return;
-  const auto count = std::transform_reduce(processors_.begin(), processors_.end(), 0, std::plus{},
-                                           [](uint64_t word) { return std::popcount(word); });
+  int count = 0;
+  for (const uint64_t word : processors_) count += std::popcount(word);
   decltype(processors_) half{};
   int left = (count + 1) / 2;
   for (size_t i = 0; left > 0; ++i) {

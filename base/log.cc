@@ -48,7 +48,7 @@ std::shared_ptr<const Log> make_log(const LogOptions& options) {
       sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
     }
   } catch (const spdlog::spdlog_ex& error) {
-    throw Error(Code::io, "open the log " + options.file + ": " + error.what());
+    throw Error(Code::io, "cannot open the log " + options.file + ": " + error.what());
   }
   auto logger = std::make_shared<spdlog::logger>("moorage", sink);
   logger->set_formatter(std::make_unique<spdlog::pattern_formatter>("%v"));
