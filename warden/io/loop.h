@@ -85,7 +85,7 @@ class Timer {
 int64_t monotonic_ms();
 
 // The one large buffer of this process: all reads use it, one event at a time, and its contents are
-// consumed before the handler returns.
+// consumed before the handler returns. Never nested.
 inline std::span<char> io_buffer() {
   static std::array<char, 64 << 10> buffer;
   return buffer;
