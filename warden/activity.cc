@@ -41,8 +41,9 @@ bool Activity::measure() {
   bool busy = false;
   for (const auto& [pid, process] : processes) {
     if (is_dead(process.state) || !is_below_root(processes, pid)) continue;
+    if (seen.size() + static_cast<size_t>(process.threads) > kMostThreads) return true;
     busy = add_threads(pid, process.threads, process.state, seen) || busy;
-    if (seen.size() > kMostThreads) return true;
+    if (seen.size() > kMostThreads) return true;  // it made more meanwhile
   }
   for (const auto& [id, ran] : seen) {
     const auto before = before_.find(id);
