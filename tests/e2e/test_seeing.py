@@ -497,7 +497,7 @@ class Top(harness.TestCase):
         terminal.wait_for(b"[o own]")
         # The daemon stops and restarts: the screen says so, and keys still work.
         self.daemon.kill()
-        terminal.wait_for(b"trying again")
+        terminal.wait_for(b"; retrying")
         terminal.seen = b""
         terminal.type(b"m")
         terminal.wait_for(b"[m memory]")
