@@ -12,6 +12,7 @@ import sys
 
 for suite in ("e2e", "engines"):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / suite))
+os.environ.setdefault("MOORAGE_BIN", str(pathlib.Path(__file__).resolve().parents[1] / "build/release/bin"))
 import engine  # noqa: E402, F401
 import harness  # noqa: E402
 
