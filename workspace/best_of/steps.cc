@@ -38,17 +38,24 @@ std::string replaced(std::string word, uint32_t number) {
 // "the test exited with 1"
 std::string describe(const std::string& what, const ExecRow& exec) {
   const auto& end = exec.outcome;
-  const auto is = [&](ExecState state) { return exec.state == state; };
-  if (is(ExecState::exited) && end.exit_code)
-    return what + " exited with " + std::to_string(*end.exit_code);
-  if (is(ExecState::exited)) return what + " could not be run: " + end.error;
-  if (is(ExecState::signalled))
-    return what + " was killed by signal " + std::to_string(end.signal.value_or(0));
-  if (is(ExecState::interrupted))
-    return what + " was interrupted and is not run again: " + end.error;
-  if (is(ExecState::timed_out)) return what + " exceeded its timeout";
-  if (is(ExecState::oom_killed)) return what + " ran out of memory";
-  return what + (is(ExecState::cancelled) ? " was cancelled" : " is running");
+  switch (exec.state) {
+    case ExecState::running:
+      return what + " is running";
+    case ExecState::exited:
+      if (end.exit_code) return what + " exited with " + std::to_string(*end.exit_code);
+      return what + " could not be run: " + end.error;
+    case ExecState::signalled:
+      return what + " was killed by signal " + std::to_string(end.signal.value_or(0));
+    case ExecState::timed_out:
+      return what + " exceeded its timeout";
+    case ExecState::oom_killed:
+      return what + " ran out of memory";
+    case ExecState::cancelled:
+      return what + " was cancelled";
+    case ExecState::interrupted:
+      return what + " was interrupted and is not run again: " + end.error;
+  }
+  return what;
 }
 
 AttemptState end_state(const ExecRow& exec) {
