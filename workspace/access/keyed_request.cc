@@ -23,10 +23,10 @@ std::string JoinedVerb::subject() const {
 }
 
 JoinedVerb JoinedVerb::parse(const std::string& subject) {
-  std::string_view notice = subject;
-  const auto words = base::split(base::take_until(notice, '\n'), ' ');
+  std::string_view rest = subject;
+  const auto words = base::split(base::take_until(rest, '\n'), ' ');
   JoinedVerb joined{.workspace = base::WorkspaceId::parse(words.front()).value(),
-                    .notice = std::string(notice)};
+                    .notice = std::string(rest)};
   for (size_t n = 1; n < words.size(); ++n)
     joined.ended.push_back(base::ExecId::parse(words[n]).value());
   return joined;

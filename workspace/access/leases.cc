@@ -100,15 +100,13 @@ class Leases::Change {
       throw;
     }
   }
-  ~Change() {
-    if (!lock_.owns_lock()) lock_.lock();
-    finish();
-  }
+  ~Change() { finish(); }
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
 
   Entry& entry() { return owner_.entries_[id_]; }
-  // Writes to the database without the mutex, so that other leases are not held up.
+  // Writes to the database without the mutex, so that other leases are not held up. Holds it again
+  // afterwards, also if the write throws.
   template <typename Work>
   auto unlocked(Work&& work) {
     lock_.unlock();

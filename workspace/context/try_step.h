@@ -33,12 +33,14 @@ std::optional<base::KeyedMutex::Guard> guard_if_free(Take take) {
 }
 
 inline auto lock_if_free(Context& context, const std::string& key) {
-  return guard_if_free([&](auto now) { return context.locks.lock(key, "clean-up", now); });
+  return guard_if_free(
+      [&](auto patience) { return context.locks.lock(key, "clean-up", patience); });
 }
 
 // For a thing that is only read: others may read it, too.
 inline auto share_if_free(Context& context, const std::string& key, const std::string& operation) {
-  return guard_if_free([&](auto now) { return context.locks.share(key, operation, now); });
+  return guard_if_free(
+      [&](auto patience) { return context.locks.share(key, operation, patience); });
 }
 
 }  // namespace moorage::workspace

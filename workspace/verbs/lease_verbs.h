@@ -1,7 +1,7 @@
-// Acquires the lease of a workspace. A takeover commits the new generation and the
-// cancel marks together; from then on the former holder is refused. Then it stops the sandbox,
-// because a process that a command left behind could still write. A crash in between leaves the
-// lease `clearing`, and workspace/recovery/reconcile.h finishes it.
+// Acquires the lease of a workspace. A takeover commits the new generation and the cancel marks
+// together; from then on the former holder is refused. Then it stops the sandbox, because a process
+// that a command left behind could still write. A crash in between leaves the lease `clearing`, and
+// workspace/recovery/reconcile.h finishes it.
 #pragma once
 
 #include <string>
