@@ -268,9 +268,14 @@ bool CommitTree::link_equals(std::string_view path, std::string_view target) con
 
 std::vector<std::string> CommitTree::files_below(std::string_view directory) const {
   std::vector<std::string> files;
-  const std::optional<TreeEntry> entry = lookup(directory);
-  if (entry && entry->mode == GIT_FILEMODE_TREE)
-    state_->list_files(parse_oid(entry->oid), std::string(directory), files);
+  if (directory.empty()) {
+    state_->list_files(*git_tree_id(state_->root.get()), "", files);
+    return files;
+  }
+  // Not lookup(): that reads the size of a file, whose blob may be missing.
+  const GitTreeEntry entry = state_->find(directory);
+  if (entry && git_tree_entry_type(entry.get()) == GIT_OBJECT_TREE)
+    state_->list_files(*git_tree_entry_id(entry.get()), std::string(directory), files);
   return files;
 }
 
