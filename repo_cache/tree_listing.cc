@@ -139,7 +139,10 @@ void check_entry_name(std::string_view directory, std::string_view name, uint32_
 }
 
 std::string child_path(const std::string& directory, std::string_view name) {
-  return directory.empty() ? std::string(name) : (directory + "/").append(name);
+  std::string path = directory;
+  if (!path.empty()) path += '/';
+  path += name;
+  return path;
 }
 
 std::string checked_path(const std::string& directory, std::string_view name, uint32_t mode) {
