@@ -17,7 +17,7 @@ enum class EntryKind { absent /* whited out */, file, symlink, directory, other 
 
 // The entry of one upper under a name.
 struct UpperNode {
-  bool there = false;
+  bool there = false;  // the upper has the name, even as a whiteout
   EntryKind kind = EntryKind::absent;
   bool executable = false;  // by its owner, which is what git stores
   bool opaque = false;

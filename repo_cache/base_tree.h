@@ -131,7 +131,7 @@ class BaseTrees {
  private:
   const RepoCache& cache_;
   base::KeyedMutex writers_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // of readers_
   // By repo and commit.
   mutable std::map<std::string, std::map<std::string, std::weak_ptr<const void>>> readers_;
 };
