@@ -11,6 +11,7 @@
 #include "workspace/access/keyed_request.h"
 #include "workspace/chain/layer_life.h"
 #include "workspace/context/free_space.h"
+#include "workspace/context/try_step.h"
 
 namespace moorage::workspace {
 
@@ -41,7 +42,8 @@ state_db::RepositoryRow RepositoryVerbs::get(const Caller& caller, base::RepoId 
 
 void RepositoryVerbs::remove(const Caller& caller, base::RepoId id) {
   find_repository(context_.store, caller, id);
-  collect_layers(context_);  // those that an operation held when their workspace was purged
+  // Those that an operation held when their workspace was purged.
+  try_step("repo.collect_layers", id.str(), [&] { collect_layers(context_); });
   repositories_.evict(id, "removed by uid " + std::to_string(caller.uid),
                       key_joiner(context_.store, caller));
 }
