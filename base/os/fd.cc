@@ -26,7 +26,7 @@ void wait_writable(int fd) {
 
 // Calls read_some(place, most bytes, bytes so far) until `size` bytes are read or the file ends.
 template <typename Read>
-std::string read_pieces(int fd, size_t size, const Read& read_some) {
+std::string read_pieces(size_t size, const Read& read_some) {
   std::string bytes;
   while (bytes.size() < size) {
     const size_t old_size = bytes.size();
@@ -35,9 +35,7 @@ std::string read_pieces(int fd, size_t size, const Read& read_some) {
     const int error_number = errno;
     bytes.resize(old_size + static_cast<size_t>(std::max<ssize_t>(count, 0)));
     if (count == 0) break;
-    if (count > 0 || error_number == EINTR) continue;
-    if (error_number != EAGAIN) throw_errno("read", error_number);
-    wait_readable(fd, -1);
+    if (count < 0 && error_number != EINTR) throw_errno("read", error_number);
   }
   return bytes;
 }
@@ -102,12 +100,15 @@ void write_at(int fd, std::string_view bytes, uint64_t offset) {
 }
 
 std::string read_up_to(int fd, size_t size) {
-  return read_pieces(fd, size,
-                     [fd](char* into, size_t most, size_t) { return read(fd, into, most); });
+  return read_pieces(size, [fd](char* into, size_t most, size_t) {
+    ssize_t count = 0;
+    while ((count = read(fd, into, most)) < 0 && errno == EAGAIN) wait_readable(fd, -1);
+    return count;
+  });
 }
 
 std::string read_at(int fd, size_t size, uint64_t offset) {
-  return read_pieces(fd, size, [fd, offset](char* into, size_t most, size_t done) {
+  return read_pieces(size, [fd, offset](char* into, size_t most, size_t done) {
     return pread(fd, into, most, static_cast<off_t>(offset + done));
   });
 }
