@@ -52,7 +52,7 @@ struct ExecWatcher::Watched {
   std::optional<base::Frame> held_end;  // arrived during a cut; waits so that it counts the bytes
   const bool sync;
   bool over = false;
-  bool handled = false;  // over, and its outcome is written or blocked by more than a full disk
+  bool handled = false;  // over; its outcome is written, or left to a sync, a listener, the disk
   std::condition_variable handling;
   void set_handled() {
     const std::lock_guard lock(mutex);

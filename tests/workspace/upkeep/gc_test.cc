@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "base/os/files.h"
 #include "state_db/tables/repositories.h"
@@ -159,9 +160,8 @@ TEST_CASE("collection removes a declared cache, then archives the idle workspace
 TEST_CASE("a workspace that was pinned after the plan keeps its cache and its files") {
   GcFixture test;
   const auto workspace = test.make_workspace("pinned");
-  const auto result = test.run([&] {
-    auto policy = workspace.policy;
-    policy.pinned = true;
+  const auto result = test.run([&, policy = workspace.policy]() mutable {
+    if (std::exchange(policy.pinned, true)) return false;
     state_db::WorkspaceTable(test.store)
         .set_policy(workspace.id, {workspace.policy, policy, "root"});
     return false;
