@@ -77,13 +77,13 @@ install_without_services() {  # install_without_services NAME...
   trap - EXIT
 }
 
-build() {  # build PRESET: build/PRESET/bin
+build() {  # build PRESET [TARGET...]: build/PRESET/bin
   step build
   # Share the compiler cache with other clones of the same sources.
   export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
-  local log="$root/build/$1.log"
+  local log="$root/build/$1.log" targets=("${@:2}")
   mkdir -p "$root/build"
-  { cmake -S "$root" --preset "$1" && cmake --build "$root/build/$1"; } >"$log" 2>&1 ||
+  { cmake -S "$root" --preset "$1" && cmake --build "$root/build/$1" ${targets:+--target "${targets[@]}"}; } >"$log" 2>&1 ||
     { grep -E 'error|Error|FAILED' "$log" | head -n 30 >&2; fail "the build failed" "the whole log is $log"; }
   done_step "build/$1/bin"
 }
