@@ -255,7 +255,7 @@ class GuardedDisk(DiskTest):
         self.client.exec("work", "(while :; do head -c 256K /dev/zero; sleep 0.05; done >big) >/dev/null 2>&1 &")
         self.fill_to(20 << 20)
         harness.wait_until(lambda: "sandbox" not in self.client.workspace("work"), seconds=60, what="the stop")
-        self.assertIn("store.writer_ended", [e["kind"] for e in self.client.events()])
+        harness.wait_until(lambda: "store.writer_ended" in [e["kind"] for e in self.client.events()], what="its event, which comes last")
         self.assertGreater(self.disk.free(), 1 << 20)
 
     def takes_little(self, name):  # below the guard's threshold, for two of its checks

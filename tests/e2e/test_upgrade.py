@@ -177,7 +177,7 @@ class Upgrade(harness.TestCase):
         self.daemon.start(wait=False)
         harness.wait_until(self.daemon.answers, what="rescue mode")
         said = self.client.doctor()["findings"][0]
-        self.assertIn("newer version (moorage 9.9.9, change 9999-later)", said["text"])
+        self.assertIn("newer version (moorage 9.9.9, migration 9999-later)", said["text"])
         self.assertIn("Install moorage 9.9.9 or newer", said["command"])
         self.daemon.stop()
         os.kill(init, 0)
