@@ -197,7 +197,7 @@ uint32_t team_group(const Caller& caller, const std::string& text) {
   }
   if (!caller.root() && !caller.in_group(found->first)) {
     throw Error(Code::permission_denied, "you are not in group " + found->second,
-                "your groups: run id; a new group takes effect at your next login");
+                "the command id lists your groups; a new one takes effect at your next login");
   }
   return found->first;
 }

@@ -75,8 +75,8 @@ std::vector<LeaseClaim> parse_lease_claims(std::string_view text) {
     if (!claim || twice || claims.size() == kMaxClaims) {
       // Keep the value out of the message: it may be a secret.
       throw Error(Code::invalid_argument, "Moorage-Lease is not a lease token",
-                  "send the token from when you acquired the lease, ws_N.GENERATION.SECRET; for "
-                  "several workspaces send one each, separated by commas");
+                  "send the token that came with the lease, ws_N.GENERATION.SECRET; for several "
+                  "workspaces send one each, separated by commas");
     }
     claims.push_back(*claim);
     if (comma == text.size()) return claims;
@@ -194,7 +194,7 @@ void Leases::require(const Caller& caller, const WorkspaceRow& row, Entry& entry
     throw Error(Code::conflict,
                 row.name + " is held by " + person(*entry.row) + ", and you sent " +
                     (claim->secret_hash.empty() ? "no secret" : "another secret"),
-                "nothing was changed; send the token from the acquire's answer, or set "
+                "nothing was changed; send the token that came with the lease, or set "
                 "MOORAGE_LEASE to it");
   }
   entry.seen_ms = now();

@@ -135,8 +135,8 @@ void write_copy(const ReplicaDirectory& directory, uint64_t number, const Replic
   file.commit();
 }
 
-std::string pass_on(const base::Fd& file, uint64_t bytes,
-                    const std::function<void(std::string_view)>& sink) {
+std::string sha256_of(const base::Fd& file, uint64_t bytes,
+                      const std::function<void(std::string_view)>& sink) {
   base::Sha256 digest;
   const packs::ByteSource source = packs::part_of_file(file.get(), 0, bytes);
   for (std::string_view piece = source(); !piece.empty(); piece = source()) {

@@ -49,8 +49,8 @@ std::optional<uint64_t> copy_number(std::string_view name);
 void write_copy(const ReplicaDirectory& directory, uint64_t number, const ReplicaManifest& manifest,
                 std::string_view database);
 // Of an archive. Returns the SHA-256 of this many bytes, in hex; `sink` may be empty.
-std::string pass_on(const base::Fd& file, uint64_t bytes,
-                    const std::function<void(std::string_view)>& sink);
+std::string sha256_of(const base::Fd& file, uint64_t bytes,
+                      const std::function<void(std::string_view)>& sink);
 // Verifies the file before parsing it. `database` gets the bytes in pieces; without it they are
 // skipped. Throws corrupted.
 ReplicaManifest read_copy(const base::Fd& file,

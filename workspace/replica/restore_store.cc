@@ -260,15 +260,15 @@ class Restore {
   void archive(const state_db::NeededArchive& archive) {
     guarded("the archive of " + database_->name_of(archive.workspace), [&] {
       const std::string path = options_.archive_directory + "/" + archive.file;
-      if (base::path_exists(path) && pass_on(base::open_file(path, O_RDONLY | O_NOFOLLOW),
-                                             archive.bytes, {}) == archive.sha256)
+      if (base::path_exists(path) && sha256_of(base::open_file(path, O_RDONLY | O_NOFOLLOW),
+                                               archive.bytes, {}) == archive.sha256)
         return;
       const Fd from = replica_.open(ReplicaPart::archives, archive.file);
       const std::string suffix = ".tmp";  // the next start removes a leftover
       unlink((path + suffix).c_str());
       base::AtomicFile to(path, {.suffix = suffix, .elsewhere = true});
       const std::string sha256 =
-          pass_on(from, archive.bytes, [&](std::string_view piece) { to.write(piece); });
+          sha256_of(from, archive.bytes, [&](std::string_view piece) { to.write(piece); });
       if (sha256 != archive.sha256)
         throw Error(Code::corrupted, "it differs from the archived file");
       to.commit_durable();

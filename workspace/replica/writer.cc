@@ -285,7 +285,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_archive(const state_db::NeededArchi
       const Fd from = base::open_file(context_.options.archive_directory + "/" + archive.file,
                                       O_RDONLY | O_NOFOLLOW);
       ReplicaFile to(*directory_, ReplicaPart::archives, archive.file);
-      const std::string sha256 = pass_on(from, archive.bytes, [&](std::string_view piece) {
+      const std::string sha256 = sha256_of(from, archive.bytes, [&](std::string_view piece) {
         check_stopping_();
         to.write(piece);
       });
