@@ -1,5 +1,6 @@
 """Measures of layers: snapshot, fork, restore, diff, and base trees of nearby commits."""
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -8,6 +9,7 @@ import clock
 from place import GIT_ENVIRONMENT, harness, say
 
 CHANGED = 10
+MERGED_FROM = 16  # frozen layers; the daemon merges longer chains, also while they are mounted
 REBASED_AT = 4  # this many stacked deltas: then the daemon writes a whole tree in the background
 NEW_AFTER = 10  # snapshots per workspace, so that all chains have the same depth
 
@@ -76,11 +78,21 @@ def snapshot_busy(bench, n=5):
         bench.moorage.purge(workspace)
 
 
+def number(bench, query, workspace):
+    """The one number that the query finds in the daemon's database for this workspace."""
+    with contextlib.closing(sqlite3.connect(f"file:{bench.daemon.store}/state.db?mode=ro", uri=True)) as database:
+        return database.execute(query, (int(workspace.removeprefix("ws_")),)).fetchone()[0]
+
+
+def frozen_layers(bench, workspace):
+    return number(bench, "WITH RECURSIVE chain (id, above) AS (SELECT layer, 0 FROM workspaces WHERE id = ? UNION ALL "
+                         "SELECT parent, above + 1 FROM layers JOIN chain USING (id) WHERE parent IS NOT NULL) "
+                         "SELECT max(above) FROM chain", workspace)
+
+
 def own_kib(bench, workspace):
     """The blocks of a workspace's own layer and its directory, without shared ones."""
-    database = sqlite3.connect(f"file:{bench.daemon.store}/state.db?mode=ro", uri=True)
-    layer, = database.execute("SELECT layer FROM workspaces WHERE id = ?", (int(workspace.removeprefix("ws_")),)).fetchone()
-    database.close()
+    layer = number(bench, "SELECT layer FROM workspaces WHERE id = ?", workspace)
     return blocks_kib(bench.daemon.store / "layers" / f"ly_{layer}") + blocks_kib(bench.daemon.store / "workspaces" / workspace)
 
 
@@ -167,9 +179,8 @@ def chain(bench, n=200, rounds=10):
         ways[way] = ways.get(way, 0) + 1
     say(f"  {ways}")
     compared(bench, "chain_live", workspace, fresh, rounds)
-    flattened = bench.daemon.log.read_bytes().count(b"layers.flattened")
     bench.moorage.stop(workspace)
-    harness.wait_until(lambda: bench.daemon.log.read_bytes().count(b"layers.flattened") > flattened, 120, "fewer layers")
+    harness.wait_until(lambda: frozen_layers(bench, workspace) <= MERGED_FROM, 120, "fewer layers")
     compared(bench, "chain", workspace, fresh, rounds)
     for one in (workspace, fresh):
         bench.moorage.purge(one)
