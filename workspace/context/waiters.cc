@@ -18,7 +18,19 @@ void Waiters::resume_later(const Waiting& waiting, Resume resume) {
         {{waiting.execs.begin(), waiting.execs.end()}, waiting.until, std::move(resume)});
   }
   for (const auto exec : waiting.execs) {
-    if (has_ended_(exec)) exec_ended(exec);
+    if (may_have_ended(exec)) exec_ended(exec);
+  }
+}
+
+// A database that cannot be read counts as an end: the repeated verb meets the same error, and
+// reports it to its caller.
+bool Waiters::may_have_ended(base::ExecId exec) const {
+  try {
+    return has_ended_(exec);
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::warning, "verb.wait_unknown",
+              {{"ex", exec}, {"error", error.message()}});
+    return true;
   }
 }
 

@@ -51,6 +51,7 @@ class Waiters {
     std::optional<Waiting::Clock::time_point> until;
     Resume resume;
   };
+  bool may_have_ended(base::ExecId exec) const;
   void resume_if(const std::function<bool(const Waiter&)>& due);  // under the lock
 
   const std::function<bool(base::ExecId)> has_ended_;

@@ -34,6 +34,16 @@ TEST_CASE("an end before the wait begins is not missed") {
   CHECK(resumed == 1);
 }
 
+TEST_CASE("a verb whose command cannot be read is repeated at once, and reports why itself") {
+  Waiters waiters([](base::ExecId) -> bool {
+    throw base::Error(base::Code::io, "the database cannot be read");
+  });
+  int resumed = 0;
+  waiters.resume_later(Waiting({kHook}, "a hook"), [&] { resumed += 1; });
+  CHECK(resumed == 1);
+  CHECK(waiters.size() == 0);
+}
+
 TEST_CASE("a wait with a deadline ends then, whatever still runs") {
   Waiters waiters([](base::ExecId) { return false; });
   int resumed = 0;
