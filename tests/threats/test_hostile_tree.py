@@ -370,6 +370,7 @@ class Matrix(Threats):
 
     __test__ = False
     things = tuple(THINGS) + (SWAPPED_NAME,) if LONG else SHORT
+    size = SIZE
 
     @classmethod
     def setUpClass(cls):
@@ -409,7 +410,7 @@ class Matrix(Threats):
         self.assertLess(peak, MAX_RSS_KB, f"{what}: the daemon took {peak} kB")
 
     def plant(self, thing, directory):
-        made = subprocess.run([sys.executable, "-c", program(THINGS[thing], self.trap, SIZE)], cwd=directory, capture_output=True, check=False)
+        made = subprocess.run([sys.executable, "-c", program(THINGS[thing], self.trap, self.size)], cwd=directory, capture_output=True, check=False)
         self.assertEqual(made.returncode, 0, f"{thing}: {made.stderr.decode(errors='replace')}")
 
     @contextlib.contextmanager
@@ -443,7 +444,7 @@ class Matrix(Threats):
         swapping = None
         if thing == SWAPPED_NAME:
             (tree.upper() / "README.md").write_text("inside")
-            swapping = subprocess.Popen([sys.executable, "-c", program(SWAPPED, self.trap, SIZE)], cwd=tree.upper(), stderr=subprocess.DEVNULL)
+            swapping = subprocess.Popen([sys.executable, "-c", program(SWAPPED, self.trap, self.size)], cwd=tree.upper(), stderr=subprocess.DEVNULL)
         else:
             self.plant(thing, tree.upper())
         try:
@@ -628,6 +629,7 @@ class Memory(Threats):
 class HostileTreeOnBtrfs(Matrix):
     file_system = ["mkfs.btrfs", "-q"]
     image_bytes = 16 << 30  # it keeps each name several times
+    size = 100_000  # a million is for the daemon's memory, which the same code takes on every file system
 
     def test_the_matrix_on_btrfs_subvolumes(self):
         self.try_all()

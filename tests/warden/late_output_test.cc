@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kMaxLate = 256;  // as in warden/output/late_output.h
 
-int rounds() { return std::getenv("MOORAGE_TEST_LONG") ? 1000 : 10; }
+int rounds() { return std::getenv("MOORAGE_TEST_LONG") ? 200 : 10; }
 
 backends::StartRequest bash(const std::string& script) {
   backends::StartRequest request = shell(script);
