@@ -102,16 +102,16 @@ class Many(unittest.TestCase):
     def creates_are_flat(self):
         few, many = Store(self, self.url, self.commit), self.many
         few.create()
-        times, used = {few: [], many: []}, {few: 0.0, many: 0.0}
+        times, used = {few: [], many: []}, {few: [], many: []}
         for store in (few, many):
             store.create()  # prepares its statements
-        for _ in range(PAIRS):
-            for store in (few, many):
+        for n in range(PAIRS):
+            for store in ((few, many), (many, few))[n % 2]:
                 before = cpu_s(store.daemon.process)
                 times[store].append(store.create())
-                used[store] += cpu_s(store.daemon.process) - before
-        ratio = statistics.median(times[many]) / statistics.median(times[few])
-        cpu_ratio = used[many] / used[few]
+                used[store].append(cpu_s(store.daemon.process) - before)
+        # Medians: the look at all workspaces every second, for which rests() has a limit, falls into some of the creates.
+        ratio, cpu_ratio = (statistics.median(of[many]) / statistics.median(of[few]) for of in (times, used))
         self.told(f"create p50 in turn with a small store {ratio:.2f}x, CPU {cpu_ratio:.2f}x")
         self.assertLessEqual(ratio, 1.3 if FULL else 2)
         self.assertLessEqual(cpu_ratio, 1.3 if FULL else 2)
