@@ -29,9 +29,9 @@ json::value parse(const std::string& text) {
 
 // Empty unless it is an array.
 const json::array& array_in(const json::object& object, std::string_view key) {
-  static const json::array kNone;
+  static const json::array none;
   const json::value* value = object.if_contains(key);
-  return value && value->is_array() ? value->get_array() : kNone;
+  return value && value->is_array() ? value->get_array() : none;
 }
 
 std::vector<std::string> texts_in(const json::object& object, std::string_view key) {

@@ -147,7 +147,7 @@ std::vector<TopRow> top_rows(const Json& now, const Json& before, TopOrder order
 
 Table top_table(const std::vector<TopRow>& rows, bool wide) {
   std::vector<Column> columns{{"NAME", false, true}};
-  if (wide) columns.push_back({"OWNER"});
+  if (wide) columns.emplace_back("OWNER");
   columns.insert(columns.end(), {{"STATE"}, {"EXECS", true}, {"CPU%", true}, {"MEM", true}});
   if (wide) columns.insert(columns.end(), {{"LIMIT", true}, {"PROCS", true}});
   columns.insert(columns.end(), {{"DISK", true}, {"OUTPUT", true}, {"DOING", false, true}});

@@ -174,12 +174,12 @@ std::string part_prefix(size_t layer, const std::string& part) {
   return std::string(kLayers) + std::to_string(layer) + "/" + part;
 }
 
-packs::ArchiveFacts write_archive(const ArchiveContents& contents, packs::WriterOptions options,
-                                  packs::ByteSink sink) {
+packs::ArchiveFacts write_archive(const ArchiveContents& contents,
+                                  const packs::WriterOptions& options, packs::ByteSink sink) {
   // Check depth before writing: a client that already has a part only sees that the rest is
   // missing.
   for (const packs::LayerPart& part : contents.parts) require_archivable_depth(part);
-  packs::ArchiveWriter writer(std::move(options), std::move(sink));
+  packs::ArchiveWriter writer(options, std::move(sink));
   writer.put(std::string(packs::kManifestPath), write_manifest(contents.manifest));
   writer.put(std::string(packs::kRefsPath), contents.refs);
   writer.put_file(std::string(packs::kPackPath), contents.pack.fd.get(), contents.pack.bytes);

@@ -44,8 +44,8 @@ struct ArchiveContents {
 std::string part_prefix(size_t layer, const std::string& part);
 inline constexpr const char* kLayerParts[] = {"tree", "home", "system"};
 
-packs::ArchiveFacts write_archive(const ArchiveContents& contents, packs::WriterOptions options,
-                                  packs::ByteSink sink);
+packs::ArchiveFacts write_archive(const ArchiveContents& contents,
+                                  const packs::WriterOptions& options, packs::ByteSink sink);
 
 // Receives the entries of an archive. A method that is not overridden only checks them
 // (packs/layer_check.h).

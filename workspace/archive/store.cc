@@ -131,18 +131,17 @@ packs::ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row,
   }
   remove_file(place + kTemporary);
   base::AtomicFile file(place, {.suffix = kTemporary, .elsewhere = true});
-  packs::WriterOptions options{.level = context_.options.archive_level,
-                               .threads = context_.options.archive_threads,
-                               .unnamed_file = [this] { return spool(directory()); }};
+  const packs::WriterOptions options{.level = context_.options.archive_level,
+                                     .threads = context_.options.archive_threads,
+                                     .unnamed_file = [this] { return spool(directory()); }};
   uint64_t since_check = 0;
-  const packs::ArchiveFacts written =
-      write_archive(contents, std::move(options), [&](std::string_view bytes) {
-        if ((since_check += bytes.size()) >= kCheckBytes) {
-          require_room("cannot finish the archive", since_check);
-          since_check = 0;
-        }
-        file.write(bytes);
-      });
+  const packs::ArchiveFacts written = write_archive(contents, options, [&](std::string_view bytes) {
+    if ((since_check += bytes.size()) >= kCheckBytes) {
+      require_room("cannot finish the archive", since_check);
+      since_check = 0;
+    }
+    file.write(bytes);
+  });
   file.sync();
   made("written");
   verify(file.temporary(), written);

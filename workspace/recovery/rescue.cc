@@ -254,7 +254,7 @@ void Rescue::write(const RescuedWorkspace& found, base::BytePipe& pipe) {
     return base::Fd(base::check(memfd_create("unnamed", MFD_CLOEXEC), "create a temporary file"));
   };
   bool taken = true;  // by the reader of the export
-  packs::ArchiveWriter writer(std::move(options), [&](std::string_view bytes) {
+  packs::ArchiveWriter writer(options, [&](std::string_view bytes) {
     taken = false;
     pipe.write(bytes);
     taken = true;

@@ -74,9 +74,9 @@ void Exports::write_export(const Source& source, base::ByteSpool& stream) {
   before_read.pass();
   const std::string spool = context_.options.store;
   const auto unnamed_file = [spool] { return ArchiveStore::spool(spool); };
-  packs::WriterOptions options{.level = context_.options.archive_level,
-                               .threads = context_.options.archive_threads,
-                               .unnamed_file = unnamed_file};
+  const packs::WriterOptions options{.level = context_.options.archive_level,
+                                     .threads = context_.options.archive_threads,
+                                     .unnamed_file = unnamed_file};
   // A snapshot's layers are frozen; a stopped workspace's writable layer must not change meanwhile.
   std::optional<layers::LayerStill> still;
   if (!source.snapshot) still.emplace(context_.storage.layer_path(source.row.layer));
@@ -86,8 +86,8 @@ void Exports::write_export(const Source& source, base::ByteSpool& stream) {
   };
   ReadBack check([&stream](std::string_view bytes) { stream.write(bytes); },
                  ArchiveStore::read_options(context_.options, spool));
-  check.finish(write_archive(contents, std::move(options),
-                             [&check](std::string_view bytes) { check.write(bytes); }));
+  check.finish(
+      write_archive(contents, options, [&check](std::string_view bytes) { check.write(bytes); }));
 }
 
 Exports::Export Exports::begin(const Caller& caller, const std::string& name, WithSnapshots with) {
