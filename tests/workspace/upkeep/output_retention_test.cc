@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 #include <memory>
@@ -287,7 +288,12 @@ TEST_CASE("slow removal in one workspace does not hold up another") {
   const auto slow = kept.run(0);
   const std::string fifo = kept.put_fifo(slow);
   const auto large = kept.run(20 * kMiB);
-  auto held = std::async(std::launch::async, [&] { retention.exec_ended(large); });
+  // Repeated, as it does nothing while is_removing() holds the lock.
+  std::atomic<bool> seen = false;
+  auto held = std::async(std::launch::async, [&] {
+    do retention.exec_ended(large);
+    while (!seen);
+  });
   const auto is_removing = [&] {
     try {
       kept.locks.lock(kept.workspace.str(), "test", std::chrono::milliseconds(0));
@@ -297,6 +303,7 @@ TEST_CASE("slow removal in one workspace does not hold up another") {
     }
   };
   while (!is_removing()) std::this_thread::yield();
+  seen = true;
 
   kept.workspace = kept.add_workspace("other");
   const auto first = kept.run(10 * kMiB);
