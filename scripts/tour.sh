@@ -34,13 +34,14 @@ for w in json.load(sys.stdin)["workspaces"]:
     if w["name"] == sys.argv[1] and w["owner"] == int(sys.argv[2]): print(w["id"])' "$tour" "$(id -u "$tour_user")"
 }
 
-# Removes it and its forks.
+# Removes it and its forks; the tree shows forks that were deleted since, too.
 remove_earlier() {  # remove_earlier ID
   local ids
   ids=$(moorage tree "$1" --json | python3 -c '
 import json, sys
 for w in json.load(sys.stdin)["workspaces"]:
-    if "forked_from" in w and w["name"].startswith(sys.argv[1] + "-"): print(w["id"])' "$tour")
+    left = w["state"] in ("ready", "archived")
+    if left and "forked_from" in w and w["name"].startswith(sys.argv[1] + "-"): print(w["id"])' "$tour")
   for id in $ids "$1"; do moorage rm "$id" >/dev/null; done
 }
 

@@ -1,5 +1,6 @@
 """The main job over HTTP and the CLI: cache, workspace, commands, files, diff, delete and undelete."""
 
+import os
 import subprocess
 import unittest
 
@@ -181,6 +182,19 @@ class MainJob(harness.TestCase):
         self.assertEqual(self.client.exec("told", "git log --format=%s -1").stdout, b"two\n")
         self.client.stop("told")
         self.assertEqual(self.client.workspace("told")["integrity"]["state"], "intact")
+
+    def test_the_tour_of_quickstart_starts_again_whatever_became_of_its_forks(self):
+        self.client.create(repo_url=self.url, name="tour")
+        self.client.fork("tour", names=["tour-kept", "tour-cold", "tour-deleted", "tour-purged"])
+        self.client.stop("tour")
+        self.client.archive("tour-cold")
+        self.client.delete("tour-deleted")
+        self.client.delete("tour-purged", purge=True)
+        script = (f"set -euo pipefail; source {harness.ROOT}/scripts/tour.sh; moorage() {{ {harness.BIN}/moorage \"$@\"; }}; "
+                  "remove_earlier \"$(earlier_tour)\"")
+        harness.run("bash", "-c", script, env={"PATH": os.environ["PATH"], "MOORAGE_SOCKET": str(self.daemon.socket)})
+        left = [ws["name"] for ws in self.client.workspaces() if ws["name"].startswith("tour")]
+        self.assertEqual(left, [])
 
     def test_a_pty_has_its_size_and_ctrl_c_ends_the_command(self):
         self.client.create(repo_url=self.url, name="pty")
