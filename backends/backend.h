@@ -30,7 +30,7 @@ struct Capabilities {
   // All of its sandboxes share these ids, regardless of the range the caller reserved for one.
   std::optional<uint32_t> first_host_id{};
   bool freeze = false;
-  // Mounts can be exchanged at run time (base/os/mount_namespace.h): no process inside can keep
+  // Mounts can be exchanged at run time (base/os/namespaces.h): no process inside can keep
   // copies of them in a namespace of its own.
   bool restack = false;
   bool limits_memory = false;
@@ -53,7 +53,7 @@ struct Limits {
 inline constexpr int kOnlyPlace = -1;
 
 // A detached mount made by the caller, to be attached at `target` (absolute, inside). Without one,
-// an empty directory where the caller attaches it later (base/os/mount_namespace.h).
+// an empty directory where the caller attaches it later (base/os/namespaces.h).
 struct Mount {
   int fd = kOnlyPlace;  // borrowed for the call
   std::string target;

@@ -13,7 +13,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
-#include "base/os/mount_namespace.h"
+#include "base/os/namespaces.h"
 
 namespace moorage::backends {
 namespace {
@@ -163,7 +163,7 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
                            : run_launch(spec, plan, {}, deadline);
   const Fd warden = accept_warden(bootstrap.get(), init, deadline);
   if (plan.start_container) run_launch(spec, plan, {init, plan.take_over(init)}, deadline);
-  // From outside, so that they can be exchanged (base/os/mount_namespace.h). The warden waits
+  // From outside, so that they can be exchanged (base/os/namespaces.h). The warden waits
   // meanwhile.
   base::in_mount_namespace(init, [&] {
     for (const Mount& mount : spec.mounts) {

@@ -17,7 +17,7 @@
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/os/mount.h"
-#include "base/os/mount_namespace.h"
+#include "base/os/namespaces.h"
 #include "base/parts.h"
 
 namespace moorage::layers {

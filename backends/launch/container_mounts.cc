@@ -14,7 +14,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
-#include "base/os/mount_namespace.h"
+#include "base/os/namespaces.h"
 #include "base/parts.h"
 #include "root.h"
 #include "start.h"

@@ -1,5 +1,6 @@
 // One number for everything a daemon must agree on with sandboxes started by another release: the
-// bootstrap, the calls of backends/envd_client.h, the journal (journal.h), a sandbox's label and
+// bootstrap, the calls of backends/envd_client.h, the line for the network (network_line.h) and the
+// messages of egress/control.h, the journal (journal.h), a sandbox's label and
 // groups (backends/cgroups/sandbox_label.h, backends/cgroups/cgroups.h) and its mounts. Every
 // release of daemon and warden states its numbers; two can work together if they share one. When it
 // rises and what never changes: docs/decisions/0308-versions.md.

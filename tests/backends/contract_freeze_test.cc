@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/os/mount.h"
-#include "base/os/mount_namespace.h"
+#include "base/os/namespaces.h"
 #include "contract.h"
 
 using namespace moorage;

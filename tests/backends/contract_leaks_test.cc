@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
-#include "base/os/mount_namespace.h"
+#include "base/os/namespaces.h"
 #include "contract.h"
 
 using namespace moorage;

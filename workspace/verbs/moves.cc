@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
-#include "base/os/mount_namespace.h"
+#include "base/os/namespaces.h"
 #include "base/os/open_beneath.h"
 #include "layers/sandbox_mounts.h"
 #include "state_db/store.h"

@@ -1,4 +1,4 @@
-#include "base/os/mount_namespace.h"
+#include "base/os/namespaces.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -13,14 +13,22 @@
 #include "base/os/files.h"
 
 namespace moorage::base {
+namespace {
 
-void in_mount_namespace(const ProcessIdentity& of, const std::function<void()>& work) {
+struct Kind {
+  const char* file;  // in /proc/PID/ns
+  int flag;
+  const char* name;
+};
+
+void run_inside(const Kind& kind, const ProcessIdentity& of, const std::function<void()>& work) {
   const std::string pid = std::to_string(of.pid);
-  const Fd mounts(open(("/proc/" + pid + "/ns/mnt").c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd target(open(("/proc/" + pid + "/ns/" + kind.file).c_str(), O_RDONLY | O_CLOEXEC));
   const int error_number = errno;
   // Checked after the open: so the number did not belong to another process then.
   if (!process_alive(of)) throw Error(Code::unavailable, "process " + pid + " no longer exists");
-  if (!mounts) throw_errno("open the mounts of process " + pid, error_number);
+  const std::string what = std::string("the ") + kind.name + " of process " + pid;
+  if (!target) throw_errno("open " + what, error_number);
   std::exception_ptr failure;
   std::thread inside([&] {
     // Signals are for the caller's other threads.
@@ -29,7 +37,7 @@ void in_mount_namespace(const ProcessIdentity& of, const std::function<void()>& 
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
     try {
       check(unshare(CLONE_FS), "unshare the root directory");
-      check(setns(mounts.get(), CLONE_NEWNS), "enter the mounts of process " + pid);
+      check(setns(target.get(), kind.flag), "enter " + what);
       work();
     } catch (...) {
       failure = std::current_exception();
@@ -37,6 +45,16 @@ void in_mount_namespace(const ProcessIdentity& of, const std::function<void()>& 
   });
   inside.join();
   if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+void in_mount_namespace(const ProcessIdentity& of, const std::function<void()>& work) {
+  run_inside({"mnt", CLONE_NEWNS, "mounts"}, of, work);
+}
+
+void in_network_namespace(const ProcessIdentity& of, const std::function<void()>& work) {
+  run_inside({"net", CLONE_NEWNET, "network"}, of, work);
 }
 
 }  // namespace moorage::base

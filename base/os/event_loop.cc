@@ -1,4 +1,4 @@
-#include "warden/io/loop.h"
+#include "base/os/event_loop.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
@@ -11,14 +11,14 @@
 
 #include "base/error.h"
 
-namespace moorage::warden {
+namespace moorage::base {
 namespace {
 
 constexpr int kMaxWaitMs = 60'000;
 
 // Not stdio: its buffers would be the largest thing in this process.
 void complain(std::string_view text) {
-  std::string line = "moorage-warden: " + std::string(text.substr(0, 500)) + "\n";
+  std::string line = std::string(program_invocation_short_name) + ": " + std::string(text.substr(0, 500)) + "\n";
   [[maybe_unused]] ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
@@ -40,7 +40,7 @@ int64_t monotonic_ms() {
 }
 
 Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  if (!epoll_) base::throw_errno("create an epoll set");
+  if (!epoll_) throw_errno("create an epoll set");
 }
 
 void Loop::watch(int fd, uint32_t events, Handler handler) {
@@ -66,7 +66,7 @@ void Loop::set_events(int fd, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = (uint64_t{entry.serial} << 32) | static_cast<uint32_t>(fd);
-  base::check_allowance(::epoll_ctl(epoll_.get(), operation, fd, &event), "watch events",
+  check_allowance(::epoll_ctl(epoll_.get(), operation, fd, &event), "watch events",
                         "fs.epoll.max_user_watches");
   entry.events = events;
 }
@@ -115,7 +115,7 @@ void Loop::run() {
   while (!stopped_) {
     int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                              next_timeout_ms());
-    if (count < 0 && errno != EINTR) base::throw_errno("wait for events");
+    if (count < 0 && errno != EINTR) throw_errno("wait for events");
     for (int i = 0; i < count && !stopped_; ++i) dispatch(events[i].data.u64, events[i].events);
     if (!stopped_) run_due_timers();
   }
@@ -139,4 +139,4 @@ void Timer::stop() {
   key_ = {0, 0};
 }
 
-}  // namespace moorage::warden
+}  // namespace moorage::base
