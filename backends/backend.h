@@ -37,6 +37,7 @@ struct Capabilities {
   bool limits_cpu = false;
   bool limits_pids = false;
   bool network_none = false;
+  bool network_rules = false;  // hosts by name, through moorage-egress
   bool sudo = false;
   bool root = false;  // commands may run as the sandbox's root
 };
@@ -67,7 +68,10 @@ struct SandboxSpec {
   uint32_t first_host_id = 0;  // inside ids 0..65535 are host ids first_host_id...
   std::vector<Mount> mounts;   // /workspace, /home/user, the git objects
   Limits limits;
-  bool sudo = true;                             // password-less sudo inside the namespace
+  bool sudo = true;  // password-less sudo inside the namespace
+  // The warden's end of the line for the network (base/wire/network_line.h), borrowed for the call.
+  // Without one, not even the resolver inside answers.
+  int network_line = -1;
   std::map<std::string, std::string> labels{};  // for people who inspect the engine
   std::chrono::milliseconds deadline{20'000};
 };
@@ -117,6 +121,10 @@ class Backend {
   virtual std::vector<pid_t> members(const std::string& name) = 0;
   virtual std::vector<std::string> list() = 0;
   virtual Endpoint endpoint(const std::string& name) = 0;
+  // Starts the sandbox's moorage-egress, in its control group and for as long as it lives. `control`
+  // is the listening socket of egress/control.h, borrowed. Returns when it takes messages.
+  virtual void start_egress(const std::string& name, int control) = 0;
+  virtual void kill_egress(const std::string& name) = 0;  // none: fine
   // The process group of one exec (idempotent by exec_name); see backends/cgroups/exec_group.h.
   virtual std::unique_ptr<ExecGroup> exec_group(const std::string& name,
                                                 const std::string& exec_name) = 0;

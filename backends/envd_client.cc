@@ -259,6 +259,17 @@ std::optional<WardenInfo> EnvdClient::introduce(milliseconds deadline) {
                     string_in(fields, "release").substr(0, kMaxReleaseBytes)};
 }
 
+bool EnvdClient::set_network_line(int line, milliseconds deadline) {
+  HttpRequest request;
+  request.path = "/moorage/network";
+  request.fds.push_back(line);
+  const HttpAnswer answer = exchange(warden_of(endpoint_), request, deadline);
+  if (answer.status == 404) return false;
+  if (answer.status != 200)
+    throw Error(Code::unavailable, "the sandbox's warden refused the line: " + answer.body);
+  return true;
+}
+
 void EnvdClient::shut_down(milliseconds grace) {
   try {
     call(endpoint_, "/moorage/shutdown", {{"grace_ms", grace.count()}}, grace + kQuickDeadline);

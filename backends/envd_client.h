@@ -81,6 +81,9 @@ class EnvdClient {
   bool healthy(std::chrono::milliseconds deadline);  // GET /health is 204
   // GET /moorage/protocol: the protocols it speaks. Empty: it does not answer (yet).
   std::optional<WardenInfo> introduce(std::chrono::milliseconds deadline);
+  // POST /moorage/network: hands over the warden's end of a line (base/wire/network_line.h).
+  // False: a warden of an older release, whose sandbox has no network until it is started again.
+  bool set_network_line(int line, std::chrono::milliseconds deadline);
   void shut_down(std::chrono::milliseconds grace);  // TERM, KILL after grace, exit
 
  private:

@@ -89,6 +89,7 @@ constexpr const char* kDirectories[] = {
     "var/tmp",
     "workspace",
     ".moorage/objects",
+    ".moorage/certificates",
 };
 
 struct Text {
@@ -119,9 +120,9 @@ constexpr Text kTexts[] = {
     {"etc/hosts", 0644, kHosts},
     {"etc/host.conf", 0644, "multi on\n"},
     {"etc/nsswitch.conf", 0644,
-     "passwd: files\ngroup: files\nshadow: files\nhosts: files\nnetworks: files\n"
+     "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n"
      "protocols: files\nservices: files\nethers: files\nrpc: files\n"},
-    {"etc/resolv.conf", 0644, ""},
+    {"etc/resolv.conf", 0644, kResolverFile},
     {"etc/fstab", 0644, ""},
     {"etc/environment", 0644, ""},
     {"etc/shells", 0644, "/bin/sh\n/bin/bash\n/usr/bin/bash\n"},
@@ -148,7 +149,7 @@ constexpr Text kTexts[] = {
 };
 
 // Stands for all tables above: change it when they change, so that a new image is made.
-constexpr std::string_view kFormat = "host image 1";
+constexpr std::string_view kFormat = "host image 2";
 
 void make_directory(const std::string& path, mode_t mode = 0755) {
   base::check(mkdir(path.c_str(), mode), "make " + path);

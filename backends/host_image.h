@@ -15,6 +15,9 @@ namespace moorage::backends {
 inline constexpr const char* kHosts =
     "127.0.0.1 localhost sandbox\n::1 localhost sandbox ip6-localhost ip6-loopback\n";
 
+// /etc/resolv.conf of every sandbox: the resolver that moorage-egress answers for.
+inline constexpr const char* kResolverFile = "nameserver 127.0.0.53\n";
+
 class HostImage {
  public:
   explicit HostImage(std::string images_directory) : directory_(std::move(images_directory)) {}

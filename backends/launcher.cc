@@ -10,6 +10,7 @@
 
 #include "backends/envd_client.h"
 #include "base/error.h"
+#include "base/net/loopback.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
@@ -170,7 +171,14 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
       if (mount.fd != kOnlyPlace) base::attach_mount(mount.fd, mount.target);
     }
   });
-  const int fds[] = {listener.get()};
+  std::vector<int> fds{listener.get()};
+  if (spec.network_line >= 0) {
+    base::in_network_namespace(init, [] {
+      base::set_up_sandbox_loopback();
+      base::make_every_port_unprivileged();
+    });
+    fds.push_back(spec.network_line);
+  }
   base::send_with_fds(warden.get(), "L", fds);
   listener.reset();
   return {init, meet_warden(warden_path, init, deadline)};

@@ -19,6 +19,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFreezeDeadline{3'000};
 constexpr milliseconds kDestroyDeadline{20'000};
+constexpr milliseconds kEgressDeadline{10'000};
+constexpr const char* kEgressPart = "egress";
 constexpr milliseconds kHealthPatience{2'000};  // of a sandbox that should already run
 constexpr uint32_t kIdsPerSandbox = 65536;
 
@@ -65,13 +67,14 @@ Capabilities LocalBackend::capabilities() {
       }
       disk_of(options_.images_directory);
     }
-    for (const std::string& program : {options_.launch_program, options_.warden_program}) {
+    for (const std::string& program : {options_.launch_program, options_.warden_program, options_.egress_program}) {
       if (access(program.c_str(), X_OK) < 0) {
         throw Error(Code::unsupported, "the program " + program + " is missing");
       }
     }
     launch_copy_ = copy_program(options_.launch_program, options_.images_directory, 0100);
     warden_copy_ = copy_program(options_.warden_program, options_.images_directory, 0111);
+    egress_copy_ = copy_program(options_.egress_program, options_.images_directory, 0100);
     probe(found, can);
     can.usable = true;
   } catch (const Error& error) {
@@ -237,6 +240,28 @@ Endpoint LocalBackend::endpoint(const std::string& name) {
   const auto label = read_label(group(name));
   if (!label) throw Error(Code::not_found, "there is no sandbox " + name);
   return Endpoint{label->directory + "/" + kWardenSocket};
+}
+
+void LocalBackend::start_egress(const std::string& name, int control) {
+  const SandboxCgroup cgroup = group(name);
+  cgroup.add_part(kEgressPart);
+  std::vector<std::string> argv{egress_copy_, "--control-fd", std::to_string(control), "--uid",
+                                std::to_string(options_.egress_uid)};
+  for (const std::string& file : cgroup.join_files(kEgressPart)) {
+    argv.emplace_back("--join");
+    argv.push_back(file);
+  }
+  base::ProcessOptions options;
+  options.inherit_fds = {control};
+  options.deadline = kEgressDeadline;
+  const base::ProcessResult result = base::run_process(argv, options);
+  if (!result.ok())
+    throw Error(Code::unavailable, "moorage-egress did not start: " + result.error);
+}
+
+void LocalBackend::kill_egress(const std::string& name) {
+  const std::string file = group(name).unified_path() + "/" + kEgressPart + "/cgroup.kill";
+  if (base::path_exists(file)) write_cgroup_file(file, "1");
 }
 
 std::unique_ptr<ExecGroup> LocalBackend::exec_group(const std::string& name,

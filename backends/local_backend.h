@@ -35,6 +35,8 @@ class LocalBackend : public Backend {
   std::vector<pid_t> members(const std::string& name) override;
   std::vector<std::string> list() override;
   Endpoint endpoint(const std::string& name) override;
+  void start_egress(const std::string& name, int control) override;
+  void kill_egress(const std::string& name) override;
   std::unique_ptr<ExecGroup> exec_group(const std::string& name,
                                         const std::string& exec_name) override;
 
@@ -68,6 +70,7 @@ class LocalBackend : public Backend {
   // restarts the daemon, and a daemon starts sandboxes only with programs of its own release.
   std::string launch_copy_;
   std::string warden_copy_;
+  std::string egress_copy_;
 };
 
 }  // namespace moorage::backends

@@ -22,6 +22,7 @@ class LxcBackend : public LocalBackend {
   void probe(const CgroupHierarchies&, Capabilities& can) override {
     can.isolation = Isolation::userns;
     can.network_none = true;
+    can.network_rules = true;
     can.root = true;
     // A mount namespace inside would keep the old mounts without anyone noticing.
     can.restack = !options_.nested_namespaces;

@@ -141,7 +141,7 @@ std::string check_docker(const std::string& socket) {
 std::string check_id_ranges(const ProbeOptions& options) {
   const uint64_t pool_end =
       uint64_t{options.sandbox_first_id} + uint64_t{options.sandbox_id_slots} * 65536;
-  const uint64_t disk_end = uint64_t{options.disk_first_id} + 65537;
+  const uint64_t disk_end = uint64_t{options.disk_first_id} + 65538;
   auto overlaps = [&](uint64_t first, uint64_t end) {
     return (first < pool_end && end > options.sandbox_first_id) ||
            (first < disk_end && end > options.disk_first_id);

@@ -24,7 +24,7 @@ class ProcessBackend : public LocalBackend {
 
   void plan(const SandboxSpec&, const SandboxCgroup& group, LaunchPlan& plan) override {
     plan.mode = "process";
-    group.add_warden_part();
+    group.add_part("warden");
     plan.join_files = group.join_files("warden");
   }
 };

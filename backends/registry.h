@@ -16,6 +16,8 @@ struct BackendOptions {
   std::string images_directory;  // <store>/images: skeletons and the copy of the warden
   std::string launch_program;    // absolute path of moorage-launch
   std::string warden_program;    // absolute path of moorage-warden
+  std::string egress_program;    // absolute path of moorage-egress
+  uint32_t egress_uid = 0;       // a user and group that nothing else on the host has
   bool allow_process = false;    // `process` isolates nothing, so it is opt-in
   uint32_t cpu_weight = 100;     // of all sandboxes together; a service of the host has 100
   uint64_t disk_rate_bytes = 0;  // each way, per sandbox on the store's disk; 0: no limit

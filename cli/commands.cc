@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kWorkspaces = "workspaces", kRun = "commands", kFiles = "files",
                            kStates = "snapshots", kTeams = "teams", kRepos = "repositories",
-                           kDisk = "disk", kPlaces = "backends", kHost = "host",
+                           kDisk = "disk", kPlaces = "backends", kHost = "host", kNetwork = "network",
                            kScripts = "scripts";
 
 constexpr Topic kTopics[] = {{kWorkspaces, "create, configure, delete"},
@@ -15,6 +15,7 @@ constexpr Topic kTopics[] = {{kWorkspaces, "create, configure, delete"},
                              {kFiles, "changes, copies, reports"},
                              {kStates, "snapshots, forks, best-of"},
                              {kTeams, "leases, sharing"},
+                             {kNetwork, "hosts that may be reached"},
                              {kRepos, "the cache of repositories"},
                              {kDisk, "usage, archives, gc"},
                              {kPlaces, "move, export, import"},
@@ -127,6 +128,21 @@ constexpr Command kCommands[] = {
     {"lease run", kTeams, "Hold a workspace while a local command runs",
      "moorage lease run auth --holder agent-7 -- my-agent auth", lease_run_command, true, 0,
      "exec"},
+
+    {"net allow", kNetwork, "Allow a workspace to reach hosts; applies at once",
+     "moorage net allow auth registry.npmjs.org\nmoorage net allow auth github.com:22",
+     net_allow_command, false, 0, "add open permit"},
+    {"net deny", kNetwork, "Refuse hosts that would be allowed; cuts open connections",
+     "moorage net deny auth .example.com", net_deny_command, false, 0, "block close"},
+    {"net forget", kNetwork, "Remove a workspace's own rules for hosts",
+     "moorage net forget auth registry.npmjs.org", net_forget_command, false, 0,
+     "rm remove delete drop"},
+    {"net show", kNetwork, "List the rules and what the sandbox uses", "moorage net show auth",
+     net_show_command, false, 0, "ls list status rules"},
+    {"net check", kNetwork, "Say whether a host may be reached, and why",
+     "moorage net check auth github.com:22", net_check_command, false, 0, "test explain"},
+    {"net log", kNetwork, "List what commands reached and what was refused",
+     "moorage net log auth -f", net_log_command, false, 0, "logs events tail"},
 
     {"repo add", kRepos, "Cache a repository", "moorage repo add https://github.com/acme/shop",
      repo_add_command, false, 0, "clone create"},

@@ -54,7 +54,7 @@ std::string help_on(const std::vector<std::string>& words) {
 std::string first_page() {
   std::string text =
       "Moorage keeps the work of coding agents safe while machines come and go.\n"
-      "Usage: moorage COMMAND [ARGUMENTS]\n\n";
+      "Usage: moorage COMMAND [ARGUMENTS]; help with one: moorage COMMAND --help\n\n";
   for (int place = 1;; ++place) {
     const auto commands = all_commands();
     const auto found = std::find_if(commands.begin(), commands.end(), [&](const Command& command) {
@@ -64,8 +64,7 @@ std::string first_page() {
     text += command_line_of(*found);
   }
   return text + "\nMore commands by topic: moorage help TOPIC\n" + topic_list() +
-         "\nOptions and an example of one command: moorage COMMAND --help\n"
-         "Options of all: --json, --lease LEASE, --socket PATH\n";
+         "\nOptions of all: --json, --lease LEASE, --socket PATH\n";
 }
 
 std::string group_page(const std::string& group) {

@@ -57,5 +57,5 @@ if(MOORAGE_SANITIZE)
   set(MOORAGE_PATIENCE 5)
 endif()
 
-# All programs are in one folder: the daemon looks for moorage-launch and moorage-warden there.
+# All programs are in one folder: the daemon looks for the programs that it starts there.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)

@@ -123,7 +123,8 @@ void check_together(const Settings& settings) {
   const IdSettings& ids = settings.ids;
   const uint64_t pool = ids.sandbox_first_id;
   const uint64_t pool_end = pool + kIdsOfARange * ids.sandbox_slots;
-  const uint64_t disk_end = ids.disk_first_id + kIdsOfARange + 1;
+  constexpr uint64_t kOthers = 2;  // the overflow id, and the user of moorage-egress
+  const uint64_t disk_end = ids.disk_first_id + kIdsOfARange + kOthers;
   // Container engines store ids as signed numbers and refuse larger ones.
   constexpr uint64_t kEngineEnd = uint64_t{1} << 31;
   if (pool_end > kEngineEnd) {
@@ -172,6 +173,25 @@ std::string find_libexec_directory() {
   return base::path_exists(installed) ? installed : directory;
 }
 
+// Without a directory that was asked for, those of the release; a release without any has `none`.
+std::map<std::string, NetworkPreset> find_network_presets(const Settings& settings) {
+  const std::string& wanted = settings.network.presets_directory;
+  if (!wanted.empty()) return read_network_presets(wanted);
+  const std::string own = settings.libexec_directory + "/networks";
+  if (!base::path_exists(own)) return {{std::string(kNoNetwork), no_network()}};
+  return read_network_presets(own);
+}
+
+void check_network_mode(const Settings& settings) {
+  if (settings.network_presets.contains(settings.network.mode)) return;
+  std::string names;
+  for (const auto& [name, preset] : settings.network_presets)
+    names += (names.empty() ? "" : ", ") + name;
+  throw Error(Code::invalid_argument,
+              "network.mode: there is no network \"" + settings.network.mode + "\"",
+              "One of: " + names + ".");
+}
+
 }  // namespace
 
 Loaded load(const LoadOptions& options) {
@@ -189,6 +209,8 @@ Loaded load(const LoadOptions& options) {
   if (loaded.settings.libexec_directory.empty()) {
     loaded.settings.libexec_directory = find_libexec_directory();
   }
+  loaded.settings.network_presets = find_network_presets(loaded.settings);
+  check_network_mode(loaded.settings);
   for (const Setting& setting : settings_table()) {
     const auto source = sources.find(setting.name);
     loaded.shown.push_back(

@@ -15,6 +15,7 @@
 namespace moorage::config {
 namespace {
 
+using base::Verdict;
 using Kind = YamlNode::Kind;
 
 constexpr uint64_t kPiB = 1ULL << 50;
@@ -57,14 +58,19 @@ class RuleReader {
       refuse(node_, "a rule in policy consists of \"key: value\" lines",
              "For instance: - backends: [lxc]");
     }
-    read_fields(node_, "a rule of policy",
-                {{"users", [this](const YamlNode& n) { read_ids(n, rule_.users, user_id); }},
-                 {"groups", [this](const YamlNode& n) { read_ids(n, rule_.groups, group_id); }},
-                 {"labels", [this](const YamlNode& n) { read_labels(n); }},
-                 {"backends", [this](const YamlNode& n) { read_backends(n); }},
-                 {"min_isolation", [this](const YamlNode& n) { read_isolation(n); }},
-                 {"default", [this](const YamlNode& n) { read_default(n); }},
-                 {"max", [this](const YamlNode& n) { read_limits(n, "max", {}, rule_.most); }}});
+    read_fields(
+        node_, "a rule of policy",
+        {{"users", [this](const YamlNode& n) { read_ids(n, rule_.users, user_id); }},
+         {"groups", [this](const YamlNode& n) { read_ids(n, rule_.groups, group_id); }},
+         {"labels", [this](const YamlNode& n) { read_labels(n); }},
+         {"backends", [this](const YamlNode& n) { read_backends(n); }},
+         {"min_isolation", [this](const YamlNode& n) { read_isolation(n); }},
+         {"networks", [this](const YamlNode& n) { read_networks(n); }},
+         {"hosts", [this](const YamlNode& n) { read_hosts(n, Verdict::allow, rule_.hosts); }},
+         {"refuse_hosts",
+          [this](const YamlNode& n) { read_hosts(n, Verdict::deny, rule_.refuse_hosts); }},
+         {"default", [this](const YamlNode& n) { read_default(n); }},
+         {"max", [this](const YamlNode& n) { read_limits(n, "max", {}, rule_.most); }}});
     check_together();
     rule_.text = "{" + text_ + "}";
     return std::move(rule_);
@@ -147,6 +153,18 @@ class RuleReader {
               [&](const YamlNode& item) { rule_.backends.push_back(parsed(item, parse_word)); });
   }
 
+  void read_networks(const YamlNode& node) {
+    read_list(node,
+              [&](const YamlNode& item) { rule_.networks.push_back(parsed(item, parse_word)); });
+  }
+
+  void read_hosts(const YamlNode& node, Verdict verdict, std::vector<base::NetworkRule>& to) {
+    read_list(node, [&](const YamlNode& item) {
+      to.push_back(parsed(
+          item, [verdict](const std::string& text) { return base::parse_rule(verdict, text); }));
+    });
+  }
+
   void read_labels(const YamlNode& node) {
     if (node.kind != Kind::map || node.items.empty())
       refuse(node, "\"labels\" must be a map like {team: infra}");
@@ -204,7 +222,8 @@ class RuleReader {
     read_limits(node, "default",
                 {name("backend", rule_.default_backend, parse_word),
                  name("runtime", rule_.default_runtime, parse_runtime),
-                 name("image", rule_.default_image, image)},
+                 name("image", rule_.default_image, image),
+                 name("network", rule_.default_network, parse_word)},
                 rule_.usual, &names);
   }
 
@@ -256,6 +275,8 @@ class RuleReader {
     }
     const bool speaks = !rule_.backends.empty() || !rule_.min_isolation.empty() ||
                         !rule_.default_backend.empty() || !rule_.default_image.empty() ||
+                        !rule_.default_network.empty() || !rule_.networks.empty() ||
+                        !rule_.hosts.empty() || !rule_.refuse_hosts.empty() ||
                         !(rule_.usual == PolicyLimits{}) || !(rule_.most == PolicyLimits{});
     if (!speaks) {
       refuse(node_, "this rule has no effect",

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/net/network_policy.h"
+
 namespace moorage::config {
 
 struct YamlNode;
@@ -34,8 +36,12 @@ struct PolicyRule {
   std::string default_backend{};  // of new workspaces that name none; empty: none
   std::string default_runtime{};  // of that backend
   std::string default_image{};
-  PolicyLimits usual{};  // `default`
-  PolicyLimits most{};   // `max`
+  std::string default_network{};
+  std::vector<std::string> networks{};            // empty: no restriction
+  std::vector<base::NetworkRule> hosts{};         // only these may be allowed; empty: any
+  std::vector<base::NetworkRule> refuse_hosts{};  // never
+  PolicyLimits usual{};                           // `default`
+  PolicyLimits most{};                            // `max`
 };
 
 // Returns the rules in order. `file` is for messages.

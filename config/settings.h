@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "config/network_presets.h"
+#include "config/network_settings.h"
 #include "config/policy_rules.h"
 
 namespace moorage::config {
@@ -123,6 +126,7 @@ struct Settings {
   RepoSettings repo{};
   IdSettings ids{};
   SandboxSettings sandbox{};
+  NetworkSettings network{};
   DockerSettings docker{};
   ExecSettings exec{};
   WorkspaceSettings workspace{};
@@ -132,6 +136,7 @@ struct Settings {
   ReplicaSettings replica{};
   DaemonSettings daemon{};
   std::vector<PolicyRule> policy{};
+  std::map<std::string, NetworkPreset> network_presets{};  // load() reads them
   std::string libexec_directory{};  // load() finds it near the program if unset
 };
 

@@ -154,7 +154,8 @@ std::vector<Setting> about_daemon() {
       integer<uint32_t>(MOORAGE_AT(daemon.threads), {2, 1024}, "threads for blocking operations"),
       seconds(MOORAGE_AT(daemon.reconcile_interval_s), {1, 3600},
               "interval for comparing the database with the actual state"),
-      path(MOORAGE_AT(libexec_directory), false, "directory of moorage-launch and moorage-warden"),
+      path(MOORAGE_AT(libexec_directory), false,
+           "directory of the programs that mooraged starts; default: found near the program"),
   };
 }
 
@@ -175,8 +176,10 @@ std::vector<Setting> about_work() {
            "PEM file of certificates for https repositories; empty: the system's"),
       bytes(MOORAGE_AT(repo.budget_bytes), {0, 1024 * kTiB},
             "largest total of one repository: mirror, base trees, workspaces; 0: no limit"),
-      integer<uint32_t>(MOORAGE_AT(ids.disk_first_id), {65'536, 4'294'836'224},
-                        "first of 65537 owner ids on disk; must not belong to host users"),
+      integer<uint32_t>(
+          MOORAGE_AT(ids.disk_first_id), {65'536, 4'294'836'224},
+          "first of 65538 ids: owners on disk, and the user of moorage-egress; must not "
+          "belong to host users"),
       integer<uint32_t>(MOORAGE_AT(ids.sandbox_first_id), {65'536, 2'147'418'112},
                         "first host id of the pool for sandboxes"),
       integer<uint32_t>(MOORAGE_AT(ids.sandbox_slots), {1, 65'000},
@@ -206,6 +209,33 @@ std::vector<Setting> about_work() {
       path(MOORAGE_AT(docker.socket), false, "unix socket of Docker or Podman, for backend docker"),
       one<std::string>(MOORAGE_AT(docker.runtime), "", parse_runtime, or_quotes,
                        "default runtime in that engine, such as crun; empty: the engine's default"),
+  };
+}
+
+std::vector<Setting> about_networks() {
+  return {
+      word(MOORAGE_AT(network.mode), {},
+           "network of a new workspace unless it names one: none, packages, dev, open"),
+      path(MOORAGE_AT(network.presets_directory), true,
+           "directory of the files that describe these networks; empty: those of this release"),
+      list(MOORAGE_AT(network.resolvers), parse_resolver,
+           "DNS servers that resolve allowed names; empty: those of /etc/resolv.conf"),
+      list(MOORAGE_AT(network.reachable), parse_address_range,
+           "private address ranges that allowed names may resolve to, like 10.0.0.0/8"),
+      one<std::string>(MOORAGE_AT(network.proxy), "", parse_http_proxy, or_quotes,
+                       "proxy through which sandboxes reach hosts; empty: directly"),
+      path(MOORAGE_AT(network.proxy_authorization_file), true,
+           "file with user:password for that proxy, readable by root only; empty: none"),
+      list(MOORAGE_AT(network.no_proxy), parse_host,
+           "hosts reached without that proxy; .example.com includes subdomains"),
+      path(MOORAGE_AT(network.ca_file), true,
+           "PEM file of certificates that programs in sandboxes trust besides the usual; empty: none"),
+      integer<uint32_t>(MOORAGE_AT(network.max_connections), {1, 1500},
+                        "most open connections of a sandbox"),
+      bytes(MOORAGE_AT(network.rate_bytes), {65'536, kTiB, true},
+            "limit on a sandbox's traffic per second, both directions together; 0: no limit"),
+      bytes(MOORAGE_AT(network.total_bytes), {kMiB, 1024 * kTiB, true},
+            "limit on a sandbox's traffic while it runs; 0: no limit"),
   };
 }
 
@@ -259,6 +289,7 @@ const std::vector<Setting>& settings_table() {
   static const std::vector<Setting> table = [] {
     std::vector<Setting> all = about_daemon();
     for (Setting& setting : about_work()) all.push_back(std::move(setting));
+    for (Setting& setting : about_networks()) all.push_back(std::move(setting));
     for (Setting& setting : about_kept_data()) all.push_back(std::move(setting));
     return all;
   }();

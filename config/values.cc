@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/net/ip_address.h"
 #include "base/size_text.h"
 
 namespace moorage::config {
@@ -139,6 +140,34 @@ std::string parse_path(std::string_view text) {
 std::string parse_host(std::string_view text) {
   if (text.empty() || text.find_first_not_of(kNameCharacters) != std::string_view::npos)
     refuse(text, "a host such as git.example.com, or .example.com for all below it");
+  return std::string(text);
+}
+
+std::string parse_resolver(std::string_view text) {
+  std::string_view address = text;
+  if (const size_t close = text.find(']'); text.starts_with('[') && close != std::string_view::npos)
+    address = text.substr(1, close - 1);
+  if (base::parse_address(address)) return std::string(text);
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || !base::parse_address(text.substr(0, colon)))
+    refuse(text, "the address of a DNS server: 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53");
+  parse_integer(text.substr(colon + 1), {1, 65535});
+  return std::string(text);
+}
+
+std::string parse_address_range(std::string_view text) {
+  base::parse_range(text);
+  return std::string(text);
+}
+
+std::string parse_http_proxy(std::string_view text) {
+  constexpr std::string_view kScheme = "http://";
+  if (text.empty()) return {};
+  const size_t colon = text.rfind(':');
+  if (!text.starts_with(kScheme) || colon < kScheme.size() || text.ends_with('/'))
+    refuse(text, "a proxy: http://host:port");
+  parse_host(text.substr(kScheme.size(), colon - kScheme.size()));
+  parse_integer(text.substr(colon + 1), {1, 65535});
   return std::string(text);
 }
 

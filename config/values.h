@@ -24,7 +24,10 @@ uint64_t parse_bytes(std::string_view text, const Range& range);   // 1048576, 5
 int64_t parse_seconds(std::string_view text, const Range& range);  // 90, 90s, 5m, 2h, 7d
 std::string parse_path(std::string_view text);                     // absolute, without . and ..
 std::string parse_host(std::string_view text);                     // git.example.com, .example.com
-std::string parse_proxy(std::string_view text);                    // http://host:port, or empty
+std::string parse_resolver(std::string_view text);       // 192.0.2.53, 192.0.2.53:5353, [::1]:53
+std::string parse_address_range(std::string_view text);  // 10.0.0.0/8
+std::string parse_http_proxy(std::string_view text);     // http://host:port, or empty
+std::string parse_proxy(std::string_view text);          // http://host:port, or empty
 
 std::string parse_word(const std::string& text);   // lower case letters, digits, - and _
 std::string parse_runtime(std::string_view text);  // kNameCharacters, or empty

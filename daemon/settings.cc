@@ -1,14 +1,22 @@
 #include "daemon/settings.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
+#include "base/error.h"
+#include "base/os/files.h"
 #include "config/load.h"
+#include "daemon/json/json_fields.h"
 #include "workspace/access/placement.h"
 
 namespace moorage::daemon {
 namespace {
 
 using std::chrono::seconds;
+
+constexpr uint32_t kEgressId = 65'537;  // after the owners on disk
+constexpr size_t kMaxCredential = 4096;
 
 base::LogOptions log_options(const config::LogSettings& settings) {
   using base::LogLevel;
@@ -39,12 +47,47 @@ backends::BackendOptions backend_options(const config::Settings& settings) {
   options.images_directory = settings.store.directory + "/images";
   options.launch_program = settings.libexec_directory + "/moorage-launch";
   options.warden_program = settings.libexec_directory + "/moorage-warden";
+  options.egress_program = settings.libexec_directory + "/moorage-egress";
+  options.egress_uid = settings.ids.disk_first_id + kEgressId;
   options.allow_process = settings.sandbox.allow_process_backend;
   options.cpu_weight = settings.sandbox.cpu_weight;
   options.disk_rate_bytes = settings.sandbox.disk_rate_bytes;
   options.nested_namespaces = settings.sandbox.nested_namespaces;
   options.docker_socket = settings.docker.socket;
   options.docker_runtime = settings.docker.runtime;
+  return options;
+}
+
+// "user:password" on one line; refused if others may read it.
+std::string proxy_authorization(const std::string& file) {
+  if (file.empty()) return {};
+  struct stat info;
+  base::check(stat(file.c_str(), &info), "find " + file);
+  if ((info.st_mode & 077) != 0 || info.st_uid != 0) {
+    throw Error(Code::invalid_argument, "others than root may read " + file,
+                "chown root " + file + "; chmod 600 " + file);
+  }
+  std::string text = base::read_file(file, kMaxCredential);
+  text.erase(text.find_last_not_of("\r\n") + 1);
+  return "Basic " + base64_encode(text);
+}
+
+workspace::NetworkOptions network_options(const config::Settings& settings) {
+  const auto& from = settings.network;
+  workspace::NetworkOptions options;
+  for (const auto& [name, preset] : settings.network_presets)
+    options.presets[name] = {preset.summary, preset.open, preset.open_ports, preset.rules};
+  options.resolvers = from.resolvers;
+  options.reachable = from.reachable;
+  if (!from.proxy.empty()) {
+    constexpr size_t kScheme = std::string_view("http://").size();
+    const size_t colon = from.proxy.rfind(':');
+    options.proxy_host = from.proxy.substr(kScheme, colon - kScheme);
+    options.proxy_port = static_cast<uint16_t>(std::stoul(from.proxy.substr(colon + 1)));
+    options.proxy_authorization = proxy_authorization(from.proxy_authorization_file);
+    options.no_proxy = from.no_proxy;
+  }
+  options.limits = {from.max_connections, from.rate_bytes, from.total_bytes};
   return options;
 }
 
@@ -76,6 +119,10 @@ std::vector<workspace::PlacementRule> placement_rules(
          .default_backend = rule.default_backend,
          .default_runtime = rule.default_runtime,
          .default_image = rule.default_image,
+         .default_network = rule.default_network,
+         .networks = rule.networks,
+         .hosts = rule.hosts,
+         .refuse_hosts = rule.refuse_hosts,
          .usual = placement_limits(rule.usual),
          .most = placement_limits(rule.most)});
   }
@@ -89,6 +136,10 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.sandbox_first_id = settings.ids.sandbox_first_id;
   options.sandbox_slots = settings.ids.sandbox_slots;
   options.default_backend = settings.sandbox.backend;
+  options.default_network = settings.network.mode;
+  options.ca_file = settings.network.ca_file;
+  options.networks.clear();
+  for (const auto& [name, preset] : settings.network_presets) options.networks.push_back(name);
   options.placement_rules = placement_rules(settings.policy);
   options.memory_bytes = settings.sandbox.memory_bytes;
   options.cpus = settings.sandbox.cpus;
@@ -122,6 +173,7 @@ workspace::ServiceOptions service_options(const config::Settings& settings) {
                       .disk_first_id = settings.ids.disk_first_id,
                       .watch_only = settings.store.disk_quota == "watched"},
           .workspace = workspace_options(settings),
+          .network = network_options(settings),
           .output = {.workspace_bytes = settings.workspace.output_limit_bytes,
                      .keep_ms = settings.workspace.output_keep_s * 1000},
           .gc = {.archive_after_ms = settings.gc.archive_after_s * 1000,

@@ -376,6 +376,21 @@ class Moorage:
         body = {"group": group} if group is not None else {"private": True}
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/share", json_body=body, key=key)
 
+    # -- the network ---------------------------------------------------------------------------------
+
+    def network(self, workspace):
+        """Its rules, and what its running sandbox uses."""
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/network")
+
+    def change_network(self, workspace, allow=(), deny=(), forget=(), key=None):
+        """Hosts are like github.com, github.com:22 or .github.com. Applies to running commands at once."""
+        body = {name: list(hosts) for name, hosts in (("allow", allow), ("deny", deny), ("forget", forget)) if hosts}
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/network", json_body=body, key=key)
+
+    def check_network(self, workspace, host):
+        """Whether the host may be reached, by which rule, and what a program inside would read."""
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/network/check", {"host": host})
+
     # -- the writer lease ---------------------------------------------------------------------------
 
     def acquire_lease(self, workspace, holder, ttl_s=60, takeover=False, keep_execs=False, key=None):

@@ -189,6 +189,9 @@ constexpr Migration kMigrations[] = {
     {"0026-sent-signals",
      "ALTER TABLE execs ADD COLUMN sent_signal INTEGER;"
      "ALTER TABLE execs ADD COLUMN sent_by TEXT NOT NULL DEFAULT ''"},
+    {"0027-network",
+     "ALTER TABLE workspaces ADD COLUMN network TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE workspaces ADD COLUMN network_rules BLOB NOT NULL DEFAULT x''"},
 };
 
 class Rollback {

@@ -143,6 +143,8 @@ CREATE TABLE workspaces (        -- The durable objects that tasks work in.
   runtime         TEXT NOT NULL DEFAULT '',  -- Runtime of its sandboxes, by its name in the engine; empty: the default.
   journal_bytes   INTEGER NOT NULL DEFAULT 0,  -- Share of the journals (records and output of its commands) in disk_bytes.
   fork_of         TEXT NOT NULL DEFAULT '',  -- "STORE_ID/ws_N/sn_N/NAME": origin of an imported fork; empty: not an imported fork.
+  network         TEXT NOT NULL DEFAULT '',  -- none, or the name of a preset; empty: as configured.
+  network_rules   BLOB NOT NULL DEFAULT x'',  -- Its own rules, like "allow github.com:22": each followed by NUL.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');

@@ -48,9 +48,9 @@ void check_listener(const Fd& listener) {
     base::throw_errno("set a descriptor's flags");
 }
 
-Fd fetch_listener(const std::string& bootstrap_path) {
+Bootstrapped bootstrap(const std::string& path) {
   const int64_t deadline_ms = monotonic_ms() + kPatienceMs;
-  Fd socket = dial(bootstrap_path, deadline_ms);
+  Fd socket = dial(path, deadline_ms);
   base::send_with_fds(socket.get(), kHello, {});
   const int64_t left_ms = std::max<int64_t>(0, deadline_ms - monotonic_ms());
   if (!base::wait_readable(socket.get(), static_cast<int>(left_ms))) {
@@ -59,7 +59,9 @@ Fd fetch_listener(const std::string& bootstrap_path) {
   base::Received received = base::receive_with_fds(socket.get(), 256, 4);
   if (received.fds.empty()) throw Error(Code::unavailable, "bootstrap: closed without a listener");
   check_listener(received.fds[0]);
-  return std::move(received.fds[0]);
+  Bootstrapped result{std::move(received.fds[0]), {}};
+  if (received.fds.size() > 1) result.network_line = std::move(received.fds[1]);
+  return result;
 }
 
 }  // namespace moorage::warden

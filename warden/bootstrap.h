@@ -1,6 +1,6 @@
-// How the warden gets its listening socket: it connects to the one socket bind-mounted into the
-// sandbox, sends a greeting, and receives the listener as a descriptor. The listener's path exists
-// only on the host. The greeting is the same in every release (docs/decisions/0308-versions.md);
+// How the warden gets its sockets: it connects to the one socket bind-mounted into the sandbox, sends
+// a greeting, and receives descriptors: the listener, whose path exists only on the host, and the
+// line for the network (network.h), which a daemon before 0.2 does not send. The greeting is the same in every release (docs/decisions/0308-versions.md);
 // the protocol is negotiated afterwards.
 #pragma once
 
@@ -10,8 +10,12 @@
 
 namespace moorage::warden {
 
-// Tries for 20 s, then throws; also throws if the descriptor is not a listening unix socket.
-Fd fetch_listener(const std::string& bootstrap_path);
+struct Bootstrapped {
+  Fd listener;
+  Fd network_line;  // may be empty
+};
+// Tries for 20 s, then throws; also throws if the first descriptor is not a listening unix socket.
+Bootstrapped bootstrap(const std::string& path);
 void check_listener(const Fd& listener);  // and makes it non-blocking
 
 }  // namespace moorage::warden

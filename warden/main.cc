@@ -29,6 +29,7 @@
 #include "warden/bootstrap.h"
 #include "warden/io/loop.h"
 #include "warden/io/server.h"
+#include "warden/network.h"
 #include "warden/process_service.h"
 #include "warden/reaper.h"
 #include "warden/shutdown.h"
@@ -37,6 +38,11 @@ namespace moorage::warden {
 namespace {
 
 constexpr auto kGraceAtSigterm = std::chrono::milliseconds(2000);
+
+void complain(std::string_view what) {
+  const std::string text = "moorage-warden: " + std::string(what) + "\n";
+  [[maybe_unused]] ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
+}
 constexpr rlim_t kOpenFiles = 65536;
 // Soft limit for commands: programs that use select(2) or close every descriptor rely on it; others
 // raise it themselves.
@@ -107,6 +113,27 @@ bool from_outside(const signalfd_siginfo& signal) {
   return signal.ssi_code == SI_USER && signal.ssi_pid == 0;
 }
 
+// A sandbox without a network is of use, too; the daemon sees that the line ended.
+void begin_network(Network& network, Fd line) {
+  try {
+    network.set_line(std::move(line));
+  } catch (const Error& error) {
+    complain(error.what());
+  }
+}
+
+// POST /moorage/network with the line as its one descriptor.
+void take_line(Network& network, Connection& connection, HttpRequest& request) {
+  try {
+    if (request.method != "POST" || request.fds.size() != 1)
+      throw Error(Code::invalid_argument, "POST it with one descriptor");
+    network.set_line(std::move(request.fds[0]));
+    connection.respond(200, "application/json", "{}");
+  } catch (const Error& error) {
+    connection.respond(400, "text/plain", error.message());
+  }
+}
+
 void run(const Options& options) {
   tame_memory();
   // Close descriptors that a launcher left open.
@@ -115,12 +142,15 @@ void run(const Options& options) {
   Fd null(base::check(::open("/dev/null", O_RDWR | O_CLOEXEC), "open /dev/null"));
   set_up_signals(options.subreaper);
   SpawnContext context{null.get(), raise_open_files(), options.user_base};
-  Fd listener =
-      options.bootstrap.empty() ? Fd(options.listen_fd) : fetch_listener(options.bootstrap);
-  check_listener(listener);
-  if (::fcntl(listener.get(), F_SETFD, FD_CLOEXEC) != 0) base::throw_errno("set up a socket");
+  Bootstrapped sockets = options.bootstrap.empty() ? Bootstrapped{Fd(options.listen_fd), {}}
+                                                   : bootstrap(options.bootstrap);
+  check_listener(sockets.listener);
+  if (::fcntl(sockets.listener.get(), F_SETFD, FD_CLOEXEC) != 0)
+    base::throw_errno("set up a socket");
 
   Loop loop;
+  Network network(loop);
+  if (sockets.network_line) begin_network(network, std::move(sockets.network_line));
   std::unique_ptr<Shutdown> shutdown;
   ProcessService service(loop, context,
                          [&](auto grace, const auto& asked) { shutdown->begin(grace, asked); });
@@ -135,7 +165,8 @@ void run(const Options& options) {
     if (::read(terminations.get(), &signal, sizeof signal) <= 0) return;
     if (options.subreaper || from_outside(signal)) shutdown->begin(kGraceAtSigterm, nullptr);
   });
-  Server server(loop, std::move(listener), [&](const auto& connection, HttpRequest&& request) {
+  Server server(loop, std::move(sockets.listener), [&](const auto& connection, HttpRequest&& request) {
+    if (request.target == "/moorage/network") return take_line(network, *connection, request);
     service.handle(connection, std::move(request));
   });
   loop.run();
@@ -150,8 +181,7 @@ int main(int argc, char** argv) {
     // The kernel does all other clean-up, and a journal may still be held open.
     ::_exit(0);
   } catch (const std::exception& error) {
-    std::string text = std::string("moorage-warden: ") + error.what() + "\n";
-    [[maybe_unused]] ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
+    moorage::warden::complain(error.what());
   }
   ::_exit(1);
 }

@@ -21,9 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Extra room for the warden, LXC's monitor and the launcher: measured 5 MiB together; the rest is
-// for the page cache of their writes.
-constexpr uint64_t kHeadroomBytes = 64ULL << 20;
+// Extra room for the warden, LXC's monitor and the launcher: measured 5 MiB together; for
+// moorage-egress with its sockets' buffers; the rest is for the page cache of their writes.
+constexpr uint64_t kHeadroomBytes = 96ULL << 20;
 constexpr uint64_t kHeadroomPids = 64;
 constexpr uint64_t kCpuPeriodUsec = 100'000;
 constexpr uint64_t kWeightOfAService = 100;
@@ -162,7 +162,9 @@ void SandboxCgroup::limit_disk(const std::string& disk, uint64_t bytes_per_s) co
   write_cgroup_file(group + "/blkio.throttle.write_bps_device", disk + " " + rate);
 }
 
-void SandboxCgroup::add_warden_part() const { make_cgroup(unified_path() + "/warden"); }
+void SandboxCgroup::add_part(const std::string& part) const {
+  make_cgroup(unified_path() + "/" + part);
+}
 
 void SandboxCgroup::apply_limits(const Limits& limits) const {
   const std::string group = "/" + group_;
@@ -183,8 +185,8 @@ bool SandboxCgroup::exists() const {
 }
 
 std::vector<std::string> SandboxCgroup::join_files(const std::string& part) const {
-  // cpu and blkio have no parts. v1 has parts only for the warden and the commands; processes that
-  // start the warden count as the warden.
+  // cpu and blkio have no parts. v1 has parts only for the warden and the commands; all others
+  // count as the warden.
   const std::string part_v1 = part == "cmd" ? "/cmd" : "/warden";
   std::vector<std::string> files{unified_path() + "/" + part + "/cgroup.procs"};
   for (const std::string* top : {&hierarchies_.memory_v1, &hierarchies_.pids_v1}) {

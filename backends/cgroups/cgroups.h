@@ -5,6 +5,7 @@
 //     launch/   moorage-launch while it works
 //     monitor/  LXC's monitor
 //     warden/   process 1 of the sandbox
+//     egress/   its moorage-egress, once a name was asked for inside
 //     cmd/      all commands: their own, lower ceiling
 //       EXEC/   one exec: killed as a whole, its OOM kills counted
 //
@@ -64,7 +65,7 @@ class SandboxCgroup {
   // Bytes per second, each way, on a whole disk ("254:0"). v1 counts only reads and writes that
   // bypass the page cache; only v2 counts page-cache writes.
   void limit_disk(const std::string& disk, uint64_t bytes_per_s) const;
-  void add_warden_part() const;  // in the unified hierarchy; elsewhere LXC creates it
+  void add_part(const std::string& part) const;  // in the unified hierarchy; others need none
   bool exists() const;           // in any hierarchy
   // Write "0" to these files to put the writer and its future children into group `part`.
   std::vector<std::string> join_files(const std::string& part) const;

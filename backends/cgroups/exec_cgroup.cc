@@ -64,6 +64,11 @@ class ExecCgroup : public ExecGroup {
     return cgroup_counter(unified_ + "/cpu.stat", "usage_usec").value_or(0);
   }
 
+  uint64_t kernel_id() override {
+    struct stat info;
+    return stat(unified_.c_str(), &info) == 0 ? info.st_ino : 0;
+  }
+
   bool empty() override { return !cgroup_populated(unified_); }
 
   std::vector<pid_t> members(size_t at_most) override {

@@ -28,6 +28,7 @@ class ExecGroup {
   // Forks refused to all commands of the sandbox by the process limit, since its start.
   virtual uint64_t refused_forks() = 0;
   virtual uint64_t cpu_usec() { return 0; }  // used by its processes; 0: unknown
+  virtual uint64_t kernel_id() { return 0; }  // as sock_diag(7) reports it; 0: none yet
   virtual bool empty() = 0;
   virtual std::vector<pid_t> members(size_t at_most) = 0;  // host pids
   virtual uint64_t processes() = 0;                        // currently in it

@@ -95,7 +95,7 @@ std::vector<std::pair<std::string, std::string>> write_users(const base::Process
     write("group", split(*text, id).others + "user:x:" + id + ":\n");
   // An engine shows its host's files in their place, or empty ones.
   const std::pair<const char*, const char*> names[] = {
-      {"hosts", kHosts}, {"hostname", "sandbox\n"}, {"resolv.conf", ""}};
+      {"hosts", kHosts}, {"hostname", "sandbox\n"}, {"resolv.conf", kResolverFile}};
   for (const auto& [name, text] : names) {
     if (read_inside(root.get(), std::string("/etc/") + name)) write(name, text);
   }

@@ -129,6 +129,7 @@ class DockerBackend : public LocalBackend {
 void DockerBackend::probe(const CgroupHierarchies&, Capabilities& can) {
   is_another_ = false;
   can.network_none = true;
+  can.network_rules = true;
   // A mount namespace inside would keep the old mounts without anyone noticing.
   can.restack = !options_.nested_namespaces;
   if (!no_answer_) {
@@ -247,7 +248,7 @@ void DockerBackend::plan(const SandboxSpec& spec, const SandboxCgroup& group, La
   plan.maps_ids = ids.user == 0;
   plan.host_usr = spec.image == "host";
   plan.owner_id = ids.first_host_id + (ids.user == 0 ? 0 : kInsideUser);
-  group.add_warden_part();
+  group.add_part("warden");
   device_rules_->apply(group.unified_path());
   plan.start_container = [this, &spec, warden = plan.warden](milliseconds deadline) {
     return start_container(spec, warden, deadline);

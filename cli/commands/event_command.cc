@@ -1,6 +1,6 @@
 // `events`: the recorded events, one line each; -f follows new ones across restarts of the daemon.
-#include "cli/client/backoff.h"
 #include "cli/commands.h"
+#include "cli/stream/event_follower.h"
 
 namespace moorage::cli {
 namespace {
@@ -28,52 +28,11 @@ std::string event_line(const Json& event) {
   return printable(text) + "\n";
 }
 
-// Prints whole lines and remembers the last sequence number, where a reconnect continues.
-class EventPrinter {
- public:
-  EventPrinter(Context& context, std::string since) : context_(context), since_(std::move(since)) {}
-
-  void feed(std::string_view bytes) {
-    buffer_.append(bytes);
-    for (size_t end; (end = buffer_.find('\n')) != std::string::npos; buffer_.erase(0, end + 1)) {
-      if (end > 0) line(buffer_.substr(0, end));
-    }
-  }
-  void start_over() { buffer_.clear(); }
-  const std::string& since() const { return since_; }
-
- private:
-  void line(const std::string& text) {
-    const Json event = Json::parse(text);
-    if (!event.has("seq")) return;  // a keep-alive
-    since_ = event.text("seq");
-    context_.json ? context_.print_json(text) : context_.print(event_line(event));
-  }
-  Context& context_;
-  std::string since_;
-  std::string buffer_;
-};
-
 void print_events(Context& context, const EventOptions& options) {
-  EventPrinter printer(context, options.since);
-  Backoff backoff(reconnect_patience());
-  for (bool connected = false;;) {
-    try {
-      printer.start_over();
-      context.api().download("/v1/events?since=" + percent_encode(printer.since()) +
-                                 (options.follow ? "&follow=1" : ""),
-                             [&](std::string_view bytes) {
-                               connected = true;
-                               backoff.reset();
-                               printer.feed(bytes);
-                             });
-      if (!options.follow || !backoff.wait()) return;
-    } catch (const Error& error) {
-      const bool again =
-          options.follow && is_lost(error) && (connected || error.code() == Code::unknown_outcome);
-      if (!again || !backoff.wait()) throw;
-    }
-  }
+  read_events(context, {options.since, options.follow},
+              [&context](const Json& event, const std::string& text) {
+                context.json ? context.print_json(text) : context.print(event_line(event));
+              });
 }
 
 }  // namespace

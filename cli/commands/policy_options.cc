@@ -29,6 +29,15 @@ void add_script(JsonObject& request, std::string_view field, const std::string& 
   text == "none" ? request.add(field, std::vector<std::string>()) : request.add(field, text);
 }
 
+void add_network(JsonObject& request, std::string_view field, const std::string& text,
+                 const std::string&) {
+  request.add(field, text == "default" ? std::string() : text);
+}
+std::string text_or_default(const Json& workspace, const std::string& field) {
+  const std::string text = workspace.text(field);
+  return text.empty() ? "default" : text;
+}
+
 int64_t size(const std::string& text, const std::string& option) {
   return static_cast<int64_t>(parse_size(text, option));
 }
@@ -140,7 +149,9 @@ constexpr Row kRows[] = {
     {"--disk", "SIZE", "Limit on files, snapshots and output, like 20G; none", "limits.disk_bytes",
      add_limit<size>, size_or_none},
     {"--disk-files", "N", "Limit on the number of files; none", "limits.disk_files",
-     add_limit<count>, number_or_none}};
+     add_limit<count>, number_or_none},
+    {"--network", "NAME", "Hosts it may reach: none, packages, dev, open; default", "network",
+     add_network, text_or_default}};
 
 // Those of the given options that are limits of the sandbox, or the others.
 std::vector<Row> given_rows(const PolicyOptions& policy, bool limits) {

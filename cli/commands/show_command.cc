@@ -149,6 +149,10 @@ class Page {
     const int64_t age = age_of(ws_, "doing.since_at", now_ms_);
     if (age >= 0) text.append(" ").append(format_age(age));
     line("doing", text + ago("doing.last_output_at", ", last output "));
+    if (!ws_.has("blocked")) return;
+    const std::string host = ws_.text("blocked.host");
+    line("blocked", host + " (" + ws_.text("blocked.exec") + "); allow it: moorage net allow " +
+                        ws_.text("name") + " " + host);
   }
 
   void keeping() {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -113,6 +114,7 @@ class Session {
     follow.on_started = [this](const std::string& exec) { started(exec); };
     follow.on_output = [this](RecordKind kind, std::string_view bytes) { output(kind, bytes); };
     follow.on_notice = [this](const std::string& text) {
+      if (std::exchange(in_line_, false)) write_output(STDERR_FILENO, "\n");
       if (raw_) write_output(STDERR_FILENO, "\r");  // raw mode adds no carriage return
       context_.note(text);
     };
@@ -153,6 +155,7 @@ class Session {
     const bool shown = is_error ? plan_.show_stderr : plan_.show_stdout;
     if (!shown || reader_gone_) return;
     if (plan_.capture) return captured_.add(is_error, bytes);
+    if (kind != RecordKind::standard_output) in_line_ = !bytes.ends_with('\n');
     const auto written = write_output(is_error ? STDERR_FILENO : STDOUT_FILENO, bytes);
     if (written == Written::all) return;
     reader_gone_ = true;
@@ -172,6 +175,7 @@ class Session {
   OutputFollower follower_;
   std::optional<SignalForwarder> forwarder_;
   std::optional<RawMode> raw_;
+  bool in_line_ = false;  // the command has begun a line on standard error or the terminal
   std::optional<StdinPump> pump_;
 };
 

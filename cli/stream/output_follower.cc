@@ -86,8 +86,7 @@ HttpRequest OutputFollower::next_request() const {
 }
 
 void OutputFollower::note_once(const std::string& notice) {
-  if (notice == told_notice_ || !plan_.on_notice) return;
-  told_notice_ = notice;
+  if (!plan_.on_notice || !told_notices_.insert(notice).second) return;
   plan_.on_notice(notice);
 }
 

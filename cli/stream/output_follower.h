@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -61,8 +62,8 @@ class OutputFollower {
   bool reached_ = false;     // the daemon answered at least once
   bool heard_ = false;       // this connection delivered a record
   bool told_trouble_ = false;
-  std::string told_notice_;
-  bool answered_ = false;  // the last failure was an answer, not a lost connection
+  std::set<std::string> told_notices_;  // a new connection repeats them
+  bool answered_ = false;               // the last failure was an answer, not a lost connection
   bool ended_ = false;
   Json end_;
 };

@@ -61,7 +61,7 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading) {
     const std::string kept = reading == Reading::its_logs ? "" : "; its output: moorage logs " + id;
     notices.push_back(id + " was interrupted: its sandbox " +
                       (category == "stopped" ? "was stopped" : "ended") + " first" + kept);
-  } else if (!told_by_state(exec)) {
+  } else if (!told_by_state(exec) && (category != "network_denied" || error.empty())) {
     for (const auto& [word, text] : kBecause) {
       if (category == word) notices.push_back(id + text);
     }

@@ -37,6 +37,7 @@ Colour colour_of(const std::string& state) {
 }
 
 std::string doing_of(const Json& workspace) {
+  if (workspace.has("blocked")) return blocked_text(workspace);
   const std::vector<Json> waiting = workspace.items("waiting");
   const Json exec = waiting.empty() ? workspace.at("doing") : waiting.front();
   if (!exec.has("exec")) return "";
@@ -50,6 +51,16 @@ std::optional<double> cpu_percent(const Json& now, const Json& before, int64_t p
     return std::nullopt;
   const int64_t used = now.number("sandbox.cpu_us") - before.number("sandbox.cpu_us");
   return 100.0 * static_cast<double>(std::max<int64_t>(0, used)) / static_cast<double>(passed_us);
+}
+
+std::optional<uint64_t> network_rate(const Json& now, const Json& before, int64_t passed_us) {
+  const bool same = before.text("sandbox.id") == now.text("sandbox.id");
+  if (!now.has("network") || !before.has("network") || !same || passed_us <= 0) return std::nullopt;
+  const auto carried = [](const Json& workspace) {
+    return workspace.number("network.bytes_in") + workspace.number("network.bytes_out");
+  };
+  const auto bytes = static_cast<double>(std::max<int64_t>(0, carried(now) - carried(before)));
+  return static_cast<uint64_t>(bytes * 1e6 / static_cast<double>(passed_us));
 }
 
 // Numbers have a fixed width, so that columns do not move.
@@ -129,6 +140,8 @@ std::vector<TopRow> top_rows(const Json& now, const Json& before, TopOrder order
     row.disk_bytes = size_of(workspace, "disk_bytes");
     row.memory_limit_bytes = static_cast<uint64_t>(workspace.number("limits.memory_bytes"));
     row.processes = workspace.number("sandbox.processes", -1);
+    row.connections = workspace.number("network.connections", -1);
+    row.network_rate = network_rate(workspace, old[row.id], passed_us);
     row.silent_ms = age_of(workspace, "last_output_at", now_ms);
     row.doing = doing_of(workspace);
     rows.push_back(std::move(row));
@@ -149,7 +162,9 @@ Table top_table(const std::vector<TopRow>& rows, bool wide) {
   std::vector<Column> columns{{"NAME", false, true}};
   if (wide) columns.emplace_back("OWNER");
   columns.insert(columns.end(), {{"STATE"}, {"EXECS", true}, {"CPU%", true}, {"MEM", true}});
-  if (wide) columns.insert(columns.end(), {{"LIMIT", true}, {"PROCS", true}});
+  if (wide)
+    columns.insert(columns.end(),
+                   {{"LIMIT", true}, {"PROCS", true}, {"CONNS", true}, {"NET/S", true}});
   columns.insert(columns.end(), {{"DISK", true}, {"OUTPUT", true}, {"DOING", false, true}});
   Table table(std::move(columns));
   for (const TopRow& row : rows) {
@@ -162,7 +177,9 @@ Table top_table(const std::vector<TopRow>& rows, bool wide) {
                                padded(size_text(row.memory_bytes), 5)});
     if (wide) {
       cells.insert(cells.end(), {format_size(row.memory_limit_bytes),
-                                 row.processes < 0 ? "-" : std::to_string(row.processes)});
+                                 row.processes < 0 ? "-" : std::to_string(row.processes),
+                                 row.connections < 0 ? "-" : std::to_string(row.connections),
+                                 padded(size_text(row.network_rate), 5)});
     }
     cells.insert(cells.end(), {padded(size_text(row.disk_bytes), 5),
                                padded(row.silent_ms < 0 ? "-" : format_age(row.silent_ms), 6),

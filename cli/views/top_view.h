@@ -27,8 +27,10 @@ struct TopRow {
   std::optional<uint64_t> disk_bytes;
   uint64_t memory_limit_bytes = 0;
   int64_t processes = -1;
-  int64_t silent_ms = -1;  // since the last output; -1: none
-  std::string doing;       // "ex_12 npm test"; prefers a command that waits for input
+  int64_t silent_ms = -1;                // since the last output; -1: none
+  int64_t connections = -1;              // open ones; -1: it uses no network
+  std::optional<uint64_t> network_rate;  // bytes per second, both directions
+  std::string doing;                     // "ex_12 npm test"; prefers a command that waits for input
 };
 
 // `before` may be a null Json. Sorted largest first; names from a to z.

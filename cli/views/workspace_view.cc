@@ -60,7 +60,13 @@ std::string base_text(const Json& workspace) {
   return behind > 0 ? ref + " -" + std::to_string(behind) : ref;
 }
 
+std::string blocked_text(const Json& workspace) {
+  if (!workspace.has("blocked")) return {};
+  return "blocked: " + workspace.text("blocked.host") + " (" + workspace.text("blocked.exec") + ")";
+}
+
 std::string doing_text(const Json& workspace, int64_t now_ms) {
+  if (workspace.has("blocked")) return blocked_text(workspace);
   const Json doing = workspace.at("doing");
   const std::vector<std::string> argv = doing.byte_list("argv");
   if (argv.empty()) return "-";

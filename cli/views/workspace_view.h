@@ -16,6 +16,7 @@ Cell state_cell(const Json& workspace, int64_t now_ms);
 // "main", "main -23".
 std::string base_text(const Json& workspace);
 // "my-agent 2h14m", "-".
+std::string blocked_text(const Json& workspace);  // empty: it is not
 std::string doing_text(const Json& workspace, int64_t now_ms);
 // "37 files", "unpushed", "-".
 std::string changes_text(const Json& workspace);

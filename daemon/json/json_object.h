@@ -68,6 +68,8 @@ inline JsonObject store_object(const StoreSpace& space) {
 }
 
 JsonObject doing_object(const state_db::ExecRow& exec);
+JsonObject blocked_object(const workspace::Blocked& blocked);
+JsonObject use_object(const base::NetworkUse& use);
 
 template <typename T>
 void put_known(JsonObject& object, const std::string& name, const std::optional<T>& value) {

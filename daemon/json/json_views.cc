@@ -96,6 +96,7 @@ void put_contents(JsonObject& object, const workspace::WorkspaceView& view) {
     put_time(doing, "last_output_at", view.last_output_ms);
     object["doing"] = std::move(doing);
   }
+  if (view.blocked) object["blocked"] = blocked_object(*view.blocked);
   if (view.sandbox) object["sandbox"] = sandbox_object(view);
   if (view.archive && view.archive->whole) {
     JsonObject archive{{"file", view.archive_file},

@@ -79,6 +79,8 @@ JsonObject line_object(const workspace::TopLine& line) {
   if (!line.execs.empty()) {
     object["doing"] = doing_object(line.execs.back());
   }
+  if (line.blocked) object["blocked"] = blocked_object(*line.blocked);
+  if (line.network) object["network"] = use_object(*line.network);
   boost::json::array waiting;
   for (const auto& exec : line.execs) {
     if (std::find(line.waiting.begin(), line.waiting.end(), exec.id) == line.waiting.end())
@@ -98,6 +100,17 @@ JsonObject doing_object(const state_db::ExecRow& exec) {
   put_byte_list(doing, "argv", exec.request.argv);
   put_time(doing, "since_at", exec.started_wall_ms);
   return doing;
+}
+
+JsonObject blocked_object(const workspace::Blocked& blocked) {
+  return {{"host", blocked.host}, {"exec", blocked.exec.str()}};
+}
+
+JsonObject use_object(const base::NetworkUse& use) {
+  return {{"connections", use.connections}, {"connected", use.connected},
+          {"names", use.names},             {"bytes_in", use.bytes_in},
+          {"bytes_out", use.bytes_out},     {"refused", use.refused},
+          {"over_limit", use.over_limit}};
 }
 
 std::string exec_json(const workspace::ExecView& view, std::optional<uint64_t> accepted) {

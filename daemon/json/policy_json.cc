@@ -37,6 +37,7 @@ workspace::PolicyChange policy_change(JsonFields& fields) {
   change.take("snapshot_on_stop", fields.given_flag("snapshot_on_stop"), to.snapshot_on_stop);
   change.take("snapshot_every_s", fields.whole("snapshot_every_s", 0, kMost_s),
               to.snapshot_every_s);
+  change.take("network", fields.text("network"), to.network);
   return change;
 }
 
@@ -60,6 +61,8 @@ void put_policy(JsonObject& object, const state_db::WorkspacePolicy& policy) {
   object["snapshot_before_exec"] = policy.snapshot_before_exec;
   object["snapshot_on_stop"] = policy.snapshot_on_stop;
   object["snapshot_every_s"] = policy.snapshot_every_s;
+  object["network"] = policy.network;
+  put_byte_list(object, "network_rules", policy.network_rules);
 }
 
 }  // namespace moorage::daemon

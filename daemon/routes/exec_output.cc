@@ -71,12 +71,21 @@ class OutputSource : public BodySource {
     if (step.bytes.size() >= kPieceBytes || !rest_.empty()) return step;
     const bool told_all = over_ || end_seen_;
     const ExecView view = execs_.get(caller_, id_);
+    if (options_.follow && !options_.raw && options_.notices) step.bytes += new_notices();
     over_ = is_over(view);
     if (over_ && !told_all) return step;
     if (over_ && !options_.raw)
       step.bytes += base::encode_record(RecordKind::end, exec_json(with_late(view)));
     step.next = over_ || !options_.follow ? Next::end : Next::wait;
     return step;
+  }
+
+  std::string new_notices() {
+    std::string records;
+    const auto notices = options_.notices();
+    for (; told_notices_ < notices.size(); ++told_notices_)
+      records += base::encode_record(RecordKind::keep_alive, notice_json(notices[told_notices_]));
+    return records;
   }
 
   // Reports removed output (workspace/upkeep/output_retention.h) as one gap up to its end.
@@ -175,7 +184,8 @@ class OutputSource : public BodySource {
   workspace::ExecWatcher::Subscription subscription_;
   FrameKind kind_ = FrameKind::standard_output;  // of rest_
   std::string rest_;                             // of the current frame, not sent yet
-  std::string mark_;                             // goes before rest_
+  size_t told_notices_ = 0;
+  std::string mark_;  // goes before rest_
   int64_t late_marked_ns_ = 0;
   bool told_position_ = false;
   bool end_seen_ = false;

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/wire/journal.h"
@@ -19,10 +21,12 @@ struct OutputOptions {
   std::optional<uint64_t> tail_bytes = {};  // instead: start this far before the current end
   bool follow = false;                      // until the exec ends
   bool late = false;                        // also output of leftover processes after its end
-  bool raw =
-      false;  // only the bytes (see OutputBody); otherwise records of base/wire/output_stream.h
+  // Only the bytes (see OutputBody); otherwise records of base/wire/output_stream.h.
+  bool raw = false;
   bool standard_output = true;  // with raw: choose streams; a terminal is standard output
   bool standard_error = true;
+  // Lines for the user who follows, sent as they appear: hosts that the command was refused.
+  std::function<std::vector<std::string>()> notices = {};
 };
 
 // Records: position, output..., and after all output of a finished exec, end. Another position

@@ -113,6 +113,20 @@ void tell_verbs(Exposition& page, const workspace::Metrics& metrics) {
   }
 }
 
+void tell_network(Exposition& page, const workspace::Metrics& metrics, uint64_t open) {
+  page.metric("moorage_network_connections", gauge, "Open connections of sandboxes.").sample(open);
+  page.metric("moorage_network_connections_total", counter, "Connections of sandboxes.")
+      .sample(metrics.network_connected);
+  page.metric("moorage_network_bytes_total", counter, "Bytes that sandboxes received and sent.")
+      .sample(metrics.network_bytes_in, {{"direction", "in"}})
+      .sample(metrics.network_bytes_out, {{"direction", "out"}});
+  page.metric("moorage_network_refused_total", counter,
+              "Names and connections that a network policy refused.")
+      .sample(metrics.network_refused);
+  page.metric("moorage_network_over_limit_total", counter, "Connections that a limit refused.")
+      .sample(metrics.network_over_limit);
+}
+
 void tell_copy(Exposition& page, const workspace::ReplicaStatus& status) {
   using workspace::ReplicaState;
   page.metric("moorage_replica_up", gauge, "1 if the last update of the replica succeeded, else 0.")
@@ -175,6 +189,7 @@ std::string MetricsPage::text() const {
   const workspace::Metrics& metrics = services_.context.metrics;
   tell_verbs(page, metrics);
   tell_http(page, router_);
+  tell_network(page, metrics, services_.networks.open_connections());
   const std::string& store = services_.context.options.store;
   const auto room = workspace::look_at_room(services_.context.options);
   const auto& space = room.space;

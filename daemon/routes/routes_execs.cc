@@ -78,7 +78,8 @@ Reply start(Api& api, const Request& request) {
   });
   const std::string id = view.row.id.str();
   if (request.accepts(kOutputType)) {
-    const OutputOptions options{.follow = true};
+    OutputOptions options{.follow = true};
+    options.notices = [&api, exec = view.row.id] { return api.sightings.notices(exec); };
     auto stream = stream_output(api.execs, request.caller, view.row.id, options);
     Reply reply = stream_reply(std::move(stream.source), id, kOutputType);
     put_warning(reply, view);
@@ -109,6 +110,7 @@ Reply output(Api& api, const Request& request) {
   }
   options.standard_output = stream != "stderr";
   options.standard_error = stream != "stdout";
+  options.notices = [&api, id] { return api.sightings.notices(id); };
   auto found = stream_output(api.execs, request.caller, id, options);
   Reply reply =
       stream_reply(std::move(found.source), id.str(), options.raw ? kBytesType : kOutputType);

@@ -35,6 +35,8 @@ struct WorkspacePolicy {
   bool snapshot_before_exec = false;  // so that any command can be undone
   bool snapshot_on_stop = false;
   int64_t snapshot_every_s = 0;  // while it runs and works; 0: never
+  std::string network{};         // none, or the name of a preset; empty: as configured
+  std::vector<std::string> network_rules{};  // before the preset's: "allow github.com:22"
   bool operator==(const WorkspacePolicy&) const = default;
 };
 
@@ -58,6 +60,8 @@ void each_policy_field(const Visit& visit, Policies&... policies) {
   visit("snapshot_before_exec", policies.snapshot_before_exec...);
   visit("snapshot_on_stop", policies.snapshot_on_stop...);
   visit("snapshot_every_s", policies.snapshot_every_s...);
+  visit("network", policies.network...);
+  visit("network_rules", policies.network_rules...);
 }
 
 // A field's value for people, also used to compare two requests.

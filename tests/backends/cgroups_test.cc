@@ -61,6 +61,7 @@ TEST_CASE("backend process must be allowed, and otherwise says why") {
   options.images_directory = store.store() + "/images";
   options.launch_program = LAUNCH_PROGRAM;
   options.warden_program = WARDEN_PROGRAM;
+  options.egress_program = EGRESS_PROGRAM;
   const auto can = backends::Registry(options).get("process").capabilities();
   CHECK_FALSE(can.usable);
   CHECK(can.reason.find("not allowed") != std::string::npos);

@@ -16,7 +16,7 @@ class ExampleBackend : public LocalBackend {
 
   void plan(const SandboxSpec&, const SandboxCgroup& group, LaunchPlan& plan) override {
     plan.mode = "process";
-    group.add_warden_part();
+    group.add_part("warden");
     plan.join_files = group.join_files("warden");
   }
 };

@@ -35,7 +35,7 @@ class FakeBackend : public Backend {
 
   Capabilities capabilities() override {
     Capabilities can;
-    can.usable = can.freeze = can.root = true;
+    can.usable = can.freeze = can.root = can.network_none = true;
     return can;
   }
 
@@ -102,6 +102,12 @@ class FakeBackend : public Backend {
     find(name);
     return {"/nonexistent/moorage-fake.sock"};
   }
+
+  void start_egress(const std::string&, int) override {
+    throw Error(Code::unsupported, "the fake backend has no network");
+  }
+
+  void kill_egress(const std::string&) override {}
 
   std::unique_ptr<ExecGroup> exec_group(const std::string& name, const std::string&) override {
     std::lock_guard lock(mutex_);

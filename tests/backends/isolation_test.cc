@@ -259,7 +259,7 @@ TEST_CASE("loopback is the only network (42, 50)", "[contract]") {
   sandboxes.start(1);
   CHECK(sandboxes.shell(1, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '") == "lo");
   CHECK(sandboxes.shell(1, "tail -n +2 /proc/net/route") == "");
-  CHECK(sandboxes.shell(1, "cat /etc/resolv.conf") == "");
+  CHECK(sandboxes.shell(1, "cat /etc/resolv.conf") == "nameserver 127.0.0.53");
   CHECK(sandboxes.shell(1,
                         "python3 -c 'import socket as s; print(s.gethostbyname(\"localhost\"), "
                         "s.gethostbyname(\"sandbox\"))'") == "127.0.0.1 127.0.0.1");

@@ -53,6 +53,7 @@ SandboxFixture::SandboxFixture(const std::string& entry,
   options_.images_directory = store_ + "/images";
   options_.launch_program = LAUNCH_PROGRAM;
   options_.warden_program = WARDEN_PROGRAM;
+  options_.egress_program = EGRESS_PROGRAM;
   options_.allow_process = true;
   if (!engine_.socket.empty()) options_.docker_socket = engine_.socket;
   if (change) change(options_);

@@ -185,6 +185,19 @@ TEST_CASE("a restart of the daemon in the middle goes unnoticed") {
   CHECK(ran.code == 0);
 }
 
+TEST_CASE("a notice of the daemon has a line of its own") {
+  ExecScene scene;
+  scene.exec.write(RecordKind::standard_error, "Conn");
+  scene.exec.write(RecordKind::keep_alive, R"({"notice":"web.example was refused"})");
+  scene.exec.write(RecordKind::standard_error, "ecting...\n");
+  scene.exec.write(RecordKind::keep_alive, R"({"notice":"b.example was refused"})");
+  scene.exec.write(RecordKind::keep_alive, R"({"notice":"web.example was refused"})");
+  scene.exec.finish(kExitedZero);
+  const Ran ran = run_moorage({"exec", "auth", "--", "x"}, scene.options());
+  CHECK(ran.err ==
+        "Conn\nmoorage: web.example was refused\necting...\nmoorage: b.example was refused\n");
+}
+
 TEST_CASE("signals reach the command, and its end becomes ours") {
   for (const auto& [number, name] :
        {std::pair{SIGINT, "INT"}, {SIGTERM, "TERM"}, {SIGQUIT, "QUIT"}}) {

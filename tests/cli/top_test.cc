@@ -83,6 +83,20 @@ TEST_CASE("a command that waits for input is shown") {
   CHECK(top_counts(rows) == "1 workspace, 1 running, 1 waits for input");
 }
 
+TEST_CASE("a blocked command is shown with its host, and the network of a sandbox") {
+  const std::string more = R"("doing":{"exec":"ex_9","argv":["npm","ci"]},)"
+                           R"("blocked":{"host":"registry.npmjs.org","exec":"ex_9"},)";
+  const std::string used = R"("network":{"connections":3,"bytes_in":)";
+  const Json before = answer(0, workspace(1, "a", 0, more + used + R"(1000,"bytes_out":0})"));
+  const Json now =
+      answer(2'000'000, workspace(1, "a", 0, more + used + R"(4001000,"bytes_out":4000})"));
+  const auto rows = top_rows(now, before, TopOrder::cpu);
+  CHECK(rows[0].doing == "blocked: registry.npmjs.org (ex_9)");
+  CHECK(rows[0].connections == 3);
+  CHECK(rows[0].network_rate == 2'002'000);
+  CHECK_FALSE(top_rows(now, {}, TopOrder::cpu)[0].network_rate);
+}
+
 TEST_CASE("a frame exactly fills its window, whatever the names are") {
   const std::string hostile = R"(\u001b[2J\u202ea\r\n\u0007)";
   const std::string wide(300, 'w');

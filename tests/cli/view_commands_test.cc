@@ -53,6 +53,11 @@ std::string workspaces_json() {
     "store":{"total_bytes":214748364800,"used_bytes":33285996544,"free_bytes":181462368256}})";
 }
 
+std::string blocked_json() {
+  std::string json = workspace_json();
+  return json.insert(1, R"("blocked":{"host":"api.example.com","exec":"ex_3"},)");
+}
+
 ScriptedServer::Handler answers(const std::string& path, const std::string& body) {
   return [=](Call& call) {
     call.body();
@@ -74,6 +79,16 @@ TEST_CASE("ls prints a line for each workspace and the free space") {
         "spike   acme/api   v2.1      stopped  -               -            0  -\n"
         "lost-1  acme/api   main      CHECK    2 files differ\\x1b[31m: moorage show lost-1\n"
         "3 workspaces | 31G of 200G, 169G free\n");
+}
+
+TEST_CASE("ls and show name the host that a command is blocked by") {
+  const std::string blocked = "blocked: api.example.com (ex_3)";
+  ScriptedServer list(answers("/v1/workspaces", R"({"workspaces":[)" + blocked_json() + "]}"));
+  CHECK(run_moorage({"ls"}, {list.socket_path(), "", {}}).out.find(blocked) != std::string::npos);
+  ScriptedServer one(answers("/v1/workspaces/auth", blocked_json()));
+  const Ran ran = run_moorage({"show", "auth"}, {one.socket_path(), "", {}});
+  CHECK(ran.out.find("\n blocked   api.example.com (ex_3); allow it: moorage net allow auth "
+                     "api.example.com\n") != std::string::npos);
 }
 
 TEST_CASE("ls and ps fetch all pages and print one table") {

@@ -97,7 +97,7 @@ TEST_CASE("an unknown key of a rule is refused with its place and the nearest kn
         "disk.");
   CHECK(refusal("policy:\n  - default:\n      quux: 1\n") ==
         ":3:7: unknown key \"quux\" in \"default\" of a rule | Allowed keys: backend, runtime, "
-        "image, memory, "
+        "image, network, memory, "
         "cpus, pids, disk.");
   CHECK(refusal("polcy: []\n") == ":1:1: unknown setting \"polcy\" | Did you mean \"policy\"?");
   CHECK(refusal("policy:\n  - backends: [lxc]\n    backends: [docker]\n") ==

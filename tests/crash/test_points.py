@@ -38,7 +38,7 @@ def verb_of(point):
 
 
 class Points(rig.TestCase):
-    settings = {"gc.keep_unused_s": 0, "sandbox.allow_process_backend": True}
+    settings = {"gc.keep_unused_s": 0, "sandbox.allow_process_backend": True, "network.mode": "open"}
 
     @classmethod
     def setUpClass(cls):

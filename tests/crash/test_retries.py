@@ -286,7 +286,7 @@ def method_of(operation):
 
 
 class Retries(rig.TestCase):
-    settings = {"sandbox.allow_process_backend": True, "daemon.reconcile_interval_s": 1}
+    settings = {"sandbox.allow_process_backend": True, "network.mode": "open", "daemon.reconcile_interval_s": 1}
 
     @classmethod
     def setUpClass(cls):

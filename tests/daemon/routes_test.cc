@@ -163,7 +163,8 @@ TEST_CASE("every route declares its right on a workspace, and its verb gets no m
     }
     if (route.method == "GET") {
       CHECK(route.access.right() == Right::read);
-    } else if (route.method == "PATCH" || route.pattern.ends_with("/share")) {
+    } else if (route.method == "PATCH" || route.pattern.ends_with("/share") ||
+               route.pattern.ends_with("/network")) {
       CHECK(route.access.right() == Right::govern);
     } else {
       CHECK(workspace::asks_lease(route.access.right()));

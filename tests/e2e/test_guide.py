@@ -31,6 +31,7 @@ NOT_RUN = {
     "moorage create --repo https://github.com/acme/shop --name try --backend docker --image acme/dev:2 --runtime crun":
         "it needs an engine: e2e_docker",
     "moorage move fix --backend docker": "it needs an engine: e2e_move",
+    "moorage exec auth -- npm install express": "it needs the registry of npm: e2e_network_tools",
     "sudo moorage restore-store /mnt/other-disk": "it needs a lost store: e2e_replica",
     "moorage rescue export auth auth.tar.zst": "it needs a damaged database: threats_database",
 }

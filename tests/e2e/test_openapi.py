@@ -324,6 +324,14 @@ class OpenApi(harness.TestCase):
         self.call(200, "PATCH", "/v1/workspaces/one", body={"pre_stop": ["echo", "stopping"]})
         for body in ({"idle_stop_s": -2}, {"pre_stop": 5}, {"pre_stop": [""]}, {"pre_stop_deadline_s": 601}, {"max_execs": -1}):
             self.bad(400, "PATCH", "/v1/workspaces/one", body=body)
+        network = "/v1/workspaces/one/network"
+        self.call(200, "POST", network, body={"allow": ["web.example:8080"], "deny": ["ads.example"]})
+        self.call(200, "POST", network, body={"forget": ["ads.example"]})
+        self.bad(400, "POST", network, body={"allow": ["http://web.example/"]})
+        self.call(200, "GET", network)
+        self.bad(404, "GET", "/v1/workspaces/nobody/network")
+        self.call(200, "GET", network + "/check", {"host": "web.example:8080"})
+        self.bad(400, "GET", network + "/check", {"host": "127.0.0.1"})
         self.call(200, "POST", "/v1/workspaces/one/start")
         self.assertIn("notice", self.call(200, "PATCH", "/v1/workspaces/one", body={"limits": {"pids": 200}}))
         self.bad(400, "POST", "/v1/workspaces/one/start", body={"fast": True})

@@ -12,7 +12,7 @@ OTHER = 65533  # a user unknown to the host
 
 
 class Placement(harness.TestCase):
-    settings = {"sandbox.allow_process_backend": True, "sandbox.sudo": False}
+    settings = {"sandbox.allow_process_backend": True, "network.mode": "open", "sandbox.sudo": False}
 
     @classmethod
     def setUpClass(cls):

@@ -453,7 +453,7 @@ class Top(harness.TestCase):
         self.assertEqual([p for p, _, _ in os.walk("/sys/fs/cgroup") if p.endswith(f"{sandbox}/cmd/{running}")], [])
 
         printed = self.daemon.cli("top", "--once", "--sort", "name").stdout.decode().splitlines()
-        self.assertEqual(printed[0].split(), ["NAME", "OWNER", "STATE", "EXECS", "CPU%", "MEM", "LIMIT", "PROCS", "DISK",
+        self.assertEqual(printed[0].split(), ["NAME", "OWNER", "STATE", "EXECS", "CPU%", "MEM", "LIMIT", "PROCS", "CONNS", "NET/S", "DISK",
                                               "OUTPUT", "DOING"])
         self.assertRegex(printed[1], r"^busy +you +idle +0 +\d+\.\d ")
         self.assertRegex(printed[2], r"^rests +you +stopped +0 +- +- +4G +- ")

@@ -13,6 +13,7 @@ import sqlite3
 import unittest
 
 import harness
+import outside
 
 # Writes numbered lines until it is stopped, then prints their number and the errors.
 BUSY = 'n=0; until [ -e stop ]; do echo "line $n"; n=$((n+1)); done; read answer; echo "$n" > count; echo "got $answer"; exit 7'
@@ -28,6 +29,8 @@ def label_of(name):
 
 
 class Upgrade(harness.TestCase):
+    settings = {"network.resolvers": [outside.DNS_ADDRESS], "network.reachable": [outside.NETWORK]}
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -41,7 +44,7 @@ class Upgrade(harness.TestCase):
     def install(cls, release):
         """Like dpkg: each file is written beside the old one and renamed over it."""
         other = harness.BIN.parent / "releases" / release
-        for program in ("mooraged", "moorage-warden", "moorage-launch"):
+        for program in ("mooraged", "moorage-warden", "moorage-launch", "moorage-egress"):
             source = other / program
             new = cls.daemon.bin / f"{program}.new"
             shutil.copy2(source if source.exists() else harness.BIN / program, new)
@@ -120,6 +123,48 @@ class Upgrade(harness.TestCase):
         self.client.exec("down", "rm stop count")
         self.works_inside("down")
 
+    def test_a_download_goes_on_through_upgrades(self):
+        web = outside.address("0.20")
+        dns = outside.Dns({"web.example": web})
+        self.addCleanup(dns.close)
+        host = outside.Host(web, 80)
+        self.addCleanup(host.close)
+        host.pause_s = 0.1
+        self.client.create(repo_url=self.url, name="net")
+        self.client.change_network("net", allow=["web.example"])
+        size = 100 * outside.PIECE
+        exec_id = self.client.start_exec("net", ["sh", "-c", f"curl -sS http://web.example/pattern/{size} | sha256sum"])["id"]
+        harness.wait_until(lambda: host.bytes_sent > 0, what="the download begins")
+        for release in ("next", "this"):
+            self.replace(release)
+            before = host.bytes_sent
+            harness.wait_until(lambda: host.bytes_sent > before, what="the download goes on")  # noqa: B023
+        self.client.change_network("net", deny=["ads.example"])
+        self.assertEqual(self.client.get_exec(exec_id)["state"], "running")
+        host.pause_s = 0
+        self.assertEqual(self.client.wait(exec_id)["exit_code"], 0)
+        digest = hashlib.sha256(outside.pattern(size)).hexdigest()
+        self.assertEqual(self.client.raw_output(exec_id).split()[0].decode(), digest)
+
+    def test_an_egress_without_a_common_protocol_is_replaced(self):
+        web = outside.address("0.20")
+        dns = outside.Dns({"web.example": web})
+        self.addCleanup(dns.close)
+        host = outside.Host(web, 80)
+        self.addCleanup(host.close)
+        shutil.copy2(harness.BIN.parent / "releases" / "far" / "moorage-egress", self.daemon.bin / "moorage-egress")
+        self.daemon.restart()
+        self.client.create(repo_url=self.url, name="far")
+        self.client.change_network("far", allow=["web.example"])
+        self.assertEqual(self.client.exec("far", "curl -sS http://web.example/").exit_code, 0)
+        mark = self.daemon.log.stat().st_size
+        self.replace("this")
+        self.client.change_network("far", deny=["web.example"])
+        self.assertEqual(self.client.exec("far", "curl -sS http://web.example/").exit_code, 6)
+        self.client.change_network("far", allow=["web.example"])
+        self.assertEqual(self.client.exec("far", "curl -sS http://web.example/").exit_code, 0)
+        self.assertIn("network.started", self.log_since(mark))
+
     def test_a_sandbox_older_than_protocol_numbers_is_taken_over(self):
         command = self.begin("first")
         self.daemon.stop()
@@ -190,7 +235,7 @@ class Upgrade(harness.TestCase):
 
     def test_sandboxes_start_between_unpacking_and_restart(self):
         self.client.create(repo_url=self.url, name="window")
-        for program in ("moorage-warden", "moorage-launch"):
+        for program in ("moorage-warden", "moorage-launch", "moorage-egress"):
             (self.daemon.bin / f"{program}.new").write_text("half of it")
             os.rename(self.daemon.bin / f"{program}.new", self.daemon.bin / program)
         self.client.start("window")

@@ -130,6 +130,9 @@ REQUESTS = {
     ("post", "/v1/workspaces/{workspace}/move/check"): ("own", {"body": {"backend": "lxc"}}),
     ("post", "/v1/workspaces/{workspace}/move"): ("own", {"body": {"backend": "lxc"}}),
     ("patch", "/v1/workspaces/{workspace}"): ("own", {"body": {"limits": {"pids": 300}}}),
+    ("get", "/v1/workspaces/{workspace}/network"): ("read", {}),
+    ("get", "/v1/workspaces/{workspace}/network/check"): ("read", {"query": "?host=x.example"}),
+    ("post", "/v1/workspaces/{workspace}/network"): ("own", {"body": {"deny": ["x.example"]}}),
     ("post", "/v1/workspaces/{workspace}/share"): ("own", {"body": {"group": GROUP}}),
     ("post", "/v1/workspaces/{workspace}/undelete"): ("own", {}), ("delete", "/v1/workspaces/{workspace}"): ("own", {"query": "?force=1"}),
 }
@@ -279,7 +282,8 @@ class Access(Threats):
         self.assertEqual((seen["generation"], seen["holder"]), (1, "agent"))
         guesses = ["", "1", f"{workspace}.1", f"{workspace}.1.{'0' * 64}", f"{workspace}.1.{tokens[fork].rsplit('.')[-1]}", tokens[fork]]
         ids = {"workspace": [workspace], "exec": [exec_], "repo": [self.work["repo"]], "bestof": [best_of["id"]]}
-        ungoverned = ("patch /v1/workspaces/{workspace}", "post /v1/workspaces/{workspace}/share", "post /v1/workspaces/{workspace}/undelete")
+        ungoverned = ("patch /v1/workspaces/{workspace}", "post /v1/workspaces/{workspace}/share", "post /v1/workspaces/{workspace}/network",
+                      "post /v1/workspaces/{workspace}/undelete")
         changes = [(wants, method, target, body) for (wants, _, method, target, body, _, _), (verb, path)
                    in zip(self.requests(ids), REQUESTS) if wants in ("write", "own") and f"{verb} {path}" not in ungoverned]
         self.assertGreater(len(changes), 25)

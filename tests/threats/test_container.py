@@ -213,7 +213,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
             if harness.run("dpkg-query", "-s", package, check=False).returncode == 0:
                 self.assertEqual([p for p in setuid_files(package) if "lxc-" in p and package == "liblxc1"], [])
         self.assertTrue(setuid_files("sudo"))
-        for program in ("moorage", "mooraged", "moorage-launch", "moorage-warden"):
+        for program in ("moorage", "mooraged", "moorage-launch", "moorage-warden", "moorage-egress"):
             self.assertEqual((harness.BIN / program).stat().st_mode & 0o6000, 0)
         helpers = self.out("find / -xdev -perm -4000 -name 'lxc-*' 2>/dev/null; find /usr -perm -4000 -name 'lxc-*'").split()
         for helper in helpers:

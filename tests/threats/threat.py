@@ -52,7 +52,8 @@ class Threats(harness.TestCase):
         cls.addClassCleanup(harness.shutil.rmtree, cls.libexec)
         cls.off = cls.libexec / "weaken"
         cls.off.write_text("")
-        (cls.libexec / "moorage-warden").symlink_to(harness.BIN / "moorage-warden")
+        for name in ("moorage-warden", "moorage-egress", "networks"):
+            (cls.libexec / name).symlink_to(harness.BIN / name)
         launch = cls.libexec / "moorage-launch"
         program = shlex.quote(str(harness.BIN / "moorage-launch"))
         launch.write_text(f'#!/bin/sh\nWEAKEN=$(cat {shlex.quote(str(cls.off))})\n[ -z "$WEAKEN" ] && exec {program}\n'

@@ -14,6 +14,7 @@ namespace {
 
 using state_db::WorkspaceLimits;
 
+constexpr const char* kOpen = "open";
 constexpr size_t kMaxEntryBytes = 1 << 20;
 constexpr int kMaxGroups = 65'536;  // NGROUPS_MAX
 
@@ -171,6 +172,48 @@ state_db::Place Placement::place_or(state_db::Place usual) const {
   return usual;
 }
 
+std::string Placement::network_or(const std::string& named) const {
+  if (!named.empty()) return named;
+  std::string usual = context_.options.default_network;
+  for (size_t n = rules_.size(); n-- > 0;) {
+    if (!rules_[n].rule->default_network.empty()) usual = rules_[n].rule->default_network;
+  }
+  return usual;
+}
+
+void Placement::check_network(const std::string& network, const std::string& backend) const {
+  const auto& known = context_.options.networks;
+  if (std::find(known.begin(), known.end(), network) == known.end()) {
+    throw Error(Code::invalid_argument, "there is no network '" + network + "'",
+                "one of: " + joined(known));
+  }
+  const auto can = context_.backends.get(backend).known_capabilities();
+  if (can.usable && !can.network_none && network != kOpen) {
+    throw Error(Code::unsupported,
+                "backend " + backend + " cannot restrict the network: its commands use the host's",
+                "use --network open, or a backend with isolation");
+  }
+  for (const auto& holding : rules_) {
+    const auto& allowed = holding.rule->networks;
+    if (allowed.empty() || std::find(allowed.begin(), allowed.end(), network) != allowed.end())
+      continue;
+    refuse(holding, "it may not have network " + network + "; allowed: " + joined(allowed),
+           name_.empty() ? "request --network " + allowed.front()
+                         : "moorage set " + name_ + " --network " + allowed.front());
+  }
+}
+
+void Placement::restrict_hosts(base::NetworkPolicy& policy) const {
+  for (const auto& holding : rules_) {
+    const PlacementRule& rule = *holding.rule;
+    for (base::NetworkRule refused : rule.refuse_hosts) {
+      refused.reason = rule.name;
+      policy.refused_by_operator.push_back(std::move(refused));
+    }
+    if (!rule.hosts.empty()) policy.allowed_by_operator.push_back(rule.hosts);
+  }
+}
+
 WorkspaceLimits Placement::limits_or(WorkspaceLimits usual) const {
   for (size_t n = rules_.size(); n-- > 0;) {
     each_limit(rules_[n].rule->usual, usual,
@@ -291,6 +334,7 @@ void check_placement(const Context& context, const state_db::WorkspaceRow& row,
   const Placement placement(context, row);
   placement.check_backend_accepts(place);
   placement.check_limits(row.policy.limits);
+  placement.check_network(placement.network_or(row.policy.network), place.backend);
 }
 
 void check_start(const Context& context, const state_db::WorkspaceRow& row) {

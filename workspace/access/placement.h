@@ -47,6 +47,7 @@ class Placement {
   state_db::Place place_or(state_db::Place usual) const;
   // For a workspace that names no limits: the usual ones, lowered to the allowed maximum.
   state_db::WorkspaceLimits limits_or(state_db::WorkspaceLimits usual) const;
+  std::string network_or(const std::string& named) const;  // for one that names none: the usual
   // Lowers to the allowed maximum and returns a text of the changes; empty: nothing changed.
   std::string lower(state_db::WorkspaceLimits& limits) const;
 
@@ -54,6 +55,10 @@ class Placement {
   // or lacks the runtime: its isolation is then unknown.
   void check_backend_accepts(const state_db::Place& place) const;
   void check_limits(const state_db::WorkspaceLimits& limits) const;
+  // invalid_argument: the host has no such network. unsupported: the backend cannot restrict it.
+  void check_network(const std::string& network, const std::string& backend) const;
+  // Adds what the rules say about hosts.
+  void restrict_hosts(base::NetworkPolicy& policy) const;
   // Only the fields with these names (state_db/tables/workspace_policy.h).
   void check_limits(const state_db::WorkspaceLimits& limits,
                     const std::set<std::string>& named) const;

@@ -13,6 +13,7 @@
 
 #include "backends/backend.h"
 #include "base/keyed_mutex.h"
+#include "base/net/network_policy.h"
 #include "layers/ids.h"
 #include "layers/overlay.h"
 #include "state_db/tables/workspaces.h"
@@ -55,6 +56,10 @@ struct PlacementRule {
   std::string default_backend{};
   std::string default_runtime{};  // of that backend
   std::string default_image{};
+  std::string default_network{};
+  std::vector<std::string> networks{};
+  std::vector<base::NetworkRule> hosts{};
+  std::vector<base::NetworkRule> refuse_hosts{};
   PlacementLimits usual{};  // for new workspaces that name none
   PlacementLimits most{};
 };
@@ -76,6 +81,9 @@ struct Options {
     return sandbox_first_id + slot * layers::kIdsPerSandbox;
   }
   std::string default_backend = "lxc";
+  std::string default_network = "none";
+  std::string ca_file;  // see certificates.h; empty: none
+  std::vector<std::string> networks{"none", "open"};  // all that a workspace may name
   std::vector<PlacementRule> placement_rules;
   uint64_t memory_bytes = 4ULL << 30;
   double cpus = 2;

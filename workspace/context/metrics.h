@@ -64,6 +64,11 @@ struct Metrics {
   base::Counter stopped_for_space;                           // sandboxes
   std::array<base::Counter, kGcRungNames.size()> collected;  // rows of gc, by rung
   base::Counter collected_bytes;
+  base::Counter network_connected;  // connections of sandboxes, so far
+  base::Counter network_bytes_in;   // to sandboxes
+  base::Counter network_bytes_out;
+  base::Counter network_refused;     // names and connections, by a policy
+  base::Counter network_over_limit;  // connections, by a limit
 
   void count_end(const state_db::ExecRow& row, const state_db::ExecOutcome& outcome) {
     const size_t category =

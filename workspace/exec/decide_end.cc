@@ -28,7 +28,7 @@ std::optional<ExecCategory> categorize(const ExecOutcome& outcome, const ExecEvi
   if (evidence.refused.forks > 0) return ExecCategory::pids_limit;
   if (evidence.disk_quota) return ExecCategory::disk_quota;
   if (evidence.disk_full) return ExecCategory::disk_full;
-  if (evidence.refused.packets > 0) return ExecCategory::network_denied;
+  if (evidence.refused_host || evidence.refused.packets > 0) return ExecCategory::network_denied;
   return std::nullopt;
 }
 
@@ -37,6 +37,8 @@ void explain(ExecOutcome& end, const ExecEvidence& evidence) {
   const bool killed = end.signal == SIGKILL || end.exit_code == 128 + SIGKILL;
   if (killed && evidence.out_of_memory) end.state = ExecState::oom_killed;
   end.category = categorize(end, evidence);
+  if (end.category == ExecCategory::network_denied && evidence.refused_host)
+    end.error = *evidence.refused_host;
   if (evidence.over_disk_limit) {
     end.category = ExecCategory::disk_quota;
     end.error = *evidence.over_disk_limit;

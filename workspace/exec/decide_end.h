@@ -28,6 +28,7 @@ struct ExecEvidence {
   bool disk_full = false;
   bool disk_quota = false;  // the kernel counts the workspace at its disk limit
   Refusals refused{};       // while the exec ran
+  std::optional<std::string> refused_host{};     // by name: what, why and what allows it
   std::optional<std::string> over_disk_limit{};  // why it exceeded the limit that we watch
   std::optional<std::string> sync_error{};       // why its files could not be made durable
 };

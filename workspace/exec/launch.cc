@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "base/wire/journal_middle.h"
+#include "workspace/context/certificates.h"
 #include "workspace/exec/evidence.h"
 
 namespace moorage::workspace {
@@ -70,6 +71,9 @@ void ExecLauncher::launch(const state_db::ExecRow& exec, const state_db::Workspa
   start.tag = exec.id.str();
   start.argv = request.argv;
   start.environment = full_environment(request, workspace);
+  if (base::path_exists(context_.options.sandbox_directory(running.sandbox.str()) + "/" +
+                        kShowsCertificates))
+    start.environment.merge(certificate_variables());
   start.directory = request.directory;
   start.user = request.user;
   start.input = request.input;

@@ -22,6 +22,8 @@ class ExecListener {
   // throw Error.
   virtual bool suspects_disk(const state_db::ExecRow&) { return false; }
   virtual std::optional<std::string> judge_disk(const state_db::ExecRow&) { return std::nullopt; }
+  // Likewise, quick: which host it was refused, if any.
+  virtual std::optional<std::string> refused_host(const state_db::ExecRow&) { return std::nullopt; }
 };
 
 using ExecListeners = base::Listeners<ExecListener>;

@@ -36,7 +36,7 @@ Answer ask_listeners(ExecListeners& listeners, const state_db::ExecRow& exec,
       if (!answer) answer = (listener.*question)(exec);
     });
   } catch (const base::Error& error) {
-    base::log(base::LogLevel::warning, "exec.disk_not_judged",
+    base::log(base::LogLevel::warning, "exec.not_judged",
               {{"ex", exec.id}, {"error", error.message()}});
   }
   return answer;
@@ -63,7 +63,10 @@ void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
                                         std::max(started_ms, context_.store.clock().wall_ms()));
   end.record.output_bytes = watched->output_bytes;
   end.record.omitted_bytes = std::max(end.record.omitted_bytes, watched->omitted_bytes());
+  // Before the evidence is gathered, which removes the command's group.
+  auto refused = ask_listeners(listeners_, watched->row, &ExecListener::refused_host);
   end.evidence = gather_evidence(context_, watched->row, watched->before, !succeeded(end.record));
+  end.evidence.refused_host = std::move(refused);
   const bool asks = ask_listeners(listeners_, watched->row, &ExecListener::suspects_disk);
   if (!watched->sync && !asks) {
     record(watched, std::move(end));
@@ -120,7 +123,7 @@ void ExecWatcher::record(const WatchedPtr& watched, End end) {
              {"code", outcome.exit_code.value_or(-1)},
              {"category", outcome.category ? state_db::category_name(*outcome.category) : ""}});
   unwatch(*watched);
-  notify(id);
+  wake_readers(id);
   pool_.submit(watched->share(), [this, watched] {
     listeners_.each([&](ExecListener& listener) { listener.exec_ended(watched->row); });
   });

@@ -434,12 +434,12 @@ bool ExecWatcher::read_journal(const WatchedPtr& watched, Ends ends) {
   } else if (last) {
     end(watched, *last);
   } else if (grew) {
-    notify(watched->row.id);
+    wake_readers(watched->row.id);
   }
   return more;
 }
 
-void ExecWatcher::notify(base::ExecId exec) {
+void ExecWatcher::wake_readers(base::ExecId exec) {
   const std::lock_guard lock(subscribers_mutex_);
   const auto found = subscribers_.find(exec);
   if (found == subscribers_.end()) return;

@@ -69,6 +69,7 @@ class ExecWatcher {
   void kill_after(base::ExecId exec, std::chrono::milliseconds grace);  // if it still runs then
   std::optional<Progress> progress(base::ExecId exec);  // nullopt: it is no longer watched
   Subscription subscribe(base::ExecId exec, Callback callback);
+  void wake_readers(base::ExecId exec);  // calls its subscriptions
   // A command whose warden has not said yet whether it started: an adopted one, or its start got no
   // answer. The reconciler takes them all and asks.
   struct Unconfirmed {
@@ -106,7 +107,6 @@ class ExecWatcher {
   std::optional<ExecVerdict> verdict_on(const Watched& watched);
   void unwatch(const Watched& watched);
   void kill_group(const Watched& watched);
-  void notify(base::ExecId exec);
   void unsubscribe(base::ExecId exec, uint64_t number);
   void wake();
   Context& context_;

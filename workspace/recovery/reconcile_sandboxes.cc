@@ -114,7 +114,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
     context_.store.move(row.id, SandboxState::frozen, SandboxState::running, "thawed at start");
   }
   context_.live.set_running(running);
-  try_step("reconcile.sandbox", row.id.str(), [&] { watcher_.watch_sandbox(*running); });
+  try_step("reconcile.sandbox", row.id.str(), [&] { sandboxes_.watch(*running); });
   for (const auto& exec : state_db::ExecTable(context_.store).running(row.id)) {
     try_step("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec, *running); });
   }

@@ -11,6 +11,7 @@
 #include "state_db/store_age.h"
 #include "state_db/tables/snapshots.h"
 #include "workspace/access/placement.h"
+#include "workspace/context/certificates.h"
 #include "workspace/context/metrics.h"
 #include "workspace/context/try_step.h"
 
@@ -86,12 +87,22 @@ LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::
   spec.mounts = {{mounts ? mounts->tree.get() : backends::kOnlyPlace, layers::kTreePlace},
                  {mounts ? mounts->home.get() : backends::kOnlyPlace, layers::kHomePlace},
                  {objects.get(), kObjectsTarget}};
+  base::Fd certificates;
+  if (!context_.options.ca_file.empty()) {
+    certificates =
+        context_.storage.bind_read_only(certificates_directory(context_.options.store), first_id);
+    spec.mounts.push_back({certificates.get(), kCertificatesPlace});
+  }
   const auto& limits = row.policy.limits;
   spec.limits = {limits.memory_bytes, limits.cpus, limits.pids};
   spec.sudo = context_.options.sudo && running.backend->capabilities().sudo;
   spec.labels = {{"workspace", row.id.str()}};
   spec.deadline = context_.options.start_deadline;
+  base::Fd line;
+  if (running.backend->known_capabilities().network_rules) line = networks_.make_line(sandbox.id);
+  spec.network_line = line.get();
   base::make_directories(spec.directory);
+  if (certificates) base::write_file(spec.directory + "/" + kShowsCertificates, "", 0600);
   running.init = running.backend->start(spec).init;
   running.endpoint = running.backend->endpoint(sandbox.name);
   if (running.init.pid == 0) throw Error(Code::unavailable, "its sandbox ended immediately");
@@ -113,9 +124,14 @@ LiveSandboxPtr Sandboxes::finish(const state_db::SandboxRow& sandbox, LiveSandbo
 
 void Sandboxes::take_up(const LiveSandboxPtr& running) {
   context_.live.set_running(running);
-  watcher_.watch_sandbox(*running);
+  watch(*running);
   base::log(base::LogLevel::info, "sandbox.started",
             {{"ws", running->workspace}, {"sb", running->sandbox}, {"pid", running->init.pid}});
+}
+
+void Sandboxes::watch(const LiveSandbox& running) {
+  watcher_.watch_sandbox(running);
+  networks_.watch(running);
 }
 
 LiveSandboxPtr Sandboxes::start(const state_db::WorkspaceRow& row, const Also& also) {
@@ -195,6 +211,7 @@ std::optional<state_db::WorkspaceRow> Sandboxes::stop(const state_db::WorkspaceR
 // use.
 void Sandboxes::clear(const state_db::SandboxRow& sandbox, const std::string& reason) {
   watcher_.forget_sandbox(sandbox.id);
+  networks_.forget(sandbox.id);
   pre_stop_.forget(sandbox.id);
   context_.backends.get(sandbox.backend).destroy(sandbox.name);
   watcher_.settle(sandbox.id, reason);

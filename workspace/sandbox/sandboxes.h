@@ -15,6 +15,7 @@
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/pre_stop.h"
 #include "workspace/exec/watcher.h"
+#include "workspace/network/networks.h"
 
 namespace moorage::workspace {
 
@@ -27,10 +28,11 @@ void check_backend_accepts(Context& context, const state_db::Place& place,
 
 class Sandboxes : private ExecListener {
  public:
-  Sandboxes(Context& context, ExecWatcher& watcher, PreStop& pre_stop, Chains& chains,
-            Sealing& sealing, IntegrityCheck& integrity)
+  Sandboxes(Context& context, ExecWatcher& watcher, Networks& networks, PreStop& pre_stop,
+            Chains& chains, Sealing& sealing, IntegrityCheck& integrity)
       : context_(context),
         watcher_(watcher),
+        networks_(networks),
         pre_stop_(pre_stop),
         chains_(chains),
         sealing_(sealing),
@@ -52,6 +54,7 @@ class Sandboxes : private ExecListener {
   LiveSandboxPtr finish(const state_db::SandboxRow& sandbox, LiveSandbox begun,
                         const layers::ActiveMounts& mounts, const Also& also = {});
   void take_up(const LiveSandboxPtr& running);  // makes it available to callers
+  void watch(const LiveSandbox& running);       // for its death, and its network
 
   // `begin` runs in the transaction that stops new commands; it may throw to prevent the stop.
   // Returns the row that it stopped; empty: there was nothing to stop, or it was lost before.
@@ -68,6 +71,7 @@ class Sandboxes : private ExecListener {
 
   Context& context_;
   ExecWatcher& watcher_;
+  Networks& networks_;
   PreStop& pre_stop_;
   Chains& chains_;
   Sealing& sealing_;

@@ -32,6 +32,8 @@ Services::Services(state_db::Store& opened, const ServiceOptions& options)
                        .locks = locks,
                        .options = options.workspace,
                        .metrics = metrics})),
+      network_options(options.network),
+      networks(context, watcher, sightings, network_options),
       waiters([this](base::ExecId id) {
         return state_db::ExecTable(store).get(id).state != state_db::ExecState::running;
       }),

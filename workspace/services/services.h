@@ -25,6 +25,7 @@
 #include "workspace/context/waiters.h"
 #include "workspace/exec/pre_stop.h"
 #include "workspace/exec/watcher.h"
+#include "workspace/network/networks.h"
 #include "workspace/recovery/doctor.h"
 #include "workspace/recovery/reconcile.h"
 #include "workspace/replica/replica.h"
@@ -63,6 +64,7 @@ struct ServiceOptions {
   repo_cache::RepoCacheOptions repos;
   layers::OverlayOptions storage;
   Options workspace;
+  NetworkOptions network;
   OutputRetention::Rules output;
   GcRules gc;
   BudgetLimits budgets;
@@ -85,6 +87,9 @@ struct Services {
   Metrics metrics;
   Context context;
   ExecWatcher watcher{context};  // its threads call nobody whose ExecListeners::Handle is gone
+  const NetworkOptions network_options;
+  Sightings sightings{context, watcher, network_options};
+  Networks networks;
   Leases leases{store};
   Waiters waiters;
   PreStop pre_stop{context, watcher};
@@ -96,10 +101,10 @@ struct Services {
   Flattening flattening{context, mirrors};
   Chains chains{context, mirrors, flattening, integrity};
   Sealing sealing{context, mirrors, integrity};
-  Sandboxes sandboxes{context, watcher, pre_stop, chains, sealing, integrity};
+  Sandboxes sandboxes{context, watcher, networks, pre_stop, chains, sealing, integrity};
   SnapshotTaker taker{context, chains, sandboxes, flattening, integrity};
   Measurer measurer{context};
-  Views views{context, leases, watcher, integrity, measurer, replica};
+  Views views{context, leases, watcher, integrity, measurer, replica, sightings};
   StartStop start_stop{context, leases,       watcher,  pre_stop, sandboxes,
                        taker,   cold_storage, measurer, views};
   OutputRetention output_retention;
@@ -107,7 +112,7 @@ struct Services {
   ExecListeners::Handle retention_listens{watcher.listen(output_retention)};
   Deletion deletion{context, leases, watcher, pre_stop, waiters, measurer, start_stop, views};
   Files files{context, leases, chains, integrity};
-  Update updates{context, views};
+  Update updates{context, networks, views};
   LeaseVerbs lease_verbs{context, leases, start_stop};
   QuotaWatch quotas{context, watcher, start_stop};
   Execs execs{context, leases, taker, start_stop, views, quotas, watcher};
@@ -127,7 +132,7 @@ struct Services {
                         start_stop, deletion, lease_verbs, files,  watcher};
   Doctor doctor{context, mirrors, sealing, watcher, reconciler, replica};
   StoreUsage usage{context};
-  Top top{context, watcher};
+  Top top{context, watcher, networks, sightings};
   Exports exports{context, mirrors, taker, start_stop, integrity, spools};
   Imports imports{context, mirrors, views, integrity, budgets};
   DiskGuard guard{context, watcher, start_stop, gc};

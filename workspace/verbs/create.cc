@@ -86,6 +86,7 @@ void place(Context& context, const CreateRequest& request, state_db::NewWorkspac
                                                  .disk_files = options.disk_limit_files});
   apply_policy(request.policy, workspace.policy);
   placement.check_limits(workspace.policy.limits);
+  placement.check_network(placement.network_or(workspace.policy.network), workspace.backend);
 }
 
 bool is_commit_id(const std::string& text) {

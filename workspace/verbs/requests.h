@@ -21,6 +21,7 @@
 #include "workspace/access/policy.h"
 #include "workspace/context/checks.h"
 #include "workspace/context/context.h"
+#include "workspace/network/blocked.h"
 #include "workspace/replica/replica.h"
 #include "workspace/repositories/repositories.h"
 
@@ -58,6 +59,7 @@ struct WorkspaceView {
   std::optional<backends::SandboxStatus> sandbox_status;  // detail only
   std::string disk_quota;                                 // what enforces its disk limit
   std::optional<state_db::ExecRow> doing;                 // newest running exec
+  std::optional<Blocked> blocked;                         // a running exec, by its network
   std::optional<LeaseView> lease;                         // while held
   int64_t last_output_ms = 0;                      // wall time of doing's last output; 0: none
   std::optional<uint64_t> behind;                  // commits, bounded at 10,000

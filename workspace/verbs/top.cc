@@ -73,6 +73,8 @@ void Top::look_at_sandbox(TopLine& line, size_t& execs_left) {
   try {
     line.status = running->backend->inspect(running->name);
     line.waiting = waiting(line, *running, execs_left);
+    line.blocked = sightings_.blocked(line.row.id);
+    line.network = networks_.use(running->sandbox);
   } catch (const base::Error&) {
     line.status = {};  // it is going down: nothing left to show
   }

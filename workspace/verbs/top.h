@@ -15,6 +15,7 @@
 #include "workspace/context/context.h"
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/watcher.h"
+#include "workspace/network/networks.h"
 
 namespace moorage::workspace {
 
@@ -24,6 +25,8 @@ struct TopLine {
   backends::SandboxStatus status;               // state absent: no sandbox
   std::vector<state_db::ExecRow> execs;         // running, oldest first
   std::vector<base::ExecId> waiting;            // those of them that wait for input
+  std::optional<Blocked> blocked;               // one of them, by its network
+  std::optional<base::NetworkUse> network;      // once a name was asked for
   int64_t last_output_ms = 0;                   // the latest of these; wall time, 0: none
 };
 
@@ -35,7 +38,8 @@ struct TopView {
 
 class Top {
  public:
-  Top(Context& context, ExecWatcher& watcher) : context_(context), watcher_(watcher) {}
+  Top(Context& context, ExecWatcher& watcher, const Networks& networks, const Sightings& sightings)
+      : context_(context), watcher_(watcher), networks_(networks), sightings_(sightings) {}
   // `own`: only the caller's, also for root.
   TopView look(const Caller& caller, bool own);
 
@@ -44,6 +48,8 @@ class Top {
 
   Context& context_;
   ExecWatcher& watcher_;
+  const Networks& networks_;
+  const Sightings& sightings_;
 };
 
 }  // namespace moorage::workspace

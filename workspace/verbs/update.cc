@@ -38,6 +38,44 @@ void hold_to_limit(Context& context, const state_db::WorkspaceRow& row) {
                                 DiskUse(context).limit_of_writable(row, row.layer));
 }
 
+constexpr size_t kMaxRules = 1000;
+
+void check_rules(const RuleChange& change) {
+  for (const std::string& host : change.allow) base::parse_rule(base::Verdict::allow, host);
+  for (const auto* hosts : {&change.deny, &change.forget}) {
+    for (const std::string& host : *hosts) base::parse_rule(base::Verdict::deny, host);
+  }
+}
+
+// A host is allowed, at one or several sets of ports, or refused; never both.
+void apply_rules(const RuleChange& change, std::vector<std::string>& words) {
+  std::vector<base::NetworkRule> rules;
+  for (const std::string& word : words) rules.push_back(parse_network_rule(word));
+  const auto remove = [&rules](const auto& unwanted) { return std::erase_if(rules, unwanted) > 0; };
+  for (const std::string& host : change.forget) {
+    const std::string forgotten = base::parse_rule(base::Verdict::deny, host).host;
+    if (!remove([&forgotten](const auto& rule) { return rule.host == forgotten; }))
+      throw Error(Code::not_found, "there is no rule for " + forgotten);
+  }
+  for (const std::string& host : change.allow) {
+    const auto added = base::parse_rule(base::Verdict::allow, host);
+    remove([&added](const auto& rule) {
+      return rule.host == added.host &&
+             (rule.verdict != base::Verdict::allow || rule.ports == added.ports);
+    });
+    rules.push_back(added);
+  }
+  for (const std::string& host : change.deny) {
+    const auto added = base::parse_rule(base::Verdict::deny, host);
+    remove([&added](const auto& rule) { return rule.host == added.host; });
+    rules.push_back(added);
+  }
+  if (rules.size() > kMaxRules)
+    throw Error(Code::resource_exhausted, "a workspace has at most 1,000 network rules");
+  words.clear();
+  for (const auto& rule : rules) words.push_back(network_rule_word(rule));
+}
+
 }  // namespace
 
 WorkspaceView Update::update(const Caller& caller, const std::string& name,
@@ -47,6 +85,22 @@ WorkspaceView Update::update(const Caller& caller, const std::string& name,
   const auto id = found.id;
   // Unnamed limits may violate rules added later: check only named ones, so that each can be set.
   Placement(context_, found).check_limits(change.to.limits, change.named);
+  if (change.named.contains("network")) {
+    const Placement placement(context_, found);
+    placement.check_network(placement.network_or(change.to.network), found.backend);
+  }
+  return commit(caller, id, [&change](auto& policy) { apply_policy(change, policy); });
+}
+
+WorkspaceView Update::change_rules(const Caller& caller, const std::string& name,
+                                   const RuleChange& change) {
+  const auto found = find_workspace(context_.store, caller, name, Right::govern);
+  check_rules(change);  // before anything is written
+  return commit(caller, found.id,
+                [&change](auto& policy) { apply_rules(change, policy.network_rules); });
+}
+
+WorkspaceView Update::commit(const Caller& caller, base::WorkspaceId id, const Change& change) {
   const std::string by = "set by uid " + std::to_string(caller.uid);
   state_db::WorkspaceTable table(context_.store);
   state_db::WorkspacePolicy before;
@@ -56,7 +110,7 @@ WorkspaceView Update::update(const Caller& caller, const std::string& name,
     const auto row = table.get(id);
     require_changeable(row);
     before = after = row.policy;
-    apply_policy(change, after);
+    change(after);
     try {
       context_.store.transaction([&] {
         table.set_policy(id, {before, after, by});
@@ -76,6 +130,7 @@ WorkspaceView Update::update(const Caller& caller, const std::string& name,
             {{"ws", id}, {"uid", caller.uid}, {"change", difference}});
   const auto answer = joined.in(views_.view(table.get(id)));
   hold_to_limit(context_, answer.row);
+  networks_.apply(id);
   return answer;
 }
 
@@ -95,6 +150,7 @@ WorkspaceView Update::resume(const std::string& subject) {
   const auto joined = JoinedVerb::parse(subject);
   const auto row = state_db::WorkspaceTable(context_.store).get(joined.workspace);
   hold_to_limit(context_, row);
+  networks_.apply(row.id);
   keep_about(context_, row);
   return joined.in(views_.look(joined.workspace));
 }

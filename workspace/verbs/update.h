@@ -2,23 +2,40 @@
 // state or the new one.
 #pragma once
 
+#include <functional>
+
+#include "workspace/network/networks.h"
 #include "workspace/verbs/views.h"
 
 namespace moorage::workspace {
 
+struct RuleChange {  // texts of base/net/network_policy.h, like "github.com:22"
+  std::vector<std::string> allow{};
+  std::vector<std::string> deny{};
+  std::vector<std::string> forget{};  // hosts whose rules go
+};
+
 class Update {
  public:
-  Update(Context& context, Views& views) : context_(context), views_(views) {}
+  Update(Context& context, Networks& networks, Views& views)
+      : context_(context), networks_(networks), views_(views) {}
 
   // The view's notice names changes that only a new sandbox applies.
   WorkspaceView update(const Caller& caller, const std::string& name, const PolicyChange& change);
+  // Adds and removes network rules; they apply before it returns, to open connections, too.
+  WorkspaceView change_rules(const Caller& caller, const std::string& name,
+                             const RuleChange& change);
   WorkspaceView share(const Caller& caller, const std::string& name,
                       std::optional<uint32_t> team_gid);  // empty: private again
   // An update or a share whose daemon died after its commit: the steps after it.
   WorkspaceView resume(const std::string& subject);
 
  private:
+  using Change = std::function<void(state_db::WorkspacePolicy&)>;
+  WorkspaceView commit(const Caller& caller, base::WorkspaceId id, const Change& change);
+
   Context& context_;
+  Networks& networks_;
   Views& views_;
 };
 

@@ -113,6 +113,7 @@ void Views::complete(WorkspaceView& view) {
   if (view.sandbox && view.sandbox->state == state_db::SandboxState::running)
     view.rest = rest_of(view, context_);
   if (view.doing) {
+    view.blocked = sightings_.blocked(view.row.id);
     if (const auto progress = watcher_.progress(view.doing->id))
       view.last_output_ms = progress->last_output_ms;
   }

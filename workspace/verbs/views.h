@@ -10,6 +10,7 @@
 #include "workspace/changes/changes.h"
 #include "workspace/changes/measurer.h"
 #include "workspace/exec/watcher.h"
+#include "workspace/network/sightings.h"
 #include "workspace/verbs/requests.h"
 
 namespace moorage::workspace {
@@ -17,14 +18,15 @@ namespace moorage::workspace {
 class Views {
  public:
   Views(Context& context, Leases& leases, ExecWatcher& watcher, IntegrityCheck& integrity,
-        Measurer& measurer, const Replica& replica)
+        Measurer& measurer, const Replica& replica, const Sightings& sightings)
       : context_(context),
         leases_(leases),
         watcher_(watcher),
         integrity_(integrity),
         changes_(context.repos),
         measurer_(measurer),
-        replica_(replica) {}
+        replica_(replica),
+        sightings_(sightings) {}
 
   WorkspacePage list(const Caller& caller, const PageRequest& wanted);
   WorkspaceView view(const state_db::WorkspaceRow& row);
@@ -50,6 +52,7 @@ class Views {
   Changes changes_;
   Measurer& measurer_;
   const Replica& replica_;
+  const Sightings& sightings_;
 };
 
 }  // namespace moorage::workspace

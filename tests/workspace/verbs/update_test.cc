@@ -42,8 +42,11 @@ struct UpdateFixture : ContextFixture {
   IntegrityCheck integrity{recorded};
   Replica replica{recorded, {}};
   Measurer measurer{recorded};
-  Views views{recorded, leases, watcher, integrity, measurer, replica};
-  Update update{recorded, views};
+  const NetworkOptions network{};
+  Sightings sightings{recorded, watcher, network};
+  Networks networks{recorded, watcher, sightings, network};
+  Views views{recorded, leases, watcher, integrity, measurer, replica, sightings};
+  Update update{recorded, networks, views};
 };
 
 }  // namespace

@@ -1,0 +1,51 @@
+// Speaks to the moorage-egress of a sandbox, by the messages of egress/control.h. What it answers
+// is untrusted: it reads hostile bytes. Not for several threads at once.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/net/network_settings.h"
+#include "base/os/fd.h"
+
+namespace moorage::backends {
+
+inline constexpr const char* kEgressSocket = "egress.sock";  // in the sandbox's directory
+
+// A listening socket at that path, for Backend::start_egress.
+Fd listen_egress(const std::string& path);
+
+class EgressClient {
+ public:
+  // Throws unavailable or not_found: none runs there.
+  explicit EgressClient(const std::string& path);
+
+  // Sends one message; returns what follows the expected word of the answer. Throws unavailable if
+  // it has ended, deadline_exceeded if it does not answer in time, corrupted for another answer,
+  // and io for what an "error" says.
+  std::string ask(const std::string& message, const std::string& expected,
+                  std::chrono::milliseconds deadline, std::span<const int> fds = {});
+  // Whether we share a protocol (base/wire/protocol.h); otherwise it must be replaced.
+  bool shares_a_protocol(std::chrono::milliseconds deadline);
+  // Returns how many open connections it reset.
+  size_t configure(const base::NetworkSettings& settings, std::chrono::milliseconds deadline);
+  void set_line(int line, std::chrono::milliseconds deadline);
+  // Of the command with that control group.
+  std::vector<base::Sighting> seen_by(uint64_t cgroup, std::chrono::milliseconds deadline);
+  void follow(uint64_t after, std::chrono::milliseconds deadline);
+  // After follow(): the next message that has come, without waiting. Empty: none. Throws
+  // unavailable: it ended.
+  using News = std::variant<base::Sighting, base::NetworkUse>;
+  std::optional<News> next();
+  int fd() const { return socket_.get(); }
+
+ private:
+  std::string receive(std::chrono::milliseconds deadline);
+  Fd socket_;
+};
+
+}  // namespace moorage::backends

@@ -1,0 +1,53 @@
+#include "workspace/context/certificates.h"
+
+#include <sys/stat.h>
+
+#include <string_view>
+
+#include "base/error.h"
+#include "base/os/files.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr const char* kOwn = "own.pem";
+constexpr const char* kAll = "all.pem";
+// Of Debian and its like; of Fedora and its like.
+constexpr const char* kOfTheHost[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                      "/etc/pki/tls/certs/ca-bundle.crt"};
+
+std::string certificates_of_host() {
+  for (const char* path : kOfTheHost) {
+    if (auto text = base::read_file_if_exists(path)) return *text;
+  }
+  return {};
+}
+
+}  // namespace
+
+void write_certificates(const std::string& directory, const std::string& ca_file) {
+  const std::string own = base::read_file(ca_file);
+  if (own.find("-----BEGIN CERTIFICATE-----") == std::string::npos) {
+    throw Error(Code::invalid_argument, "network.ca_file: " + ca_file + " has no certificate",
+                "Give a file with certificates in PEM: -----BEGIN CERTIFICATE-----.");
+  }
+  constexpr mode_t kReadable = 0644;
+  base::make_directories(directory);
+  base::check(chmod(directory.c_str(), 0755), "set the mode of " + directory);
+  base::write_file(directory + "/" + kOwn, own, kReadable);
+  base::write_file(directory + "/" + kAll, certificates_of_host() + "\n" + own, kReadable);
+}
+
+std::map<std::string, std::string> certificate_variables() {
+  const std::string place(kCertificatesPlace);
+  std::map<std::string, std::string> variables{{"NODE_EXTRA_CA_CERTS", place + "/" + kOwn}};
+  for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
+                           "REQUESTS_CA_BUNDLE", "CARGO_HTTP_CAINFO"})
+    variables[name] = place + "/" + kAll;
+  return variables;
+}
+
+}  // namespace moorage::workspace
