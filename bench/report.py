@@ -13,6 +13,7 @@ class Row:
     gate_ms: float | None = None
     gate_syncs: int | None = None
     peers: dict = dataclasses.field(default_factory=dict)  # peer -> least ratio (peer / Moorage); None: informative
+    added_ms: float | None = None  # at most this much more than each peer
 
 
 ROWS = (
@@ -44,6 +45,15 @@ ROWS = (
     Row("chain_build", None, None, {"fresh": 0.67}),
     Row("create_delta", 150, None, {"git_checkout": None}),
     Row("base_tree", None, None, {"git_checkout": 1}),
+    Row("net_connect", peers={"direct": None}, added_ms=1),
+    Row("net_connect_tls", peers={"direct": None}, added_ms=1),
+    Row("net_connect_fresh", peers={"direct": None}),
+    Row("net_connect_first"),
+    Row("net_throughput", peers={"direct": 0.6}),
+    Row("net_upload", peers={"direct": 0.6}),
+    Row("net_sandboxes", 20, peers={"direct": None}),
+    Row("daemon_killed_download", peers={"alone": None}),
+    Row("daemon_killed_download_pause", peers={"alone": None}),
     Row("neighbour", None, None, {"alone": 0.5}),
     Row("neighbour_busy", None, None, {"alone": None}),
     Row("git_status_first", None, None, {"git_status_second": None, "lstat_first": 0.7, "plain_overlay": 1}),
@@ -77,6 +87,8 @@ def gates(row, entry):
     if row.gate_syncs is not None and entry["syncs"] is not None:
         # The database writes a checkpoint now and then: a fraction of a sync per call.
         yield f"<= {row.gate_syncs} syncs", round(entry["syncs"]) <= row.gate_syncs
+    if row.added_ms is not None and entry["peer"] is not None:
+        yield f"<= {row.added_ms:g} ms more", entry["p50_ms"] <= entry["peer_p50_ms"] + row.added_ms
     least = row.peers.get(entry["peer"])
     if least is not None:
         yield f">= {least:.2g}x" if least < 1 else f">= {least:g}x", entry["ratio"] >= least
