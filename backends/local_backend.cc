@@ -67,7 +67,8 @@ Capabilities LocalBackend::capabilities() {
       }
       disk_of(options_.images_directory);
     }
-    for (const std::string& program : {options_.launch_program, options_.warden_program, options_.egress_program}) {
+    for (const std::string& program :
+         {options_.launch_program, options_.warden_program, options_.egress_program}) {
       if (access(program.c_str(), X_OK) < 0) {
         throw Error(Code::unsupported, "the program " + program + " is missing");
       }
@@ -255,8 +256,7 @@ void LocalBackend::start_egress(const std::string& name, int control) {
   options.inherit_fds = {control};
   options.deadline = kEgressDeadline;
   const base::ProcessResult result = base::run_process(argv, options);
-  if (!result.ok())
-    throw Error(Code::unavailable, "moorage-egress did not start: " + result.error);
+  if (!result.ok()) throw Error(Code::unavailable, "moorage-egress did not start: " + result.error);
 }
 
 void LocalBackend::kill_egress(const std::string& name) {

@@ -229,7 +229,8 @@ std::vector<Setting> about_networks() {
       list(MOORAGE_AT(network.no_proxy), parse_host,
            "hosts reached without that proxy; .example.com includes subdomains"),
       path(MOORAGE_AT(network.ca_file), true,
-           "PEM file of certificates that programs in sandboxes trust besides the usual; empty: none"),
+           "PEM file of certificates that programs in sandboxes trust besides the usual; empty: "
+           "none"),
       integer<uint32_t>(MOORAGE_AT(network.max_connections), {1, 1500},
                         "most open connections of a sandbox"),
       bytes(MOORAGE_AT(network.rate_bytes), {65'536, kTiB, true},

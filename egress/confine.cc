@@ -30,8 +30,8 @@ constexpr const char* kCalls[] = {
     // memory
     "brk", "mremap", "munmap", "madvise",
     // descriptors
-    "read", "write", "readv", "writev", "close", "close_range", "dup2", "dup3", "fcntl", "lseek", "fstat",
-    "newfstatat", "openat", "poll", "ppoll", "epoll_create1", "epoll_ctl", "epoll_wait",
+    "read", "write", "readv", "writev", "close", "close_range", "dup2", "dup3", "fcntl", "lseek",
+    "fstat", "newfstatat", "openat", "poll", "ppoll", "epoll_create1", "epoll_ctl", "epoll_wait",
     "epoll_pwait", "ioctl", "pipe2", "splice",
     // sockets: neither bind nor listen; those for the sandbox come from its warden
     "connect", "accept4", "getsockopt", "setsockopt", "getsockname", "getpeername", "recvfrom",

@@ -1,6 +1,6 @@
-// What a sandbox may reach: a mode, the workspace's own rules, the rules of a preset, and the limits
-// that the operator sets. `decide` is the only judge: moorage-egress asks it for each name and each
-// connection, and `moorage net check` prints its answer.
+// What a sandbox may reach: a mode, the workspace's own rules, the rules of a preset, and the
+// limits that the operator sets. `decide` is the only judge: moorage-egress asks it for each name
+// and each connection, and `moorage net check` prints its answer.
 //
 // The order of judgement, the first that speaks decides:
 //  1. the operator's refusals, then, for a host to be allowed, each of the operator's lists of what
@@ -60,7 +60,8 @@ Decision decide_name(const NetworkPolicy& policy, std::string_view host);
 // Why, in words for people: "no rule allows it", "preset packages: npm's registry".
 std::string why(const NetworkPolicy& policy, const Decision& decision);
 
-// "github.com", ".example.com:8443", "db.example.com:5432,5433". Throws invalid_argument. Refuses a suffix of one part (".com").
+// "github.com", ".example.com:8443", "db.example.com:5432,5433". Throws invalid_argument. Refuses a
+// suffix of one part (".com").
 NetworkRule parse_rule(Verdict verdict, std::string_view text);
 // As parse_rule reads it.
 std::string rule_text(const NetworkRule& rule);

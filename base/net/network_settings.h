@@ -1,6 +1,6 @@
-// What the daemon tells the moorage-egress of a sandbox, and what it reports, as JSON. Read strictly:
-// a member more or less is an error, so that two releases that differ refuse rather than let
-// something pass.
+// What the daemon tells the moorage-egress of a sandbox, and what it reports, as JSON. Read
+// strictly: a member more or less is an error, so that two releases that differ refuse rather than
+// let something pass.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace moorage::base {
 struct ResolverSettings {
   std::vector<std::string> servers;                       // "192.0.2.53", "[2001:db8::53]:5353"
   std::map<std::string, std::vector<std::string>> hosts;  // the host's table: name, addresses
-  std::vector<std::string> host;       // addresses of the host itself: never dialled unless reachable
+  std::vector<std::string> host;  // addresses of the host itself: never dialled unless reachable
   std::vector<std::string> reachable;  // ranges that may be dialled though they are not public
 };
 
@@ -59,8 +59,8 @@ enum class SightingKind { reached, refused, unreachable };
 struct Sighting {
   uint64_t serial = 0;  // 1, 2, 3...
   SightingKind kind = SightingKind::refused;
-  std::string host;     // empty: it tried too many to note them all
-  uint16_t port = 0;    // 0: the name itself
+  std::string host;   // empty: it tried too many to note them all
+  uint16_t port = 0;  // 0: the name itself
   std::string why;
   bool quiet = false;   // a rule says that nobody need hear of it
   uint64_t cgroup = 0;  // the kernel's id of the command's control group; 0: not known

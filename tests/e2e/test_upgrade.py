@@ -123,12 +123,17 @@ class Upgrade(harness.TestCase):
         self.client.exec("down", "rm stop count")
         self.works_inside("down")
 
-    def test_a_download_goes_on_through_upgrades(self):
+    def web_example(self):
+        """A host of that name, until the end of the test."""
         web = outside.address("0.20")
         dns = outside.Dns({"web.example": web})
         self.addCleanup(dns.close)
         host = outside.Host(web, 80)
         self.addCleanup(host.close)
+        return host
+
+    def test_a_download_goes_on_through_upgrades(self):
+        host = self.web_example()
         host.pause_s = 0.1
         self.client.create(repo_url=self.url, name="net")
         self.client.change_network("net", allow=["web.example"])
@@ -147,11 +152,7 @@ class Upgrade(harness.TestCase):
         self.assertEqual(self.client.raw_output(exec_id).split()[0].decode(), digest)
 
     def test_an_egress_without_a_common_protocol_is_replaced(self):
-        web = outside.address("0.20")
-        dns = outside.Dns({"web.example": web})
-        self.addCleanup(dns.close)
-        host = outside.Host(web, 80)
-        self.addCleanup(host.close)
+        self.web_example()
         shutil.copy2(harness.BIN.parent / "releases" / "far" / "moorage-egress", self.daemon.bin / "moorage-egress")
         self.daemon.restart()
         self.client.create(repo_url=self.url, name="far")
