@@ -175,7 +175,7 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
   if (spec.network_line >= 0) {
     base::in_network_namespace(init, [] {
       base::set_up_sandbox_loopback();
-      base::make_every_port_unprivileged();
+      base::set_sandbox_socket_defaults();
     });
     fds.push_back(spec.network_line);
   }

@@ -15,7 +15,6 @@
 namespace moorage::base {
 namespace {
 
-constexpr const char* kPortStart = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 constexpr int kLoopbackIndex = 1;  // in every network namespace
 
 struct AddRoute {
@@ -39,6 +38,12 @@ void bring_up_loopback() {
   check(ioctl(socket.get(), SIOCGIFFLAGS, &request), "read the state of lo");
   request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
   check(ioctl(socket.get(), SIOCSIFFLAGS, &request), "bring lo up");
+}
+
+void set_parameter(const std::string& name, const std::string& value) {
+  const std::string path = "/proc/sys/net/ipv4/" + name;
+  const Fd file(check(open(path.c_str(), O_WRONLY | O_CLOEXEC), "open " + path));
+  write_all(file.get(), value);
 }
 
 }  // namespace
@@ -65,9 +70,9 @@ void set_up_sandbox_loopback() {
   if (answer.error.error != 0) throw_errno("add a route", -answer.error.error);
 }
 
-void make_every_port_unprivileged() {
-  const Fd file(check(open(kPortStart, O_WRONLY | O_CLOEXEC), std::string("open ") + kPortStart));
-  write_all(file.get(), "0");
+void set_sandbox_socket_defaults() {
+  set_parameter("ip_unprivileged_port_start", "0");
+  set_parameter("tcp_congestion_control", "reno");  // every kernel has it
 }
 
 }  // namespace moorage::base

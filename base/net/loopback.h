@@ -8,8 +8,9 @@ namespace moorage::base {
 // Brings `lo` up and makes 198.18.0.0/15 its own: each address of it can be bound and connected to.
 // Done before: no error.
 void set_up_sandbox_loopback();
-// Every port can be bound without a capability (net.ipv4.ip_unprivileged_port_start): not every
-// warden has one, and rules may name port 22.
-void make_every_port_unprivileged();
+// Defaults of every socket in it: each port can be bound without a capability, since not every
+// warden has one and rules may name port 22; and TCP does not pace what it sends, as the host's
+// choice for far networks (BBR) does at more than twice the cost.
+void set_sandbox_socket_defaults();
 
 }  // namespace moorage::base

@@ -70,6 +70,11 @@ class Network(harness.TestCase):
         self.daemon.cli("net", "allow", "low", "web.example:22")
         self.assertEqual(self.curl("low", "http://web.example:22/").stdout, b"web.example:22 /\n")
 
+    def test_tcp_inside_does_not_pace_even_if_the_hosts_does(self):
+        self.workspace("quick")
+        read = "cat /proc/sys/net/ipv4/tcp_congestion_control"
+        self.assertEqual(self.inside("quick", read).stdout, b"reno\n")
+
     def test_each_refusal_is_reported_to_the_command_that_asked(self):
         self.workspace("pair")
         bystander = self.client.start_exec("pair", ["sleep", "600"])

@@ -215,7 +215,7 @@ void Networks::adopt(const WatchedPtr& watched) {
     // Also sets up sandboxes of releases without a network.
     base::in_network_namespace(watched->sandbox.init, [] {
       base::set_up_sandbox_loopback();
-      base::make_every_port_unprivileged();
+      base::set_sandbox_socket_defaults();
     });
     auto pair = std::make_shared<Pair>(make_pair_of_sockets());
     backends::EnvdClient warden(watched->sandbox.endpoint);
