@@ -123,6 +123,10 @@ class Requests:
         self.workspace(name)
         return lambda key: self.client.share(name, group="root", key=key)
 
+    def post_v1_workspaces_workspace_network(self, name):
+        self.workspace(name)
+        return lambda key: self.client.change_network(name, allow=["web.example"], key=key)
+
     def post_v1_workspaces_workspace_lease(self, name):
         self.workspace(name)
         return lambda key: self.client.acquire_lease(name, "holder", key=key)
@@ -425,6 +429,9 @@ class Retries(rig.TestCase):
                        lambda n: not client.workspace(n)["pinned"]),
             "share": (lambda n, k: client.share(n, group="root", key=k), lambda n: client.share(n),
                       lambda n: "group" not in client.workspace(n)),
+            "network": (lambda n, k: client.change_network(n, allow=["web.example"], key=k),
+                        lambda n: client.change_network(n, forget=["web.example"]),
+                        lambda n: client.workspace(n).get("network_rules", []) == []),
             "stop": (lambda n, k: client.stop(n, key=k), lambda n: client.start_exec(n, sleep),
                      lambda n: len(client.execs(workspace=n, running=True)) == 1),
             "stop --force": (lambda n, k: client.stop(n, force=True, key=k), lambda n: client.start_exec(n, sleep),

@@ -25,6 +25,7 @@ OPERATIONS = {
     "post /v1/workspaces/{workspace}/move": ("move",),
     "post /v1/workspaces/{workspace}/move/check": "changes nothing",
     "post /v1/workspaces/{workspace}/share": ONE_WRITE,
+    "post /v1/workspaces/{workspace}/network": ONE_WRITE + "; the next start brings it to a running sandbox",
     "post /v1/workspaces/{workspace}/lease": ("lease.acquire", "lease.takeover"),
     "put /v1/workspaces/{workspace}/lease": "no write: the daemon remembers heartbeats in memory",
     "delete /v1/workspaces/{workspace}/lease": ONE_WRITE,
