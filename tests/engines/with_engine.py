@@ -42,9 +42,16 @@ def wait(process, engines):
 
 
 def run(command, environment, engines):
+    early = []  # an exception in Popen, after the command began, would leave the command behind
+    for number in SIGNALS:
+        signal.signal(number, lambda got, _: early.append(got))
     # An ignored signal would stay ignored in the child.
     process = subprocess.Popen(command, env=environment)
     try:
+        for number in SIGNALS:
+            signal.signal(number, interrupt)
+        if early:
+            interrupt(early[0], None)
         code = wait(process, engines)
         return code if code >= 0 else 128 - code
     except BaseException:
