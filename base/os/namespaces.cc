@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <exception>
 #include <string>
@@ -21,6 +22,16 @@ struct Kind {
   const char* name;
 };
 
+// A sandbox's settings must never be written into the host's namespace.
+void require_foreign(const Fd& target, const Kind& kind, const std::string& pid) {
+  struct stat theirs {};
+  struct stat ours {};
+  check(fstat(target.get(), &theirs), "identify a namespace");
+  check(stat((std::string("/proc/self/ns/") + kind.file).c_str(), &ours), "identify a namespace");
+  if (theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino)
+    throw Error(Code::internal, "process " + pid + " has no " + kind.name + " of its own");
+}
+
 void run_inside(const Kind& kind, const ProcessIdentity& of, const std::function<void()>& work) {
   const std::string pid = std::to_string(of.pid);
   const Fd target(open(("/proc/" + pid + "/ns/" + kind.file).c_str(), O_RDONLY | O_CLOEXEC));
@@ -29,6 +40,7 @@ void run_inside(const Kind& kind, const ProcessIdentity& of, const std::function
   if (!process_alive(of)) throw Error(Code::unavailable, "process " + pid + " no longer exists");
   const std::string what = std::string("the ") + kind.name + " of process " + pid;
   if (!target) throw_errno("open " + what, error_number);
+  if (kind.flag == CLONE_NEWNET) require_foreign(target, kind, pid);
   std::exception_ptr failure;
   std::thread inside([&] {
     // Signals are for the caller's other threads.

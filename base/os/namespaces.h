@@ -14,7 +14,8 @@ namespace moorage::base {
 
 // Paths are those of that process.
 void in_mount_namespace(const ProcessIdentity& of, const std::function<void()>& work);
-// Paths stay ours, except that /proc/sys/net is that process's.
+// Paths stay ours, except that /proc/sys/net is that process's. Throws internal, and runs nothing,
+// if that process has the host's network, as we do.
 void in_network_namespace(const ProcessIdentity& of, const std::function<void()>& work);
 
 }  // namespace moorage::base

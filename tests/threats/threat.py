@@ -10,6 +10,7 @@ import contextlib
 import os
 import pathlib
 import shlex
+import subprocess
 import sys
 import tempfile
 
@@ -56,8 +57,9 @@ class Threats(harness.TestCase):
             (cls.libexec / name).symlink_to(harness.BIN / name)
         launch = cls.libexec / "moorage-launch"
         program = shlex.quote(str(harness.BIN / "moorage-launch"))
+        shared = f"nsenter --target={cls.start_holder()} --net --ipc" if not ON_DOCKER else ""
         launch.write_text(f'#!/bin/sh\nWEAKEN=$(cat {shlex.quote(str(cls.off))})\n[ -z "$WEAKEN" ] && exec {program}\n'
-                          f"export WEAKEN LD_PRELOAD={shlex.quote(str(WEAKEN))} ASAN_OPTIONS={shlex.quote(ASAN_OPTIONS)}\nexec {program}\n")
+                          f"export WEAKEN LD_PRELOAD={shlex.quote(str(WEAKEN))} ASAN_OPTIONS={shlex.quote(ASAN_OPTIONS)}\nexec {shared} {program}\n")
         launch.chmod(0o755)
         cls.settings = {**cls.settings, "libexec_directory": str(cls.libexec)}
         if ON_DOCKER:
@@ -72,6 +74,19 @@ class Threats(harness.TestCase):
         cls.daemon.directory.chmod(0o755)
         cls.canary.chmod(0o644)
         cls.client.create(repo_url=cls.url, name="jail")
+
+    @classmethod
+    def start_holder(cls):
+        """A process with the namespaces that a weakened sandbox of LXC shares: the host's own would be changed."""
+        holder = subprocess.Popen(["unshare", "--net", "--ipc", "sleep", "1000000"])
+        cls.addClassCleanup(holder.wait)
+        cls.addClassCleanup(holder.kill)
+        harness.wait_until(lambda: os.readlink(f"/proc/{holder.pid}/ns/ipc") != os.readlink("/proc/self/ns/ipc"), what="the holder")
+        cls.holder = holder
+        return holder.pid
+
+    def holder_pid(self):
+        return self.engine.holder_pid() if ON_DOCKER else self.holder.pid
 
     def sh(self, script, name="jail", user="user", **fields):
         """Runs a script inside; returns standard output as text, and fails with its standard error."""

@@ -6,7 +6,7 @@ moorage-launch itself (the masks in /proc). Their effects here:
     allowlist, late-policy   no filter of system calls: an engine has one, not two
     capabilities             all capabilities
     proc                     /proc/sys is not read-only
-    network, ipc             the namespaces of another container, which has the host's if the engine allows that
+    network, ipc             the namespaces of another container: the host's own would be changed
     devices                  /dev is the host's directory `devices`, not a new one
     slave                    mounts on the workspace's place propagate into `shared`, a mount of the host
 """
@@ -42,7 +42,6 @@ class WeakEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.devices, self.shared = directory / "devices", directory / "shared"
         self.devices.mkdir()
         self.shared.mkdir()
-        self.remaps = any(option.startswith("name=userns") for option in self.engine.info()["SecurityOptions"])
         self.asked = None  # settings of the last created container
         self.holder = None
         self.trap = None  # target of the /proc link in a container's root, created after the container
@@ -104,11 +103,8 @@ class WeakEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         (upper / "proc").symlink_to(self.trap)
 
     def held(self):
-        """With userns-remap, an engine denies the host's namespaces to containers with a user namespace."""
         if not self.holder:
-            kinds = ("none", "shareable") if self.remaps else ("host", "host")
-            host = dict(zip(("NetworkMode", "IpcMode"), kinds))
-            self.holder = self.engine.create(["sleep", "1000000"], HostConfig=host)
+            self.holder = self.engine.create(["sleep", "1000000"], HostConfig={"NetworkMode": "none", "IpcMode": "shareable"})
             self.engine.ask("POST", f"/containers/{self.holder}/start")
         return self.holder
 

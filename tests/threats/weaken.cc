@@ -11,7 +11,7 @@
 //   capabilities      all capabilities of the namespace are kept
 //   masks             nothing in /proc is covered
 //   proc              /proc/sys and /proc/sysrq-trigger are not read-only
-//   network, ipc      the host's namespace is kept
+//   network, ipc      the namespace of moorage-launch is kept, which the suite chooses
 //   devices           no fresh /dev
 //   slave             mounts propagate as on the host
 //   attributes        no mount is read-only, nosuid, nodev or noexec
