@@ -29,10 +29,10 @@ Judge judge_of_port(uint16_t port) {
 }
 
 Connection::Connection(base::Loop& loop, Meter& meter, Owner& owner, Fd client, Host host)
-    : loop_(loop),
+    : Carrier(std::move(host)),
+      loop_(loop),
       meter_(meter),
       owner_(owner),
-      host_(std::move(host)),
       timer_(loop),
       pause_(loop) {
   client_.socket = std::move(client);

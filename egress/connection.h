@@ -11,6 +11,7 @@
 
 #include "base/os/event_loop.h"
 #include "base/os/fd.h"
+#include "egress/carrier.h"
 #include "egress/client_hello.h"
 #include "egress/dialer.h"
 #include "egress/http_gate.h"
@@ -22,33 +23,15 @@ namespace moorage::egress {
 enum class Judge { none, tls_name, http_host };
 Judge judge_of_port(uint16_t port);
 
-class Connection {
+class Connection : public Carrier {
  public:
-  // The owner: knows how to reach the host, and hears of the end. Each call is made once at most.
-  struct Owner {
-    virtual ~Owner() = default;
-    // Must call connection.dial(...) or connection.abort() later, while the connection lives.
-    virtual void find_way(Connection& connection) = 0;
-    virtual void on_refused(Connection& connection, const std::string& why) = 0;
-    virtual void on_unreachable(Connection& connection, const std::string& why) = 0;
-    virtual void on_end(Connection& connection) = 0;  // destroys it
-  };
-  struct Host {
-    std::string name;
-    uint16_t port = 0;
-  };
-
   Connection(base::Loop& loop, Meter& meter, Owner& owner, Fd client, Host host);
-  ~Connection();
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  ~Connection() override;
 
-  const Host& host() const { return host_; }
-  void start();  // once the owner can find it
-  void dial(DialTarget target);
-  void fail(const std::string& why);  // there is no way
-  // Resets both sides. The owner hears of the end, later.
-  void abort();
+  void start() override;
+  void dial(DialTarget target) override;
+  void fail(const std::string& why) override;
+  void abort() override;
 
   static constexpr std::chrono::milliseconds kPatienceFirst{60'000};  // for what is judged
   static constexpr size_t kMaxHeld = 64 << 10;  // bytes for a side that does not read
@@ -85,7 +68,6 @@ class Connection {
   base::Loop& loop_;
   Meter& meter_;
   Owner& owner_;
-  const Host host_;
   Side client_;
   Side server_;                         // without a socket until it is dialled
   std::unique_ptr<ClientHello> hello_;  // while it is incomplete

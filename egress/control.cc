@@ -18,6 +18,8 @@ namespace {
 
 constexpr const char* kSeen = "seen ";
 constexpr const char* kUse = "use ";
+constexpr const char* kNeed = "need ";
+constexpr size_t kMaxRoots = 4 << 20;
 constexpr std::chrono::milliseconds kUseInterval{1'000};
 
 uint64_t number_in(std::string_view text) {
@@ -34,6 +36,7 @@ struct Control::Client {
   Fd socket;
   std::optional<uint64_t> followed;  // the serial up to which it was sent all
   bool use_due = false;
+  bool need_due = false;
   bool gone = false;
   std::unique_ptr<base::Watch> watch;
 };
@@ -49,11 +52,13 @@ Control::Control(base::Loop& loop, Fd listener, Gateway& gateway)
     for (Client& client : clients_) send_news(client);
   });
   gateway_.on_use_change([this] { on_use_change(); });
+  gateway_.broker().on_need([this](const std::string&) { on_need(); });
 }
 
 Control::~Control() {
   gateway_.ledger().on_new({});
   gateway_.on_use_change({});
+  gateway_.broker().on_need({});
 }
 
 void Control::accept_client() {
@@ -101,6 +106,19 @@ void Control::answer(Client& client, std::string_view text, std::vector<Fd> fds)
   } else if (word == "line" && fds.size() == 1) {
     gateway_.set_line(std::move(fds[0]));
     send(client, "done");
+  } else if (word == "authority") {
+    gateway_.broker().set_authority(text);
+    send(client, "done");
+  } else if (word == "roots" && fds.size() == 1) {
+    gateway_.broker().set_roots(base::read_up_to(fds[0].get(), kMaxRoots));
+    send(client, "done");
+  } else if (word == "secret" && fds.size() == 1) {
+    gateway_.broker().secrets().fill(std::string(text), std::move(fds[0]));
+    send(client, "done");
+  } else if (word == "no-secret") {
+    const std::string name(base::take_until(text, ' '));
+    gateway_.broker().secrets().fail(name, std::string(text));
+    send(client, "done");
   } else if (word == "seen") {
     list(client, text);
   } else if (word == "follow") {
@@ -123,7 +141,7 @@ void Control::follow(Client& client, std::string_view text) {
   const uint64_t serial = number_in(text);
   send(client, "done");
   client.followed = serial;
-  client.use_due = true;
+  client.use_due = client.need_due = true;
   send_news(client);
 }
 
@@ -141,6 +159,11 @@ void Control::send_news(Client& client) {
     all = fits(client, kUse + base::to_json(gateway_.use()));
     client.use_due = !all;
   }
+  if (client.need_due) {
+    for (const std::string& name : gateway_.broker().secrets().wanted())
+      all = all && fits(client, kNeed + name);
+    client.need_due = !all;
+  }
   client.watch->set_events(all ? EPOLLIN : EPOLLIN | EPOLLOUT);
 }
 
@@ -152,6 +175,13 @@ void Control::on_use_change() {
       send_news(client);
     }
   });
+}
+
+void Control::on_need() {
+  for (Client& client : clients_) {
+    client.need_due = true;
+    send_news(client);
+  }
 }
 
 // Ends a client that has to read before it asks again.

@@ -3,9 +3,14 @@
 //
 //   configure JSON   base::NetworkSettings; answered with "done CUT", the connections that it reset
 //   line             with the line to the warden as its one descriptor; "done"
+//   authority PEM    the certificate and key of an authority, for hosts whose TLS ends here; "done"
+//   roots            with a file as its one descriptor: the authorities of real hosts; "done"
+//   secret NAME      with a pipe as its one descriptor, out of which the secret comes; "done"
+//   no-secret NAME WHY   "done"
 //   seen CGROUP      answered with "sightings JSON", those of one command
 //   follow SERIAL    "done"; then "seen JSON", a base::Sighting, for each one after SERIAL, and
-//                    "use JSON", a base::NetworkUse: at once, and a second after each change
+//                    "use JSON", a base::NetworkUse: at once, and a second after each change, and
+//                    "need NAME" for each credential whose secret a request waits for
 //   hello            answered with "hello OLDEST NEWEST RELEASE", its protocols
 //
 // Refusals are "error TEXT". A follower that reads slowly gets what the ledger still keeps.
@@ -41,6 +46,7 @@ class Control {
   void follow(Client& client, std::string_view serial);
   void send_news(Client& client);
   void on_use_change();
+  void on_need();
   static void send(Client& client, const std::string& text);
   static bool fits(Client& client, const std::string& text);
   static void end(Client& client);

@@ -54,7 +54,8 @@ std::string_view host_of_service(std::string_view name) {
 }  // namespace
 
 GatewayOptions gateway_options(const base::NetworkSettings& settings) {
-  GatewayOptions options{settings.workspace, settings.policy, {}, {}, settings.limits};
+  GatewayOptions options{settings.workspace, settings.policy, settings.credentials, {}, {},
+                         settings.limits};
   options.resolver.servers = settings.resolver.servers;
   for (const auto& [name, addresses] : settings.resolver.hosts)
     options.resolver.hosts[name] = parsed(addresses);
@@ -89,16 +90,18 @@ struct Gateway::Question {
 
 struct Gateway::Dial {
   uint64_t cgroup = 0;
+  bool brokered = false;
   Resolver::Ticket ticket;
-  std::unique_ptr<Connection> connection;
+  std::unique_ptr<Carrier> connection;
 };
 
 Gateway::Gateway(base::Loop& loop, Line::OnEnd on_end)
-    : loop_(loop), on_line_end_(std::move(on_end)), resolver_(loop) {}
+    : loop_(loop), on_line_end_(std::move(on_end)), broker_(loop), resolver_(loop) {}
 Gateway::~Gateway() = default;
 
 size_t Gateway::configure(GatewayOptions options) {
   options_ = std::move(options);
+  broker_.configure(options_->policy, options_->credentials);
   meter_.set_limits(options_->limits);
   resolver_.configure(options_->resolver);
   std::erase_if(listeners_, [this](const auto& one) {
@@ -108,8 +111,10 @@ size_t Gateway::configure(GatewayOptions options) {
   for (const Dial& dial : connections_) {
     const auto& host = dial.connection->host();
     const base::Decision decision = base::decide(options_->policy, host.name, host.port);
-    if (decision.verdict == Verdict::allow) continue;
-    note_refusal({host.name, host.port}, decision, dial.cgroup);
+    const bool stays = dial.brokered == broker_.judges(host.name, host.port);
+    if (decision.verdict == Verdict::allow && stays) continue;
+    if (decision.verdict != Verdict::allow)
+      note_refusal({host.name, host.port}, decision, dial.cgroup);
     dial.connection->abort();
     ++cut;
   }
@@ -306,17 +311,27 @@ void Gateway::accept_at(const Place& place) {
 }
 
 void Gateway::carry(Fd socket, const Place& place, uint64_t cgroup) {
+  const bool brokered = broker_.judges(place.first, place.second);
+  if (brokered && !broker_.is_ready()) {
+    note(base::SightingKind::unreachable, place, "no certificates to end its TLS have come yet",
+         cgroup);
+    return reset(socket);
+  }
   meter_.opened();
   Dial& dial = connections_.emplace_back();
   dial.cgroup = cgroup;
-  dial.connection =
-      std::make_unique<Connection>(loop_, meter_, static_cast<Connection::Owner&>(*this),
-                                   std::move(socket), Connection::Host{place.first, place.second});
+  dial.brokered = brokered;
+  auto& owner = static_cast<Carrier::Owner&>(*this);
+  const Carrier::Host host{place.first, place.second};
+  if (dial.brokered)
+    dial.connection = broker_.connection(meter_, owner, std::move(socket), host);
+  else
+    dial.connection = std::make_unique<Connection>(loop_, meter_, owner, std::move(socket), host);
   dial.connection->start();
 }
 
-void Gateway::find_way(Connection& connection) {
-  const Connection::Host& host = connection.host();
+void Gateway::find_way(Carrier& connection) {
+  const Carrier::Host& host = connection.host();
   const auto& proxy = options_->proxy;
   if (proxy && !is_direct(*proxy, host.name)) {
     return connection.dial({proxy->addresses, proxy->port,
@@ -325,7 +340,7 @@ void Gateway::find_way(Connection& connection) {
   const auto dial = std::ranges::find_if(
       connections_, [&](const Dial& one) { return one.connection.get() == &connection; });
   auto ticket = resolver_.resolve(host.name, [this, &connection](const Resolution& resolution) {
-    const Connection::Host& to = connection.host();
+    const Carrier::Host& to = connection.host();
     if (resolution.kind == Resolution::Kind::found)
       return connection.dial({resolution.addresses, to.port, {}, {}});
     connection.fail(resolution.why);
@@ -333,7 +348,7 @@ void Gateway::find_way(Connection& connection) {
   if (dial != connections_.end()) dial->ticket = std::move(ticket);
 }
 
-void Gateway::on_refused(Connection& connection, const std::string& why) {
+void Gateway::on_refused(Carrier& connection, const std::string& why) {
   const auto& host = connection.host();
   for (const Dial& dial : connections_) {
     if (dial.connection.get() == &connection)
@@ -341,7 +356,7 @@ void Gateway::on_refused(Connection& connection, const std::string& why) {
   }
 }
 
-void Gateway::on_unreachable(Connection& connection, const std::string& why) {
+void Gateway::on_unreachable(Carrier& connection, const std::string& why) {
   const auto& host = connection.host();
   for (const Dial& dial : connections_) {
     if (dial.connection.get() == &connection)
@@ -349,7 +364,7 @@ void Gateway::on_unreachable(Connection& connection, const std::string& why) {
   }
 }
 
-void Gateway::on_end(Connection& connection) {
+void Gateway::on_end(Carrier& connection) {
   connections_.remove_if([&](const Dial& dial) { return dial.connection.get() == &connection; });
   meter_.closed();
 }

@@ -14,6 +14,7 @@
 
 #include "base/net/network_policy.h"
 #include "base/os/event_loop.h"
+#include "egress/broker/broker.h"
 #include "egress/connection.h"
 #include "egress/dns_service.h"
 #include "egress/ledger.h"
@@ -35,6 +36,7 @@ struct UpstreamProxy {
 struct GatewayOptions {
   std::string workspace;
   base::NetworkPolicy policy;
+  std::vector<base::CredentialScope> credentials;
   ResolverOptions resolver;
   std::optional<UpstreamProxy> proxy;
   NetworkLimits limits;
@@ -42,7 +44,7 @@ struct GatewayOptions {
 // Throws invalid_argument for addresses and ranges that are none.
 GatewayOptions gateway_options(const base::NetworkSettings& settings);
 
-class Gateway : private Connection::Owner {
+class Gateway : private Carrier::Owner {
  public:
   // `on_end`: the line to the warden ended, so the sandbox is over.
   Gateway(base::Loop& loop, Line::OnEnd on_end);
@@ -54,6 +56,7 @@ class Gateway : private Connection::Owner {
   void set_line(Fd socket);
 
   Ledger& ledger() { return ledger_; }
+  Broker& broker() { return broker_; }
   NetworkUse use() const;
   void on_use_change(std::function<void()> listener) { meter_.on_change(std::move(listener)); }
 
@@ -83,10 +86,10 @@ class Gateway : private Connection::Owner {
             bool quiet = false);
   void note_refusal(const Place& place, const base::Decision& decision, uint64_t cgroup);
 
-  void find_way(Connection& connection) override;
-  void on_refused(Connection& connection, const std::string& why) override;
-  void on_unreachable(Connection& connection, const std::string& why) override;
-  void on_end(Connection& connection) override;
+  void find_way(Carrier& connection) override;
+  void on_refused(Carrier& connection, const std::string& why) override;
+  void on_unreachable(Carrier& connection, const std::string& why) override;
+  void on_end(Carrier& connection) override;
 
   base::Loop& loop_;
   Line::OnEnd on_line_end_;
@@ -94,6 +97,7 @@ class Gateway : private Connection::Owner {
   Meter meter_;
   Ledger ledger_;
   NameTable names_;
+  Broker broker_;
   Resolver resolver_;
   Fd diag_;
   std::map<Place, Listener> listeners_;

@@ -34,11 +34,8 @@ class HttpGate::Parser : public http::basic_parser<true> {
   bool is_between_chunks() const { return is_header_done() && chunked() && chunk_left_ == 0; }
 
  private:
-  // "host" or "host:port".
   bool is_ours(std::string_view authority) const {
-    const std::string port = ":" + std::to_string(port_);
-    if (authority.ends_with(port)) authority.remove_suffix(port.size());
-    return base::host_name_on_wire(authority) == host_;
+    return base::authority_names(authority, host_, port_);
   }
   void refuse(std::string why, Code& error) {
     refusal_ = std::move(why);

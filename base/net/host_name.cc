@@ -84,4 +84,10 @@ std::string host_name(std::string_view text) {
   refuse(text, "a host name has letters, digits and hyphens, in parts of 1 to 63 characters");
 }
 
+bool authority_names(std::string_view authority, std::string_view host, uint16_t port) {
+  const std::string suffix = ":" + std::to_string(port);
+  if (authority.ends_with(suffix)) authority.remove_suffix(suffix.size());
+  return host_name_on_wire(authority) == host;
+}
+
 }  // namespace moorage::base

@@ -3,6 +3,7 @@
 // spelling ("127.1", "0x7f000001", "[::1]"), is never a host name.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,5 +16,9 @@ std::string host_name(std::string_view text);
 
 // As a program sends it (a DNS question, SNI, a Host header): ASCII only. Empty: not a host name.
 std::optional<std::string> host_name_on_wire(std::string_view text);
+
+// Whether "host" or "host:port", as of a Host header, is this host at this port. `host` is in the
+// spelling of host_name().
+bool authority_names(std::string_view authority, std::string_view host, uint16_t port);
 
 }  // namespace moorage::base

@@ -29,6 +29,8 @@ struct NetworkRule {
   std::string host;
   std::vector<uint16_t> ports;  // empty: 80 and 443 to allow, every port to refuse
   std::string reason;           // for people
+  // Of HTTP, to which an allowed host is limited at port 443; empty: any bytes may pass.
+  std::vector<std::string> methods = {};
 };
 
 struct NetworkPolicy {

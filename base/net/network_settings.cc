@@ -8,14 +8,17 @@
 namespace moorage::base {
 
 BOOST_DESCRIBE_ENUM(Verdict, allow, deny, deny_quietly)
-BOOST_DESCRIBE_STRUCT(NetworkRule, (), (verdict, host, ports, reason))
+BOOST_DESCRIBE_STRUCT(NetworkRule, (), (verdict, host, ports, reason, methods))
 BOOST_DESCRIBE_STRUCT(NetworkPolicy, (),
                       (mode, open, open_ports, refused_by_operator, allowed_by_operator, own,
                        preset))
+BOOST_DESCRIBE_ENUM(CredentialForm, bearer, basic, header)
+BOOST_DESCRIBE_STRUCT(CredentialScope, (), (credential, host, path, methods, form, field, user))
 BOOST_DESCRIBE_STRUCT(ResolverSettings, (), (servers, hosts, host, reachable))
 BOOST_DESCRIBE_STRUCT(ProxySettings, (), (addresses, port, authorization, no_proxy))
 BOOST_DESCRIBE_STRUCT(NetworkLimits, (), (connections, rate_bytes, total_bytes))
-BOOST_DESCRIBE_STRUCT(NetworkSettings, (), (workspace, policy, resolver, proxy, limits))
+BOOST_DESCRIBE_STRUCT(NetworkSettings, (),
+                      (workspace, policy, credentials, resolver, proxy, limits))
 BOOST_DESCRIBE_STRUCT(NetworkUse, (),
                       (connections, connected, names, bytes_in, bytes_out, refused, over_limit))
 BOOST_DESCRIBE_ENUM(SightingKind, reached, refused, unreachable)

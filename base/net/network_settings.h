@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/net/network_policy.h"
+#include "base/net/request_policy.h"
 
 namespace moorage::base {
 
@@ -38,6 +39,7 @@ struct NetworkLimits {
 struct NetworkSettings {
   std::string workspace;  // its name, for messages
   NetworkPolicy policy;
+  std::vector<CredentialScope> credentials;
   ResolverSettings resolver;
   std::optional<ProxySettings> proxy;
   NetworkLimits limits;

@@ -1,0 +1,65 @@
+// What a sandbox may ask of a host that it may reach, and with which credential. Where there is
+// such a rule, moorage-egress ends TLS, judges each request, and puts the credential in.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/net/network_policy.h"
+
+namespace moorage::base {
+
+enum class CredentialForm {
+  bearer,  // Authorization: Bearer SECRET
+  basic,   // Authorization: Basic, of USER:SECRET
+  header,  // FIELD: SECRET
+};
+
+// One place where a credential may be sent: always over TLS, at port 443.
+struct CredentialScope {
+  std::string credential;            // its name
+  std::string host;                  // exact, in the spelling of host_name.h
+  std::string path = "/";            // it and all below it
+  std::vector<std::string> methods;  // empty: all
+  CredentialForm form = CredentialForm::bearer;
+  std::string field;  // of the header: Authorization, or what `header` names
+  std::string user;   // of `basic`; empty: the secret has it, "USER:PASSWORD"
+};
+
+// Whether requests to the host are judged, so that TLS must end at the egress.
+bool judges_requests(const NetworkPolicy& policy, const std::vector<CredentialScope>& credentials,
+                     std::string_view host, uint16_t port);
+
+struct RequestDecision {
+  bool allowed = false;
+  std::string why;                              // for people, if it is not
+  const CredentialScope* credential = nullptr;  // to put in
+};
+// `target`: a path with its query. A path that servers may read in several ways is refused where a
+// rule is about paths.
+RequestDecision decide_request(const NetworkPolicy& policy,
+                               const std::vector<CredentialScope>& credentials,
+                               std::string_view host, std::string_view method,
+                               std::string_view target);
+
+// What stands for the secret inside, and what all of them begin with.
+inline constexpr std::string_view kPlaceholder = "moorage-credential-";
+std::string placeholder_of(std::string_view credential);
+
+// The value of the field, from the secret. `also`: other forms in which the secret could be read.
+struct FieldValue {
+  std::string text;
+  std::vector<std::string> also;
+};
+FieldValue field_value(const CredentialScope& scope, const std::string& secret);
+
+// "https://api.example.com/v1/". Throws invalid_argument. Sets host and path.
+CredentialScope parse_scope(std::string_view url);
+// "bearer", "basic", "basic:USER", "header:X-Api-Key". Throws invalid_argument. Sets the rest.
+void parse_form(std::string_view text, CredentialScope& scope);
+std::string form_text(const CredentialScope& scope);
+
+}  // namespace moorage::base

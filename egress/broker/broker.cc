@@ -1,0 +1,139 @@
+#include "egress/broker/broker.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace moorage::egress {
+namespace {
+
+using base::CredentialScope;
+using base::kPlaceholder;
+
+constexpr int kUnauthorized = 401;
+
+// The name of a credential whose placeholder is in the text.
+std::string placeholder_in(std::string_view text) {
+  const size_t at = text.find(kPlaceholder);
+  if (at == text.npos) return {};
+  const std::string_view rest = text.substr(at + kPlaceholder.size());
+  constexpr std::string_view kOfNames = "abcdefghijklmnopqrstuvwxyz0123456789.-_";
+  return std::string(rest.substr(0, rest.find_first_not_of(kOfNames)));
+}
+
+// Basic hides what it carries from a plain search.
+std::string readable(const std::string& value) {
+  constexpr std::string_view kBasic = "basic ";
+  if (value.size() < kBasic.size() || !same_name(value.substr(0, kBasic.size()), kBasic))
+    return value;
+  const std::string encoded = value.substr(kBasic.size());
+  std::string text(encoded.size() + 3, '\0');
+  const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                                   reinterpret_cast<const unsigned char*>(encoded.data()),
+                                   static_cast<int>(encoded.size()));
+  text.resize(static_cast<size_t>(std::max(size, 0)));
+  return text;
+}
+
+// A placeholder where nothing takes its place.
+std::string stray_placeholder(const RequestHead& head, const CredentialScope* credential) {
+  if (const std::string name = placeholder_in(head.target); !name.empty()) return name;
+  for (const Field& field : head.fields) {
+    const std::string name = placeholder_in(readable(field.value));
+    if (name.empty()) continue;
+    const bool replaced = credential != nullptr && name == credential->credential &&
+                          same_name(field.name, credential->field);
+    if (!replaced) return name;
+  }
+  return {};
+}
+
+}  // namespace
+
+class Broker::Judge : public BrokerConnection::Judge {
+ public:
+  Judge(Broker& broker, std::string host) : broker_(broker), host_(std::move(host)) {}
+
+  ssl_ctx_st* server_context(const std::string& host) override {
+    return broker_.authority_->server_context(host);
+  }
+  ssl_ctx_st* client_context() override { return broker_.roots_.get(); }
+  void on_request(HttpExchange& exchange, std::function<void()> go_on) override;
+
+ private:
+  void inject(HttpExchange& exchange, const CredentialScope& scope, const Secrets::Found& found);
+
+  Broker& broker_;
+  const std::string host_;
+  Secrets::Ticket ticket_;
+};
+
+void Broker::Judge::on_request(HttpExchange& exchange, std::function<void()> go_on) {
+  const RequestHead& head = exchange.request();
+  exchange.on_response({});
+  const base::RequestDecision decision =
+      base::decide_request(broker_.policy_, broker_.credentials_, host_, head.method, head.target);
+  if (!decision.allowed) return exchange.refuse(decision.why);
+  const std::string stray = stray_placeholder(head, decision.credential);
+  if (!stray.empty())
+    return exchange.refuse("the placeholder of the credential " + stray +
+                           " was sent where it is not valid: " + head.method + " " + host_ +
+                           head.target.substr(0, head.target.find('?')));
+  if (decision.credential == nullptr) return exchange.pass({});
+  const auto now = std::make_shared<bool>(true);
+  ticket_ = broker_.secrets_.get(
+      decision.credential->credential,
+      [this, &exchange, scope = *decision.credential, go_on, now](const Secrets::Found& found) {
+        inject(exchange, scope, found);
+        if (!*now) go_on();
+      });
+  *now = false;
+}
+
+void Broker::Judge::inject(HttpExchange& exchange, const CredentialScope& scope,
+                           const Secrets::Found& found) {
+  if (!found.error.empty()) return exchange.refuse(found.error);
+  const base::FieldValue value = base::field_value(scope, found.secret);
+  exchange.on_response([this, &exchange, name = scope.credential](const ResponseHead& head) {
+    if (head.status != kUnauthorized) return;
+    broker_.secrets_.forget(name);
+    exchange.refuse(host_ + " did not accept the credential " + name +
+                    " (401): it may have expired; moorage credential test " + name);
+  });
+  exchange.pass({{scope.field}, {{scope.field, value.text}}, value.also});
+}
+
+Broker::Broker(base::Loop& loop)
+    : loop_(loop), secrets_(loop, [this](const std::string& credential) {
+        if (on_need_) on_need_(credential);
+      }) {}
+Broker::~Broker() = default;
+
+void Broker::configure(base::NetworkPolicy policy, std::vector<CredentialScope> credentials) {
+  for (const CredentialScope& old : credentials_) {
+    const bool stays = std::ranges::any_of(credentials, [&old](const CredentialScope& scope) {
+      return scope.credential == old.credential;
+    });
+    if (!stays) secrets_.forget(old.credential);
+  }
+  policy_ = std::move(policy);
+  credentials_ = std::move(credentials);
+}
+
+void Broker::set_authority(std::string_view pem) { authority_ = std::make_unique<Authority>(pem); }
+void Broker::set_roots(std::string_view pem) { roots_ = egress::client_context(pem); }
+
+bool Broker::judges(const std::string& host, uint16_t port) const {
+  return base::judges_requests(policy_, credentials_, host, port);
+}
+
+std::unique_ptr<Carrier> Broker::connection(Meter& meter, Carrier::Owner& owner, Fd client,
+                                            Carrier::Host host) {
+  auto judge = std::make_unique<Judge>(*this, host.name);
+  return std::make_unique<BrokerConnection>(loop_, meter, owner, std::move(judge),
+                                            std::move(client), std::move(host));
+}
+
+}  // namespace moorage::egress

@@ -1,0 +1,274 @@
+#include "egress/broker/http_exchange.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <charconv>
+
+#include "base/net/host_name.h"
+#include "egress/broker/http_parser.h"
+
+namespace moorage::egress {
+namespace {
+
+constexpr std::string_view kScheme = "https://";
+constexpr size_t kMaxPending = 2 * HttpParser<true>::kMaxHeader;
+constexpr int kSwitching = 101;
+constexpr int kBadGateway = 502;
+constexpr int kForbidden = 403;
+
+void add_field(std::string& text, std::string_view name, std::string_view value) {
+  text.append(name).append(": ").append(value).append("\r\n");
+}
+
+void add_framing(std::string& text, const Framing& framing) {
+  if (framing.chunked) add_field(text, "Transfer-Encoding", "chunked");
+  if (!framing.length.empty()) add_field(text, "Content-Length", framing.length);
+}
+
+void add_upgrade(std::string& text) {
+  add_field(text, "Connection", "Upgrade");
+  add_field(text, "Upgrade", "websocket");
+}
+
+void add_body(std::string& to, std::string_view body, bool chunked) {
+  if (body.empty()) return;
+  if (!chunked) {
+    to.append(body);
+    return;
+  }
+  char size[16];
+  const auto end = std::to_chars(size, size + sizeof size, body.size(), 16).ptr;
+  to.append(size, end).append("\r\n").append(body).append("\r\n");
+}
+
+bool is_websocket(std::string_view upgrade) { return same_name(upgrade, "websocket"); }
+
+// In the form of both large families of model APIs, so that their clients show the message.
+std::string error_body(std::string_view message) {
+  const boost::json::object error{{"type", "permission_error"},
+                                  {"code", "moorage_refused"},
+                                  {"message", "moorage: " + std::string(message)}};
+  return boost::json::serialize(boost::json::object{{"type", "error"}, {"error", error}}) + "\n";
+}
+
+}  // namespace
+
+HttpExchange::HttpExchange(std::string host, uint16_t port)
+    : host_(std::move(host)), port_(port), request_(std::make_unique<HttpParser<true>>()) {}
+HttpExchange::~HttpExchange() = default;
+
+const RequestHead& HttpExchange::request() const { return request_->head; }
+
+bool HttpExchange::takes_from_client() const {
+  if (state_ == State::tunnel) return true;
+  const bool may_come = state_ == State::head || (state_ == State::passing && !request_ended_);
+  return may_come && client_pending_.size() < kMaxPending;
+}
+
+void HttpExchange::from_client(std::string_view bytes) {
+  if (state_ == State::over) return;
+  if (state_ == State::tunnel) {
+    to_server += bytes;
+    return;
+  }
+  client_pending_ += bytes;
+  parse_client();
+}
+
+void HttpExchange::parse_client() {
+  if (state_ != State::head && state_ != State::passing) return;
+  const std::string error = request_->parse(client_pending_);
+  if (!error.empty()) return refuse(error);
+  if (state_ == State::head) {
+    if (!request_->is_header_done()) return;
+    ++requests_;
+    if (judge_head()) state_ = State::judging;
+    return;
+  }
+  add_body(to_server, std::exchange(request_->body, {}), request_->framing.chunked);
+  if (!request_->is_done() || request_ended_) return;
+  if (request_->framing.chunked) to_server += "0\r\n\r\n";
+  request_ended_ = true;
+  end_message();
+}
+
+// What no rule can allow. Brings the target to its usual form.
+bool HttpExchange::judge_head() {
+  RequestHead& head = request_->head;
+  if (head.method == "CONNECT" || head.method == "TRACE")
+    refuse(head.method + " is not carried");
+  else if (!base::authority_names(request_->host, host_, port_))
+    refuse("the Host header is not " + host_);
+  else if (!request_->upgrade.empty() && !is_websocket(request_->upgrade))
+    refuse("only websocket is a protocol to upgrade to");
+  if (state_ == State::over) return false;
+  std::string_view target = head.target;
+  if (target.starts_with(kScheme)) {
+    target.remove_prefix(kScheme.size());
+    const size_t path = std::min(target.find_first_of("/?#"), target.size());
+    if (!base::authority_names(target.substr(0, path), host_, port_)) {
+      refuse("the target names another host than " + host_);
+      return false;
+    }
+    head.target = std::string(target.substr(path));
+    if (!head.target.starts_with('/')) head.target.insert(0, "/");
+  }
+  if (!head.target.starts_with('/') && (head.target != "*" || head.method != "OPTIONS")) {
+    refuse("the target is not a path");
+    return false;
+  }
+  return true;
+}
+
+void HttpExchange::pass(const HeadChange& change) {
+  const RequestHead& head = request_->head;
+  const auto goes = [&change](const Field& field) {
+    if (!change.secrets.empty() && same_name(field.name, "Accept-Encoding")) return false;
+    return std::ranges::none_of(
+        change.without, [&field](const std::string& name) { return same_name(name, field.name); });
+  };
+  std::string text = head.method + " " + head.target + " HTTP/1.1\r\n";
+  add_field(text, "Host", port_ == 443 ? host_ : host_ + ":" + std::to_string(port_));
+  for (const Field& field : head.fields) {
+    if (goes(field)) add_field(text, field.name, field.value);
+  }
+  for (const Field& field : change.with) add_field(text, field.name, field.value);
+  // A secret could not be recognized in what is compressed.
+  if (!change.secrets.empty()) add_field(text, "Accept-Encoding", "identity");
+  if (!request_->upgrade.empty()) add_upgrade(text);
+  add_framing(text, request_->framing);
+  to_server += text + "\r\n";
+  filter_ = SecretFilter(change.secrets);
+  state_ = State::passing;
+  parse_client();
+}
+
+void HttpExchange::answer(int status, std::string_view message) {
+  const std::string body = error_body(message);
+  to_client += "HTTP/1.1 " + std::to_string(status) + " Refused by moorage\r\n";
+  add_field(to_client, "Content-Type", "application/json");
+  add_field(to_client, "Connection", "close");
+  add_field(to_client, "Content-Length", std::to_string(body.size()));
+  to_client += "\r\n" + body;
+  to_server.clear();
+  state_ = State::over;
+}
+
+void HttpExchange::refuse(std::string_view why) {
+  trouble_ = why;
+  if (answer_passes_) return break_off(std::string(why));
+  answer(kForbidden, why);
+}
+
+// Too late for an answer: the client sees that the connection ends early.
+void HttpExchange::break_off(std::string why) {
+  trouble_ = std::move(why);
+  state_ = State::over;
+}
+
+void HttpExchange::from_server(std::string_view bytes) {
+  if (state_ == State::over) return;
+  if (state_ == State::head || state_ == State::judging || answer_ended_)
+    return break_off("the host sent an answer that nobody asked for");
+  if (state_ == State::tunnel) {
+    to_client += filter_.pass(bytes);
+  } else {
+    server_pending_ += bytes;
+    parse_server();
+  }
+  if (filter_.found()) break_off("the host's answer contained the credential");
+}
+
+void HttpExchange::parse_server() {
+  while (state_ == State::passing && !answer_ended_) {
+    if (!response_) {
+      response_ = std::make_unique<HttpParser<false>>();
+      response_->skip(request_->head.method == "HEAD");
+    }
+    const size_t before = server_pending_.size();
+    const std::string error = response_->parse(server_pending_);
+    if (!error.empty() && !answer_passes_)
+      return answer(kBadGateway, "the host's answer: " + error);
+    if (!error.empty()) return break_off("the host's answer: " + error);
+    if (!response_->is_header_done()) return;
+    if (!answer_passes_) {
+      pass_answer_head();
+      continue;
+    }
+    add_body(to_client, filter_.pass(std::exchange(response_->body, {})),
+             response_->framing.chunked);
+    if (response_->is_done()) return end_message();
+    if (server_pending_.size() == before) return;
+  }
+}
+
+void HttpExchange::pass_answer_head() {
+  const ResponseHead& head = response_->head;
+  const bool is_final = head.status >= 200 || head.status == kSwitching;
+  const bool upgrades = head.status == kSwitching;
+  if (upgrades && request_->upgrade.empty())
+    return answer(kBadGateway, "the host changed the protocol, and nobody asked for it");
+  if (is_final && on_response_) on_response_(head);
+  if (state_ != State::passing) return;
+  const bool ends = is_final && !upgrades && (!response_->keep_alive() || !request_->keep_alive());
+  std::string text = "HTTP/1.1 " + std::to_string(head.status) + " " + head.reason + "\r\n";
+  for (const Field& field : head.fields) {
+    if (!same_name(field.name, "Alt-Svc")) add_field(text, field.name, field.value);
+  }
+  if (upgrades) add_upgrade(text);
+  if (ends) add_field(text, "Connection", "close");
+  add_framing(text, response_->framing);
+  text += "\r\n";
+  SecretFilter in_head = filter_;
+  in_head.pass(text);
+  if (in_head.found()) return refuse("the host's answer contained the credential");
+  to_client += text;
+  if (upgrades) {
+    state_ = State::tunnel;
+    to_server += std::exchange(client_pending_, {});
+    to_client += filter_.pass(std::exchange(server_pending_, {}));
+  } else if (is_final) {
+    answer_passes_ = true;
+  } else {
+    response_.reset();
+  }
+}
+
+void HttpExchange::server_ended() {
+  if (state_ == State::over) return;
+  if (state_ == State::passing && response_ && response_->is_header_done() &&
+      response_->need_eof()) {
+    HttpParser<false>::ErrorCode error;
+    response_->put_eof(error);
+    return end_message();
+  }
+  const bool early = state_ == State::passing || state_ == State::judging;
+  if (early && !answer_passes_)
+    return answer(kBadGateway, "the host closed the connection without an answer");
+  if (early) return break_off("the host closed the connection before its answer ended");
+  state_ = State::over;
+}
+
+// The request or its answer has ended, perhaps both.
+void HttpExchange::end_message() {
+  if (response_ && response_->is_done() && answer_passes_ && !answer_ended_) {
+    add_body(to_client, filter_.rest(), response_->framing.chunked);
+    if (response_->framing.chunked && request_->head.method != "HEAD") to_client += "0\r\n\r\n";
+    answer_ended_ = true;
+  }
+  if (!answer_ended_) return;
+  const bool goes_on = response_->keep_alive() && request_->keep_alive();
+  if (!goes_on) {
+    state_ = State::over;
+    return;
+  }
+  if (!request_ended_) return;
+  if (!server_pending_.empty()) return break_off("the host sent more than its answer");
+  request_ = std::make_unique<HttpParser<true>>();
+  response_.reset();
+  request_ended_ = answer_passes_ = answer_ended_ = false;
+  state_ = State::head;
+  parse_client();
+}
+
+}  // namespace moorage::egress

@@ -1,0 +1,111 @@
+#include "egress/broker/tls_stream.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace moorage::egress {
+namespace {
+
+constexpr size_t kRecord = 16 << 10;  // the most that one SSL_read returns
+
+std::string reason_of_error() {
+  const unsigned long code = ERR_peek_last_error();
+  const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
+  return reason == nullptr ? "the TLS connection broke" : reason;
+}
+
+}  // namespace
+
+void TlsStream::Free::operator()(ssl_st* ssl) const { SSL_free(ssl); }
+
+TlsStream::TlsStream(const Fd& socket, ssl_ctx_st* context) : ssl_(SSL_new(context)) {
+  if (!ssl_ || SSL_set_fd(ssl_.get(), socket.get()) != 1)
+    throw Error(Code::resource_exhausted, "no memory for a TLS connection");
+}
+
+TlsStream TlsStream::accepting(const Fd& socket, ssl_ctx_st* context) {
+  TlsStream made(socket, context);
+  SSL_set_accept_state(made.ssl_.get());
+  return made;
+}
+
+TlsStream TlsStream::connecting(const Fd& socket, ssl_ctx_st* context, const std::string& host) {
+  TlsStream made(socket, context);
+  SSL* ssl = made.ssl_.get();
+  SSL_set_connect_state(ssl);
+  if (SSL_set_tlsext_host_name(ssl, host.c_str()) != 1 || SSL_set1_host(ssl, host.c_str()) != 1)
+    throw Error(Code::resource_exhausted, "no memory for a TLS connection");
+  return made;
+}
+
+TlsStream::Result TlsStream::judge(int result) {
+  const int error = SSL_get_error(ssl_.get(), result);
+  wants_ = error == SSL_ERROR_WANT_READ ? EPOLLIN : EPOLLOUT;
+  if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return Result::again;
+  if (error == SSL_ERROR_ZERO_RETURN) return Result::ended;
+  const long verified = SSL_get_verify_result(ssl_.get());
+  if (verified != X509_V_OK)
+    error_ = X509_verify_cert_error_string(verified);
+  else
+    error_ = error == SSL_ERROR_SYSCALL && errno != 0 ? std::strerror(errno) : reason_of_error();
+  ERR_clear_error();
+  return Result::broken;
+}
+
+TlsStream::Result TlsStream::handshake() {
+  ERR_clear_error();
+  errno = 0;
+  const int result = SSL_do_handshake(ssl_.get());
+  return result == 1 ? Result::done : judge(result);
+}
+
+TlsStream::Result TlsStream::read(std::string& to, size_t most) {
+  const size_t before = to.size();
+  while (to.size() - before < most) {
+    const size_t at = to.size();
+    to.resize(at + std::min(kRecord, most - (at - before)));
+    ERR_clear_error();
+    errno = 0;
+    const int size = SSL_read(ssl_.get(), to.data() + at, static_cast<int>(to.size() - at));
+    to.resize(at + static_cast<size_t>(std::max(size, 0)));
+    if (size <= 0) return judge(size);
+  }
+  return Result::done;
+}
+
+TlsStream::Result TlsStream::write(std::string& bytes) {
+  size_t written = 0;
+  Result result = Result::done;
+  while (written < bytes.size() && result == Result::done) {
+    ERR_clear_error();
+    errno = 0;
+    const int size = SSL_write(ssl_.get(), bytes.data() + written,
+                               static_cast<int>(std::min<size_t>(bytes.size() - written, 1 << 20)));
+    if (size <= 0) result = judge(size);
+    written += static_cast<size_t>(std::max(size, 0));
+  }
+  bytes.erase(0, written);
+  return result;
+}
+
+void TlsStream::close() {
+  if (ssl_ && SSL_is_init_finished(ssl_.get())) SSL_shutdown(ssl_.get());
+  ERR_clear_error();
+}
+
+std::string TlsStream::protocol() const {
+  const unsigned char* name = nullptr;
+  unsigned size = 0;
+  SSL_get0_alpn_selected(ssl_.get(), &name, &size);
+  return {reinterpret_cast<const char*>(name), size};
+}
+
+}  // namespace moorage::egress

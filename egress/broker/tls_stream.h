@@ -1,0 +1,55 @@
+// One side of a connection whose TLS ends here, over a non-blocking socket.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/os/fd.h"
+
+struct ssl_st;
+struct ssl_ctx_st;
+
+namespace moorage::egress {
+
+class TlsStream {
+ public:
+  enum class Result {
+    done,
+    again,   // once the socket is ready for wants()
+    ended,   // the other side said that nothing more will come
+    broken,  // see error()
+  };
+  // The socket must outlive it. `host`: whose certificate is expected.
+  static TlsStream accepting(const Fd& socket, ssl_ctx_st* context);
+  static TlsStream connecting(const Fd& socket, ssl_ctx_st* context, const std::string& host);
+  TlsStream() = default;
+  TlsStream(TlsStream&&) = default;
+  TlsStream& operator=(TlsStream&&) = default;
+
+  explicit operator bool() const { return ssl_ != nullptr; }
+  Result handshake();
+  // Appends up to `most` bytes; done: there may be more.
+  Result read(std::string& to, size_t most);
+  // Removes from `bytes` what was written; done: all of it.
+  Result write(std::string& bytes);
+  void close();  // sends that nothing more will come, if the socket takes it
+
+  uint32_t wants() const { return wants_; }  // EPOLLIN or EPOLLOUT, after `again`
+  const std::string& error() const { return error_; }
+  std::string protocol() const;  // that ALPN chose; empty: none
+
+ private:
+  struct Free {
+    void operator()(ssl_st* ssl) const;
+  };
+  TlsStream(const Fd& socket, ssl_ctx_st* context);
+  Result judge(int result);
+
+  std::unique_ptr<ssl_st, Free> ssl_;
+  uint32_t wants_ = 0;
+  std::string error_;
+};
+
+}  // namespace moorage::egress

@@ -1,0 +1,236 @@
+#include "egress/broker/http_exchange.h"
+
+#include <catch2/catch.hpp>
+
+using namespace moorage;
+using egress::HeadChange;
+using egress::HttpExchange;
+using State = HttpExchange::State;
+
+namespace {
+
+const std::string kGet = "GET /a HTTP/1.1\r\nHost: api.example.com\r\n\r\n";
+
+struct Exchange : HttpExchange {
+  Exchange() : HttpExchange("api.example.com", 443) {}
+  std::string at_server() { return std::exchange(to_server, {}); }
+  std::string at_client() { return std::exchange(to_client, {}); }
+  // In pieces of this size.
+  void client(std::string_view bytes, size_t piece = 1'000'000) {
+    for (; !bytes.empty() && state() != State::over;
+         bytes.remove_prefix(std::min(piece, bytes.size()))) {
+      from_client(bytes.substr(0, piece));
+      if (state() == State::judging) pass(change);
+    }
+  }
+  void server(std::string_view bytes, size_t piece = 1'000'000) {
+    for (; !bytes.empty(); bytes.remove_prefix(std::min(piece, bytes.size())))
+      from_server(bytes.substr(0, piece));
+  }
+  HeadChange change;
+};
+
+std::string body_of(const std::string& message) {
+  return message.substr(message.find("\r\n\r\n") + 4);
+}
+
+}  // namespace
+
+TEST_CASE("requests and answers are written anew, whatever pieces they come in") {
+  const size_t piece = GENERATE(1, 2, 3, 7, 1'000'000);
+  Exchange exchange;
+  for (int i = 0; i < 3; ++i) {
+    exchange.client(
+        "POST /v1?x=1 HTTP/1.1\r\nhost: API.example.com:443\r\nX-One: 1\r\nConnection: "
+        "keep-alive\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        piece);
+    const std::string sent = exchange.at_server();
+    CHECK(
+        sent.starts_with("POST /v1?x=1 HTTP/1.1\r\nHost: api.example.com\r\nX-One: 1\r\n"
+                         "Transfer-Encoding: chunked\r\n\r\n"));
+    CHECK(sent.ends_with("0\r\n\r\n"));
+    exchange.server("HTTP/1.1 100 Continue\r\n\r\n", piece);
+    CHECK(exchange.at_client() == "HTTP/1.1 100 Continue\r\n\r\n");
+    exchange.server("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nAlt-Svc: h3=\":443\"\r\n\r\nworld",
+                    piece);
+    CHECK(exchange.at_client() == "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nworld");
+    CHECK(exchange.state() == State::head);
+  }
+}
+
+TEST_CASE("fields are taken out and put in") {
+  Exchange exchange;
+  exchange.change.without = {"authorization", "x-api-key"};
+  exchange.change.with = {{"Authorization", "Bearer secret-of-the-api"}};
+  exchange.change.secrets = {"secret-of-the-api"};
+  exchange.client(
+      "GET /a HTTP/1.1\r\nHost: api.example.com\r\nAUTHORIZATION: Bearer placeholder\r\n"
+      "X-Api-Key: placeholder\r\nAccept-Encoding: gzip\r\nAccept: */*\r\n\r\n");
+  CHECK(exchange.at_server() ==
+        "GET /a HTTP/1.1\r\nHost: api.example.com\r\nAccept: */*\r\n"
+        "Authorization: Bearer secret-of-the-api\r\nAccept-Encoding: identity\r\n\r\n");
+}
+
+TEST_CASE("a second request waits for the answer to the first, and nothing hides in a body") {
+  Exchange exchange;
+  exchange.client("POST /a HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 4\r\n\r\nGET " +
+                  kGet);
+  CHECK(body_of(exchange.at_server()) == "GET ");
+  CHECK_FALSE(exchange.takes_from_client());
+  exchange.server("HTTP/1.1 204 No Content\r\n\r\n");
+  CHECK(exchange.state() == State::judging);
+  exchange.pass({});
+  CHECK(exchange.at_server().starts_with("GET /a HTTP/1.1\r\n"));
+}
+
+TEST_CASE("what could be read in two ways is refused") {
+  const auto [request, why] = GENERATE(table<std::string, std::string>({
+      {"GET /a HTTP/1.1\r\nHost: other.example.com\r\n\r\n",
+       "the Host header is not api.example.com"},
+      {"GET /a HTTP/1.1\r\n\r\n", "the Host header is not api.example.com"},
+      {"GET /a HTTP/1.1\r\nHost: api.example.com\r\nHost: other.example.com\r\n\r\n",
+       "two Host headers"},
+      {"GET https://other.example.com/a HTTP/1.1\r\nHost: api.example.com\r\n\r\n",
+       "the target names another host than api.example.com"},
+      {"GET http://api.example.com/a HTTP/1.1\r\nHost: api.example.com\r\n\r\n",
+       "the target is not a path"},
+      {"TRACE / HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "TRACE is not carried"},
+      {"CONNECT other.example.com:443 HTTP/1.1\r\nHost: api.example.com\r\n\r\n",
+       "CONNECT is not carried"},
+      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "not valid HTTP/1.1: bad version"},
+      {"POST / HTTP/1.1\r\nHost: api.example.com\r\nTransfer-Encoding: "
+       "chunked\r\nTransfer-Encoding: identity\r\n\r\n",
+       "not valid HTTP/1.1: bad Transfer-Encoding"},
+
+      {"GET / HTTP/1.1\r\nHost: api.example.com\r\nUpgrade: h2c\r\n\r\n",
+       "only websocket is a protocol to upgrade to"},
+  }));
+  Exchange exchange;
+  exchange.client(request);
+  CHECK(exchange.state() == State::over);
+  CHECK(exchange.trouble() == why);
+  CHECK(exchange.at_server().empty());
+  CHECK(exchange.at_client().starts_with("HTTP/1.1 403 "));
+}
+
+TEST_CASE("a length beside chunks is refused") {
+  Exchange exchange;
+  exchange.client(
+      "POST / HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 3\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n");
+  CHECK(exchange.state() == State::over);
+  CHECK(exchange.at_server().empty());
+}
+
+TEST_CASE("an answer that repeats the credential does not arrive") {
+  const std::string secret = "secret-of-the-api";
+  const auto [head, body] = GENERATE_COPY(table<std::string, std::string>({
+      {"HTTP/1.1 302 Found\r\nLocation: https://other/?" + secret + "\r\nContent-Length: 0\r\n\r\n",
+       ""},
+      {"HTTP/1.1 400 Bad\r\nContent-Length: 22\r\n\r\n", "echo " + secret},
+      {"HTTP/1.1 400 Bad\r\nTransfer-Encoding: chunked\r\n\r\n",
+       "b\r\necho secret\r\nb\r\n-of-the-api\r\n0\r\n\r\n"},
+      {"HTTP/1.1 200 OK\r\n\r\n", "until the end: " + secret},
+  }));
+  Exchange exchange;
+  exchange.change.secrets = {secret};
+  exchange.client(kGet);
+  exchange.server(head + body, GENERATE(1, 5, 1000));
+  exchange.server_ended();
+  CHECK(exchange.state() == State::over);
+  CHECK(exchange.trouble() == "the host's answer contained the credential");
+  CHECK(exchange.at_client().find("-of-the-api") == std::string::npos);
+}
+
+TEST_CASE("an answer that only begins like the credential arrives whole") {
+  Exchange exchange;
+  exchange.change.secrets = {"secret-of-the-api"};
+  exchange.client(kGet);
+  exchange.server("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nsecret-of\r\n");
+  CHECK(exchange.at_client().find("secret") == std::string::npos);
+  exchange.server("6\r\n-mine.\r\n");
+  CHECK(body_of(exchange.at_client()).empty() == false);
+  exchange.server("6\r\nsecret\r\n0\r\n\r\n");
+  CHECK(exchange.at_client() == "6\r\nsecret\r\n0\r\n\r\n");
+  CHECK(exchange.state() == State::head);
+}
+
+TEST_CASE("a WebSocket is a tunnel once the host agrees") {
+  const std::string request =
+      "GET /ws HTTP/1.1\r\nHost: api.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+      "Sec-WebSocket-Key: x\r\n\r\n";
+  Exchange exchange;
+  exchange.client(request + "early");
+  CHECK(exchange.at_server().find("early") == std::string::npos);
+  SECTION("it does") {
+    exchange.server(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: "
+        "Upgrade\r\n\r\nframe");
+    CHECK(exchange.state() == State::tunnel);
+    CHECK(exchange.at_server() == "early");
+    CHECK(body_of(exchange.at_client()) == "frame");
+    exchange.from_client("GET / HTTP/1.1");
+    CHECK(exchange.at_server() == "GET / HTTP/1.1");
+  }
+  SECTION("it does not") {
+    exchange.server("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    CHECK(exchange.at_server().empty());  // "early" may become a request
+  }
+}
+
+TEST_CASE("the answer to HEAD has no body, and one without a length lasts until the end") {
+  Exchange exchange;
+  exchange.client("HEAD /a HTTP/1.1\r\nHost: api.example.com\r\n\r\n");
+  exchange.server("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+  CHECK(exchange.state() == State::head);
+  exchange.client(kGet);
+  exchange.at_client();
+  exchange.server("HTTP/1.1 200 OK\r\n\r\nuntil");
+  exchange.server(" the end");
+  CHECK(exchange.state() != State::over);
+  exchange.server_ended();
+  CHECK(exchange.state() == State::over);
+  CHECK(exchange.trouble().empty());
+  CHECK(exchange.at_client() == "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end");
+}
+
+TEST_CASE("a host that says more than it was asked ends the connection") {
+  Exchange exchange;
+  SECTION("before a request") {
+    exchange.from_server("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  }
+  SECTION("after its answer") {
+    exchange.client(kGet);
+    exchange.server("HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n");
+  }
+  SECTION("a protocol that nobody asked for") {
+    exchange.client(kGet);
+    exchange.server(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+  }
+  CHECK(exchange.state() == State::over);
+}
+
+TEST_CASE("the judge's answer takes the place of the host's") {
+  Exchange exchange;
+  SECTION("before it is asked") {
+    exchange.from_client(kGet);
+    exchange.answer(403, "the credential api has expired");
+    CHECK(exchange.at_server().empty());
+  }
+  SECTION("when its head has come") {
+    exchange.on_response([&](const egress::ResponseHead& head) {
+      if (head.status == 401) exchange.answer(403, "the credential api has expired");
+    });
+    exchange.client(kGet);
+    exchange.server("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno");
+  }
+  CHECK(exchange.state() == State::over);
+  const std::string answer = exchange.at_client();
+  CHECK(answer.starts_with("HTTP/1.1 403 "));
+  CHECK(body_of(answer) ==
+        R"({"type":"error","error":{"type":"permission_error","code":"moorage_refused",)"
+        R"("message":"moorage: the credential api has expired"}})"
+        "\n");
+}
