@@ -112,6 +112,22 @@ void EgressClient::set_line(int line, std::chrono::milliseconds deadline) {
   ask("line", "done", deadline, {&line, 1});
 }
 
+void EgressClient::set_authorities(const std::string& pem, int roots,
+                                   std::chrono::milliseconds deadline) {
+  ask("authority " + pem, "done", deadline);
+  ask("roots", "done", deadline, {&roots, 1});
+}
+
+void EgressClient::give_secret(const std::string& credential, int pipe,
+                               std::chrono::milliseconds deadline) {
+  ask("secret " + credential, "done", deadline, {&pipe, 1});
+}
+
+void EgressClient::refuse_secret(const std::string& credential, const std::string& why,
+                                 std::chrono::milliseconds deadline) {
+  ask("no-secret " + credential + " " + why, "done", deadline);
+}
+
 std::vector<base::Sighting> EgressClient::seen_by(uint64_t cgroup,
                                                   std::chrono::milliseconds deadline) {
   return base::read_sightings(ask("seen " + std::to_string(cgroup), "sightings", deadline));
@@ -128,7 +144,8 @@ std::optional<EgressClient::News> EgressClient::next() {
   const std::string_view word = base::take_until(rest, ' ');
   if (word == "seen") return base::read_sighting(rest);
   if (word == "use") return base::read_network_use(rest);
-  throw Error(Code::corrupted, "moorage-egress sent neither a sighting nor its use");
+  if (word == "need") return Need{std::string(rest)};
+  throw Error(Code::corrupted, "moorage-egress sent what nobody asked for");
 }
 
 }  // namespace moorage::backends

@@ -34,12 +34,22 @@ class EgressClient {
   // Returns how many open connections it reset.
   size_t configure(const base::NetworkSettings& settings, std::chrono::milliseconds deadline);
   void set_line(int line, std::chrono::milliseconds deadline);
+  // For hosts whose TLS ends there: PEM of an authority with its key, and a file of the authorities
+  // by which the hosts themselves are verified.
+  void set_authorities(const std::string& pem, int roots, std::chrono::milliseconds deadline);
+  // The secret comes out of the pipe.
+  void give_secret(const std::string& credential, int pipe, std::chrono::milliseconds deadline);
+  void refuse_secret(const std::string& credential, const std::string& why,
+                     std::chrono::milliseconds deadline);
   // Of the command with that control group.
   std::vector<base::Sighting> seen_by(uint64_t cgroup, std::chrono::milliseconds deadline);
   void follow(uint64_t after, std::chrono::milliseconds deadline);
   // After follow(): the next message that has come, without waiting. Empty: none. Throws
   // unavailable: it ended.
-  using News = std::variant<base::Sighting, base::NetworkUse>;
+  struct Need {
+    std::string credential;
+  };
+  using News = std::variant<base::Sighting, base::NetworkUse, Need>;
   std::optional<News> next();
   int fd() const { return socket_.get(); }
 

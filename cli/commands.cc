@@ -15,7 +15,7 @@ constexpr Topic kTopics[] = {{kWorkspaces, "create, configure, delete"},
                              {kFiles, "changes, copies, reports"},
                              {kStates, "snapshots, forks, best-of"},
                              {kTeams, "leases, sharing"},
-                             {kNetwork, "hosts that may be reached"},
+                             {kNetwork, "hosts that may be reached, credentials"},
                              {kRepos, "the cache of repositories"},
                              {kDisk, "usage, archives, gc"},
                              {kPlaces, "move, export, import"},
@@ -143,6 +143,19 @@ constexpr Command kCommands[] = {
      "moorage net check auth github.com:22", net_check_command, false, 0, "test explain"},
     {"net log", kNetwork, "List what commands reached and what was refused",
      "moorage net log auth -f", net_log_command, false, 0, "logs events tail"},
+
+    {"credential add", kNetwork, "Let workspaces use a secret that never enters them",
+     "moorage credential add claude --for https://api.anthropic.com/ --as header:x-api-key "
+     "--env ANTHROPIC_API_KEY --from-stdin\n"
+     "moorage credential add hub --for https://github.com/acme/ --as basic:x-access-token "
+     "--from-command 'gh auth token'",
+     credential_add_command, false, 0, "secret key token create"},
+    {"credential ls", kNetwork, "List credentials", "moorage credential ls", credential_ls_command,
+     false, 0, "list secrets"},
+    {"credential rm", kNetwork, "Remove a credential; applies at once", "moorage credential rm claude",
+     credential_rm_command, false, 0, "delete remove del revoke"},
+    {"credential test", kNetwork, "Check that the secret of a credential can be read",
+     "moorage credential test hub", credential_test_command, false, 0, "check verify"},
 
     {"repo add", kRepos, "Cache a repository", "moorage repo add https://github.com/acme/shop",
      repo_add_command, false, 0, "clone create"},

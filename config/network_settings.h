@@ -17,6 +17,8 @@ struct NetworkSettings {
   std::string proxy_authorization_file{};
   std::vector<std::string> no_proxy{};
   std::string ca_file{};  // certificates of own authorities, shown in sandboxes; empty: none
+  // Opens what `moorage credential add --from-stdin` sealed; made if it is missing.
+  std::string credential_key = "/etc/moorage/credentials.key";
   uint32_t max_connections = 512;
   uint64_t rate_bytes = 0;   // per second; 0: no limit
   uint64_t total_bytes = 0;  // while a sandbox runs; 0: no limit

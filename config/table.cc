@@ -231,6 +231,8 @@ std::vector<Setting> about_networks() {
       path(MOORAGE_AT(network.ca_file), true,
            "PEM file of certificates that programs in sandboxes trust besides the usual; empty: "
            "none"),
+      path(MOORAGE_AT(network.credential_key), false,
+           "key that decrypts credentials, outside of the store; made if missing"),
       integer<uint32_t>(MOORAGE_AT(network.max_connections), {1, 1500},
                         "most open connections of a sandbox"),
       bytes(MOORAGE_AT(network.rate_bytes), {65'536, kTiB, true},

@@ -192,6 +192,12 @@ constexpr Migration kMigrations[] = {
     {"0027-network",
      "ALTER TABLE workspaces ADD COLUMN network TEXT NOT NULL DEFAULT '';"
      "ALTER TABLE workspaces ADD COLUMN network_rules BLOB NOT NULL DEFAULT x''"},
+    {"0028-credentials",
+     "CREATE TABLE credentials (owner_uid INTEGER NOT NULL, name TEXT NOT NULL, form TEXT NOT "
+     "NULL, "
+     "urls BLOB NOT NULL, methods BLOB NOT NULL, labels BLOB NOT NULL, variable TEXT NOT NULL, "
+     "source TEXT NOT NULL, place TEXT NOT NULL, created_wall_ms INTEGER NOT NULL, "
+     "PRIMARY KEY (owner_uid, name)) STRICT, WITHOUT ROWID"},
 };
 
 class Rollback {

@@ -170,6 +170,20 @@ CREATE TABLE workspace_labels (  -- Labels that callers attach to a workspace: t
   PRIMARY KEY (workspace, name)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE credentials (       -- Credentials for hosts; never their secrets.
+  owner_uid       INTEGER NOT NULL,  -- Whose workspaces may use it.
+  name            TEXT NOT NULL,     -- Unique for the owner.
+  form            TEXT NOT NULL,     -- How it is sent: "bearer", "basic:USER", "header:NAME".
+  urls            BLOB NOT NULL,     -- Where it is sent, like "https://api.example.com/v1/": each followed by NUL.
+  methods         BLOB NOT NULL,     -- Of HTTP; empty: all. Each followed by NUL.
+  labels          BLOB NOT NULL,     -- That a workspace must have: names and values, each followed by NUL.
+  variable        TEXT NOT NULL,     -- That holds the placeholder inside; empty: none.
+  source          TEXT NOT NULL,     -- A word of SecretSource.
+  place           TEXT NOT NULL,     -- The command or the file that has the secret; empty if it is sealed.
+  created_wall_ms INTEGER NOT NULL,
+  PRIMARY KEY (owner_uid, name)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE leases (            -- The right to write, one row per workspace; it outlives the lease, so that no generation repeats.
   workspace        INTEGER PRIMARY KEY REFERENCES workspaces (id),  -- The workspace.
   generation       INTEGER NOT NULL,  -- Incremented by every acquire.

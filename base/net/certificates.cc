@@ -73,7 +73,9 @@ void add_extension(X509* certificate, X509* issuer, int kind, const std::string&
 
 std::string list_of(const std::vector<std::string>& hosts, const std::string& prefix) {
   std::string list;
-  for (const std::string& host : hosts) list += (list.empty() ? "" : ",") + prefix + host;
+  // A name in a constraint stands for all below it, too (RFC 5280, 4.2.1.10).
+  for (const std::string& host : hosts)
+    list += (list.empty() ? "" : ",") + prefix + host.substr(host.starts_with('.') ? 1 : 0);
   return list;
 }
 
@@ -90,6 +92,7 @@ void add_extensions(X509* certificate, X509* issuer, const CertificateOptions& o
       add(NID_name_constraints, "critical," + list_of(options.hosts, "permitted;DNS:"));
   } else {
     add(NID_basic_constraints, "critical,CA:FALSE");
+    if (options.hosts.empty()) return add(NID_key_usage, "critical,keyAgreement");
     add(NID_key_usage, "critical,digitalSignature");
     add(NID_ext_key_usage, "serverAuth");
     add(NID_subject_alt_name, list_of(options.hosts, "DNS:"));

@@ -14,11 +14,13 @@ struct x509_st;
 namespace moorage::base {
 
 struct CertificateOptions {
-  std::string name;                     // the common name, shown to people
-  bool authority = false;               // may sign others
-  int path_length = 0;                  // of an authority: how many authorities may follow
-  std::vector<std::string> hosts = {};  // of a leaf, or all that an authority may sign for
-  int64_t days = 1;                     // it is valid from yesterday on
+  std::string name;        // the common name, shown to people
+  bool authority = false;  // may sign others
+  int path_length = 0;     // of an authority: how many authorities may follow
+  // Of a leaf (one without any is for encryption, not for a host), or all that an authority may
+  // sign for.
+  std::vector<std::string> hosts = {};
+  int64_t days = 1;  // it is valid from yesterday on
 };
 
 struct IssuedCertificate {

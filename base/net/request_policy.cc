@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/net/host_name.h"
@@ -78,6 +79,18 @@ bool judges_requests(const NetworkPolicy& policy, const std::vector<CredentialSc
   if (decision.rule != nullptr && !decision.rule->methods.empty()) return true;
   return std::ranges::any_of(credentials,
                              [host](const CredentialScope& scope) { return scope.host == host; });
+}
+
+std::vector<std::string> judged_hosts(const NetworkPolicy& policy,
+                                      const std::vector<CredentialScope>& credentials) {
+  std::set<std::string> hosts;
+  for (const CredentialScope& scope : credentials) hosts.insert(scope.host);
+  for (const auto* rules : {&policy.own, &policy.preset}) {
+    for (const NetworkRule& rule : *rules) {
+      if (!rule.methods.empty()) hosts.insert(rule.host);
+    }
+  }
+  return {hosts.begin(), hosts.end()};
 }
 
 RequestDecision decide_request(const NetworkPolicy& policy,

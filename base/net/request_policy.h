@@ -33,6 +33,10 @@ struct CredentialScope {
 bool judges_requests(const NetworkPolicy& policy, const std::vector<CredentialScope>& credentials,
                      std::string_view host, uint16_t port);
 
+// All hosts of which that may be true; ".example.com" stands for itself and all below it.
+std::vector<std::string> judged_hosts(const NetworkPolicy& policy,
+                                      const std::vector<CredentialScope>& credentials);
+
 struct RequestDecision {
   bool allowed = false;
   std::string why;                              // for people, if it is not

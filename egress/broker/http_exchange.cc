@@ -61,7 +61,10 @@ const RequestHead& HttpExchange::request() const { return request_->head; }
 
 bool HttpExchange::takes_from_client() const {
   if (state_ == State::tunnel) return true;
-  const bool may_come = state_ == State::head || (state_ == State::passing && !request_ended_);
+  const bool gathers = state_ == State::judging && on_gathered_ && !request_->is_done() &&
+                       request_->body.size() < kMaxGathered;
+  const bool may_come = state_ == State::head || state_ == State::dropping || gathers ||
+                        (state_ == State::passing && !request_ended_);
   return may_come && client_pending_.size() < kMaxPending;
 }
 
@@ -76,9 +79,18 @@ void HttpExchange::from_client(std::string_view bytes) {
 }
 
 void HttpExchange::parse_client() {
-  if (state_ != State::head && state_ != State::passing) return;
+  const bool gathers = state_ == State::judging && on_gathered_;
+  if (state_ == State::over || state_ == State::tunnel || (state_ == State::judging && !gathers))
+    return;
   const std::string error = request_->parse(client_pending_);
   if (!error.empty()) return refuse(error);
+  if (gathers) return on_gathered_();
+  if (state_ == State::dropping) {
+    request_->body.clear();
+    if (!request_->is_done()) return;
+    to_client += std::exchange(answer_at_end_, {});
+    return request_->keep_alive() ? begin_next() : void(state_ = State::over);
+  }
   if (state_ == State::head) {
     if (!request_->is_header_done()) return;
     ++requests_;
@@ -139,7 +151,32 @@ void HttpExchange::pass(const HeadChange& change) {
   add_framing(text, request_->framing);
   to_server += text + "\r\n";
   filter_ = SecretFilter(change.secrets);
+  on_gathered_ = {};
   state_ = State::passing;
+  parse_client();
+}
+
+void HttpExchange::gather(std::function<void()> listener) {
+  on_gathered_ = std::move(listener);
+  // Nobody else will ask for the body.
+  if (std::erase_if(request_->head.fields,
+                    [](const Field& field) { return same_name(field.name, "Expect"); }) > 0)
+    to_client += "HTTP/1.1 100 Continue\r\n\r\n";
+  parse_client();
+}
+
+const std::string& HttpExchange::gathered() const { return request_->body; }
+bool HttpExchange::gathered_all() const { return request_->is_done(); }
+
+void HttpExchange::answer_at_end(std::string_view type, std::string_view body) {
+  answer_at_end_ = "HTTP/1.1 200 OK\r\n";
+  add_field(answer_at_end_, "Content-Type", type);
+  add_field(answer_at_end_, "Cache-Control", "no-cache");
+  if (!request_->keep_alive()) add_field(answer_at_end_, "Connection", "close");
+  add_field(answer_at_end_, "Content-Length", std::to_string(body.size()));
+  answer_at_end_.append("\r\n").append(body);
+  on_gathered_ = {};
+  state_ = State::dropping;
   parse_client();
 }
 
@@ -151,6 +188,7 @@ void HttpExchange::answer(int status, std::string_view message) {
   add_field(to_client, "Content-Length", std::to_string(body.size()));
   to_client += "\r\n" + body;
   to_server.clear();
+  on_gathered_ = {};
   state_ = State::over;
 }
 
@@ -168,7 +206,8 @@ void HttpExchange::break_off(std::string why) {
 
 void HttpExchange::from_server(std::string_view bytes) {
   if (state_ == State::over) return;
-  if (state_ == State::head || state_ == State::judging || answer_ended_)
+  if (state_ == State::head || state_ == State::judging || state_ == State::dropping ||
+      answer_ended_)
     return break_off("the host sent an answer that nobody asked for");
   if (state_ == State::tunnel) {
     to_client += filter_.pass(bytes);
@@ -264,6 +303,10 @@ void HttpExchange::end_message() {
   }
   if (!request_ended_) return;
   if (!server_pending_.empty()) return break_off("the host sent more than its answer");
+  begin_next();
+}
+
+void HttpExchange::begin_next() {
   request_ = std::make_unique<HttpParser<true>>();
   response_.reset();
   request_ended_ = answer_passes_ = answer_ended_ = false;

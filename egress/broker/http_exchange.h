@@ -33,11 +33,12 @@ class HttpExchange {
   HttpExchange& operator=(const HttpExchange&) = delete;
 
   enum class State {
-    head,     // of the next request, from the client
-    judging,  // of the request: pass() or answer() go on
-    passing,  // the request and its answer
-    tunnel,   // a WebSocket: bytes of both, unread
-    over,     // the connection ends when all is written
+    head,      // of the next request, from the client
+    judging,   // of the request: pass() or answer() go on
+    passing,   // the request and its answer
+    dropping,  // the rest of a request that is answered here
+    tunnel,    // a WebSocket: bytes of both, unread
+    over,      // the connection ends when all is written
   };
   State state() const { return state_; }
   bool takes_from_client() const;
@@ -48,10 +49,17 @@ class HttpExchange {
 
   const RequestHead& request() const;              // while it is judged, and passes
   uint64_t requests() const { return requests_; }  // whose heads have come
+  // While it is judged: keeps the body instead of forwarding it, and calls the listener when more
+  // of it came, or all. pass() forwards it.
+  void gather(std::function<void()> listener);
+  const std::string& gathered() const;
+  bool gathered_all() const;
   void pass(const HeadChange& change);
   // Instead of the server's answer. The connection ends after it.
   void answer(int status, std::string_view message);
   void refuse(std::string_view why);  // answers 403; `why` is the trouble
+  // Answers 200 once all of the request has come, as programs expect that send before they read.
+  void answer_at_end(std::string_view type, std::string_view body);
 
   // Called for the head of the final answer to each request. May call answer() to replace it.
   void on_response(std::function<void(const ResponseHead&)> listener) {
@@ -59,6 +67,8 @@ class HttpExchange {
   }
   // Why the exchange ended early: a message for people; empty if nothing is wrong.
   const std::string& trouble() const { return trouble_; }
+
+  static constexpr size_t kMaxGathered = 256 << 10;
 
   std::string to_client;  // the owner takes what it has written
   std::string to_server;
@@ -69,6 +79,7 @@ class HttpExchange {
   bool judge_head();
   void pass_answer_head();
   void end_message();
+  void begin_next();
   void break_off(std::string why);
 
   const std::string host_;
@@ -80,6 +91,8 @@ class HttpExchange {
   std::string server_pending_;
   SecretFilter filter_;
   uint64_t requests_ = 0;
+  std::function<void()> on_gathered_;
+  std::string answer_at_end_;
   bool request_ended_ = false;
   bool answer_passes_ = false;  // its head has been passed on
   bool answer_ended_ = false;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/net/certificates.h"
 #include "base/os/files.h"
 
 namespace moorage::workspace {
@@ -13,6 +14,7 @@ namespace {
 using base::Code;
 using base::Error;
 
+constexpr int64_t kAuthorityDays = 3'650;
 constexpr const char* kOwn = "own.pem";
 constexpr const char* kAll = "all.pem";
 // Of Debian and its like; of Fedora and its like.
@@ -26,14 +28,35 @@ std::string certificates_of_host() {
   return {};
 }
 
-}  // namespace
-
-void write_certificates(const std::string& directory, const std::string& ca_file) {
-  const std::string own = base::read_file(ca_file);
+std::string own_certificates(const std::string& ca_file) {
+  if (ca_file.empty()) return {};
+  std::string own = base::read_file(ca_file);
   if (own.find("-----BEGIN CERTIFICATE-----") == std::string::npos) {
     throw Error(Code::invalid_argument, "network.ca_file: " + ca_file + " has no certificate",
                 "Give a file with certificates in PEM: -----BEGIN CERTIFICATE-----.");
   }
+  return own;
+}
+
+}  // namespace
+
+std::string store_authority(const std::string& store) {
+  const std::string path = store + "/authority.pem";
+  if (auto kept = base::read_file_if_exists(path)) return *kept;
+  const auto made = base::Issuer::self_signed(
+      {.name = "Moorage, this store", .authority = true, .path_length = 1, .days = kAuthorityDays});
+  base::write_file(path, made.certificate + made.key, 0600);
+  return made.certificate + made.key;
+}
+
+std::string authorities_outside(const std::string& ca_file) {
+  return certificates_of_host() + "\n" + own_certificates(ca_file);
+}
+
+void write_certificates(const std::string& store, const std::string& ca_file) {
+  const std::string directory = certificates_directory(store);
+  const std::string own =
+      base::Issuer(store_authority(store)).certificate() + own_certificates(ca_file);
   constexpr mode_t kReadable = 0644;
   base::make_directories(directory);
   base::check(chmod(directory.c_str(), 0755), "set the mode of " + directory);

@@ -1,5 +1,6 @@
-// Certificates of a company's own authorities (setting network.ca_file), shown read-only inside
-// sandboxes, and the variables by which programs find them. Node reads them besides its own; other
+// Certificates of authorities, shown read-only inside sandboxes, and the variables by which
+// programs find them: the store's own authority, which signs for hosts whose TLS ends outside of
+// the sandbox, and a company's (setting network.ca_file). Node reads them besides its own; other
 // programs read one file only, which therefore has the host's certificates, too.
 #pragma once
 
@@ -15,8 +16,13 @@ inline constexpr const char* kShowsCertificates = "shows-certificates";
 inline std::string certificates_directory(const std::string& store) {
   return store + "/certificates";
 }
-// Fills that directory. Throws invalid_argument if the file has no certificate in PEM.
-void write_certificates(const std::string& directory, const std::string& ca_file);
+// Fills that directory. `ca_file` may be empty. Throws invalid_argument if the file has no
+// certificate in PEM.
+void write_certificates(const std::string& store, const std::string& ca_file);
+// All by which the hosts outside are verified, in PEM.
+std::string authorities_outside(const std::string& ca_file);
+// PEM: the certificate and the key of the store's own authority. Made at the first call.
+std::string store_authority(const std::string& store);
 
 // Of commands in sandboxes that show the directory.
 std::map<std::string, std::string> certificate_variables();

@@ -1,5 +1,5 @@
-// Checks of the names that a request or an imported archive gives (they throw invalid_argument), and
-// of a workspace's state before every effect on it.
+// Checks of the names that a request or an imported archive gives (they throw invalid_argument),
+// and of a workspace's state before every effect on it.
 #pragma once
 
 #include <map>

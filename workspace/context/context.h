@@ -82,7 +82,9 @@ struct Options {
   }
   std::string default_backend = "lxc";
   std::string default_network = "none";
-  std::string ca_file;  // see certificates.h; empty: none
+  std::string ca_file;                                // see certificates.h; empty: none
+  std::string egress_program;                         // moorage-egress
+  std::string credential_key;                         // opens sealed secrets; outside of the store
   std::vector<std::string> networks{"none", "open"};  // all that a workspace may name
   std::vector<PlacementRule> placement_rules;
   uint64_t memory_bytes = 4ULL << 30;

@@ -10,6 +10,7 @@
 #include "base/os/files.h"
 #include "base/wire/journal_middle.h"
 #include "workspace/context/certificates.h"
+#include "workspace/context/credentials.h"
 #include "workspace/exec/evidence.h"
 
 namespace moorage::workspace {
@@ -74,6 +75,7 @@ void ExecLauncher::launch(const state_db::ExecRow& exec, const state_db::Workspa
   if (base::path_exists(context_.options.sandbox_directory(running.sandbox.str()) + "/" +
                         kShowsCertificates))
     start.environment.merge(certificate_variables());
+  start.environment.merge(placeholders_of(credentials_of(context_.store, workspace)));
   start.directory = request.directory;
   start.user = request.user;
   start.input = request.input;

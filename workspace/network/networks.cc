@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,12 +13,14 @@
 #include "backends/envd_client.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/net/certificates.h"
 #include "base/net/loopback.h"
 #include "base/os/namespaces.h"
 #include "base/wire/network_line.h"
 #include "state_db/tables/execs.h"
 #include "state_db/tables/workspaces.h"
 #include "workspace/context/certificates.h"
+#include "workspace/context/credentials.h"
 #include "workspace/context/metrics.h"
 
 namespace moorage::workspace {
@@ -36,6 +39,7 @@ constexpr milliseconds kLongestPause{5'000};
 constexpr size_t kMaxInARow = 64;  // messages of an egress, before others have their turn
 constexpr milliseconds kHostInterval{5'000};
 constexpr size_t kResolverSockets = 3;
+constexpr int64_t kAuthorityDays = 365;  // longer than any sandbox runs
 
 struct Pair {
   Fd ours;
@@ -63,8 +67,9 @@ struct Networks::Watched {
   bool over = false;                 // under `serial`
   std::atomic<bool> active = false;  // an egress runs
 
-  std::mutex reporting;  // for the next one
+  std::mutex reporting;  // for the next two
   std::optional<base::NetworkUse> use;
+  std::set<std::string> fetching;  // credentials whose secrets are on their way
 
   // Of the loop's thread.
   Fd line;  // until an egress has one
@@ -80,11 +85,11 @@ Networks::Networks(Context& context, ExecWatcher& watcher, Sightings& sightings,
     : context_(context),
       sightings_(sightings),
       options_(options),
+      secrets_(context.options),
       wake_(base::check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "create an eventfd")),
       pool_(kThreads, kQueue),
       listens_(watcher.listen(*this)) {
-  if (!context.options.ca_file.empty())
-    write_certificates(certificates_directory(context.options.store), context.options.ca_file);
+  write_certificates(context.options.store, context.options.ca_file);
   thread_ = std::thread([this] {
     const base::Watch woken(loop_, wake_.get(), EPOLLIN, [this](uint32_t) {
       uint64_t count = 0;
@@ -238,7 +243,7 @@ bool Networks::take_over_egress(const WatchedPtr& watched) {
   try {
     auto client = std::make_shared<backends::EgressClient>(watched->control_path());
     if (!client->shares_a_protocol(kPatience)) return false;
-    client->configure(settings_of(watched->sandbox.workspace), kPatience);
+    configure(*watched, *client, settings_of(watched->sandbox.workspace));
     client->follow(0, kPatience);
     watched->active = true;
     post([this, watched, client] { follow(watched, client); });
@@ -247,6 +252,49 @@ bool Networks::take_over_egress(const WatchedPtr& watched) {
     if (error.code() != Code::unavailable && error.code() != Code::not_found) throw;
     return false;
   }
+}
+
+// What ends TLS comes first, so that no connection finds it missing.
+size_t Networks::configure(Watched& watched, backends::EgressClient& client,
+                           const base::NetworkSettings& settings) {
+  const std::vector<std::string> hosts = base::judged_hosts(settings.policy, settings.credentials);
+  if (!hosts.empty()) {
+    const base::Issuer store(store_authority(context_.options.store));
+    const auto issued = store.issue({.name = "Moorage, " + watched.sandbox.sandbox.str(),
+                                     .authority = true,
+                                     .hosts = hosts,
+                                     .days = kAuthorityDays});
+    const Fd roots(base::check(memfd_create("roots", MFD_CLOEXEC), "create a file in memory"));
+    base::write_all(roots.get(), authorities_outside(context_.options.ca_file));
+    base::check(lseek(roots.get(), 0, SEEK_SET), "rewind a file");
+    client.set_authorities(issued.certificate + issued.key, roots.get(), kPatience);
+  }
+  return client.configure(settings, kPatience);
+}
+
+// On the pool. What waits for it inside is answered in any case.
+void Networks::fetch_secret(const WatchedPtr& watched, const std::string& credential) {
+  try {
+    backends::EgressClient client(watched->control_path());
+    try {
+      const auto workspace =
+          state_db::WorkspaceTable(context_.store).get(watched->sandbox.workspace);
+      const auto rows = credentials_of(context_.store, workspace);
+      const auto row = std::ranges::find(rows, credential, &state_db::CredentialRow::name);
+      if (row == rows.end())
+        throw Error(Code::not_found, "the credential " + credential + " does not exist any more");
+      const base::Pipe pipe = base::make_pipe();
+      client.give_secret(credential, pipe.read_end.get(), kPatience);
+      secrets_.write(*row, pipe.write_end.get());
+    } catch (const Error& error) {
+      client.refuse_secret(credential, error.message(), kPatience);
+    }
+  } catch (const Error& error) {
+    base::log(LogLevel::warning, "network.no_secret",
+              {{"sb", watched->sandbox.sandbox}, {"error", error.message()}});
+  }
+  const std::lock_guard lock(watched->reporting);
+  watched->fetching.erase(credential);
 }
 
 void Networks::watch_questions(const WatchedPtr& watched) {
@@ -308,7 +356,7 @@ void Networks::begin_egress(const WatchedPtr& watched) {
   }
   sightings_.restart(sandbox.sandbox);
   auto client = std::make_shared<backends::EgressClient>(watched->control_path());
-  client->configure(settings_of(sandbox.workspace), kPatience);
+  configure(*watched, *client, settings_of(sandbox.workspace));
   watched->active = true;  // before its first answer, which may end a command
   const Pair pair = make_pair_of_sockets();
   client->set_line(pair.ours.get(), kPatience);
@@ -332,7 +380,7 @@ void Networks::watch_follower(const WatchedPtr& watched) {
       loop_, watched->follower->fd(), EPOLLIN, [this, watched](uint32_t) {
         watched->watches.clear();
         pool_.submit(watched->share(), [this, watched, client = watched->follower] {
-          const bool lives = read_news(*watched, *client);
+          const bool lives = read_news(watched, *client);
           post([this, watched, lives] { lives ? watch_follower(watched) : lost(watched); });
         });
       }));
@@ -372,22 +420,29 @@ uint64_t Networks::open_connections() const {
 }
 
 // False: it ended, or sent nonsense.
-bool Networks::read_news(Watched& watched, backends::EgressClient& client) {
+bool Networks::read_news(const WatchedPtr& watched, backends::EgressClient& client) {
   try {
     for (size_t n = 0; n < kMaxInARow; ++n) {
       const auto news = client.next();
       if (!news) return true;
       if (const auto* use = std::get_if<base::NetworkUse>(&*news)) {
-        count(watched, *use);
+        count(*watched, *use);
+      } else if (const auto* need = std::get_if<backends::EgressClient::Need>(&*news)) {
+        {
+          const std::lock_guard lock(watched->reporting);
+          if (!watched->fetching.insert(need->credential).second) continue;
+        }
+        pool_.submit(watched->share(),
+                     [this, watched, name = need->credential] { fetch_secret(watched, name); });
       } else {
         const auto& sighting = std::get<base::Sighting>(*news);
-        sightings_.record(watched.sandbox, sighting, exec_of(watched, sighting.cgroup));
+        sightings_.record(watched->sandbox, sighting, exec_of(*watched, sighting.cgroup));
       }
     }
     return true;
   } catch (const Error& error) {
     base::log(LogLevel::info, "network.egress_lost",
-              {{"sb", watched.sandbox.sandbox}, {"error", error.message()}});
+              {{"sb", watched->sandbox.sandbox}, {"error", error.message()}});
     return false;
   }
 }
@@ -429,6 +484,17 @@ size_t Networks::apply(base::WorkspaceId workspace) {
   return cut;
 }
 
+void Networks::apply_to_owner(uint32_t uid) {
+  std::set<base::WorkspaceId> workspaces;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, one] : watched_) {
+      if (one->sandbox.owner == uid) workspaces.insert(one->sandbox.workspace);
+    }
+  }
+  for (const base::WorkspaceId workspace : workspaces) apply(workspace);
+}
+
 size_t Networks::apply_to(Watched& watched) {
   bool connecting = false;
   try {
@@ -437,7 +503,7 @@ size_t Networks::apply_to(Watched& watched) {
     connecting = true;
     backends::EgressClient client(watched.control_path());
     connecting = false;
-    return client.configure(settings, kPatience);
+    return configure(watched, client, settings);
   } catch (const Error& error) {
     const bool none = error.code() == Code::unavailable || error.code() == Code::not_found;
     if (connecting && none) return 0;  // the next one reads the new policy

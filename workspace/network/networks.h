@@ -23,6 +23,7 @@
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/listener.h"
 #include "workspace/exec/watcher.h"
+#include "workspace/network/secret_reader.h"
 #include "workspace/network/settings.h"
 #include "workspace/network/sightings.h"
 
@@ -46,6 +47,8 @@ class Networks : private ExecListener {
   // Applies the workspace's policy to its running sandbox before it returns. Returns the number of
   // connections cut.
   size_t apply(base::WorkspaceId workspace);
+  // The same for all workspaces of a user, whose credentials changed.
+  void apply_to_owner(uint32_t uid);
   // As of a second ago. Empty: nothing asked for a name.
   std::optional<base::NetworkUse> use(base::SandboxId sandbox) const;
   uint64_t open_connections() const;  // of all sandboxes
@@ -60,8 +63,11 @@ class Networks : private ExecListener {
   void adopt(const WatchedPtr& watched);
   bool take_over_egress(const WatchedPtr& watched);
   void begin_egress(const WatchedPtr& watched);
+  void fetch_secret(const WatchedPtr& watched, const std::string& credential);
+  size_t configure(Watched& watched, backends::EgressClient& client,
+                   const base::NetworkSettings& settings);
   void count(Watched& watched, const base::NetworkUse& use);
-  bool read_news(Watched& watched, backends::EgressClient& client);
+  bool read_news(const WatchedPtr& watched, backends::EgressClient& client);
   // On the loop's thread:
   void look_at_host(base::Timer& timer, const std::string& before);
   void refresh_all();
@@ -80,6 +86,7 @@ class Networks : private ExecListener {
   Context& context_;
   Sightings& sightings_;
   const NetworkOptions& options_;
+  const SecretReader secrets_;
   mutable std::mutex mutex_;             // for the next three; held only briefly
   std::map<base::SandboxId, Fd> lines_;  // of sandboxes that are not watched yet
   std::map<base::SandboxId, WatchedPtr> watched_;

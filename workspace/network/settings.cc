@@ -15,6 +15,7 @@
 #include "base/os/files.h"
 #include "base/parts.h"
 #include "workspace/access/placement.h"
+#include "workspace/context/credentials.h"
 
 namespace moorage::workspace {
 namespace {
@@ -155,6 +156,7 @@ base::NetworkSettings network_settings(const state_db::WorkspaceRow& row, const 
   base::NetworkSettings settings;
   settings.workspace = row.name;
   settings.policy = network_policy(row, context, network);
+  settings.credentials = scopes_of(credentials_of(context.store, row));
   settings.resolver.servers = network.resolvers.empty() ? host_resolvers() : network.resolvers;
   settings.resolver.hosts = host_table();
   settings.resolver.host = addresses_of_host();

@@ -87,12 +87,9 @@ LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::
   spec.mounts = {{mounts ? mounts->tree.get() : backends::kOnlyPlace, layers::kTreePlace},
                  {mounts ? mounts->home.get() : backends::kOnlyPlace, layers::kHomePlace},
                  {objects.get(), kObjectsTarget}};
-  base::Fd certificates;
-  if (!context_.options.ca_file.empty()) {
-    certificates =
-        context_.storage.bind_read_only(certificates_directory(context_.options.store), first_id);
-    spec.mounts.push_back({certificates.get(), kCertificatesPlace});
-  }
+  const base::Fd certificates =
+      context_.storage.bind_read_only(certificates_directory(context_.options.store), first_id);
+  spec.mounts.push_back({certificates.get(), kCertificatesPlace});
   const auto& limits = row.policy.limits;
   spec.limits = {limits.memory_bytes, limits.cpus, limits.pids};
   spec.sudo = context_.options.sudo && running.backend->capabilities().sudo;
@@ -102,7 +99,7 @@ LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::
   if (running.backend->known_capabilities().network_rules) line = networks_.make_line(sandbox.id);
   spec.network_line = line.get();
   base::make_directories(spec.directory);
-  if (certificates) base::write_file(spec.directory + "/" + kShowsCertificates, "", 0600);
+  base::write_file(spec.directory + "/" + kShowsCertificates, "", 0600);
   running.init = running.backend->start(spec).init;
   running.endpoint = running.backend->endpoint(sandbox.name);
   if (running.init.pid == 0) throw Error(Code::unavailable, "its sandbox ended immediately");

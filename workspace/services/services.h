@@ -43,6 +43,7 @@
 #include "workspace/verbs/archives.h"
 #include "workspace/verbs/compare.h"
 #include "workspace/verbs/create.h"
+#include "workspace/verbs/credentials.h"
 #include "workspace/verbs/deletion.h"
 #include "workspace/verbs/execs.h"
 #include "workspace/verbs/export.h"
@@ -113,6 +114,7 @@ struct Services {
   Deletion deletion{context, leases, watcher, pre_stop, waiters, measurer, start_stop, views};
   Files files{context, leases, chains, integrity};
   Update updates{context, networks, views};
+  Credentials credentials{context, networks};
   LeaseVerbs lease_verbs{context, leases, start_stop};
   QuotaWatch quotas{context, watcher, start_stop};
   Execs execs{context, leases, taker, start_stop, views, quotas, watcher};

@@ -1,0 +1,30 @@
+// Which credentials a workspace may use: its owner's, if it has the labels that they ask for.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/net/request_policy.h"
+#include "state_db/tables/credentials.h"
+#include "state_db/tables/workspace_row.h"
+
+namespace moorage::state_db {
+class Store;
+}
+
+namespace moorage::workspace {
+
+std::vector<state_db::CredentialRow> credentials_of(state_db::Store& store,
+                                                    const state_db::WorkspaceRow& workspace);
+// Where each of them may be sent.
+std::vector<base::CredentialScope> scopes_of(const std::vector<state_db::CredentialRow>& rows);
+// Variables with placeholders, so that programs which insist on a key start.
+std::map<std::string, std::string> placeholders_of(
+    const std::vector<state_db::CredentialRow>& rows);
+
+// The file of a sealed one.
+std::string sealed_path(const std::string& store, uint32_t owner_uid, const std::string& name);
+
+}  // namespace moorage::workspace

@@ -1,0 +1,142 @@
+#include "workspace/network/secret_reader.h"
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/net/certificates.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
+#include "base/os/process.h"
+#include "workspace/context/credentials.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using base::Fd;
+using state_db::SecretSource;
+
+constexpr int64_t kKeyDays = 36'500;
+constexpr size_t kMaxReason = 200;  // bytes of a command's own words
+
+struct Account {
+  std::string name, home, shell;
+  uint32_t gid = 0;
+};
+
+Account account_of(uint32_t uid) {
+  char buffer[16 << 10];
+  passwd entry{};
+  passwd* found = nullptr;
+  getpwuid_r(uid, &entry, buffer, sizeof buffer, &found);
+  if (found == nullptr) {
+    throw Error(Code::not_found, "this host has no user with uid " + std::to_string(uid),
+                "credentials are read as the user who added them");
+  }
+  return {found->pw_name, found->pw_dir, found->pw_shell, found->pw_gid};
+}
+
+// A command line that runs the rest as that user.
+std::vector<std::string> as_user(const Account& account, uint32_t uid) {
+  if (uid == 0) return {};
+  return {
+      "/usr/bin/setpriv", "--reuid", std::to_string(uid), "--regid", std::to_string(account.gid),
+      "--init-groups",    "--"};
+}
+
+std::string last_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  text.erase(0, text.rfind('\n') + 1);
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = ' ';
+  }
+  return text.substr(0, kMaxReason);
+}
+
+}  // namespace
+
+std::string SecretReader::key_path() const {
+  if (const char* given = std::getenv("CREDENTIALS_DIRECTORY")) {  // systemd.exec(5)
+    const std::string path = std::string(given) + "/moorage-credentials.key";
+    if (base::path_exists(path)) return path;
+  }
+  return options_.credential_key;
+}
+
+std::string SecretReader::certificate() const {
+  const std::string path = key_path();
+  if (!base::path_exists(path)) {
+    base::make_directories(std::filesystem::path(path).parent_path());
+    const auto made = base::Issuer::self_signed({.name = "credentials", .days = kKeyDays});
+    base::write_file_durable(path, made.certificate + made.key);
+  }
+  return base::Issuer(base::read_file(path)).certificate();
+}
+
+void SecretReader::write(const state_db::CredentialRow& row, int fd) const {
+  base::ProcessOptions options;
+  options.deadline = kDeadline;
+  options.output_fd = fd;
+  options.environment = {{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+                         {"LANG", "C.UTF-8"}};
+  std::vector<std::string> argv;
+  Fd sealed;
+  if (row.source == SecretSource::sealed) {
+    sealed = base::open_file(sealed_path(options_.store, row.owner_uid, row.name), O_RDONLY);
+    options.input_fd = sealed.get();
+    argv = {"openssl", "cms", "-decrypt", "-binary", "-inform", "DER", "-recip", key_path()};
+  } else {
+    const Account account = account_of(row.owner_uid);
+    options.environment.merge(std::map<std::string, std::string>{{"HOME", account.home},
+                                                                 {"USER", account.name},
+                                                                 {"LOGNAME", account.name},
+                                                                 {"SHELL", account.shell}});
+    argv = as_user(account, row.owner_uid);
+    if (row.source == SecretSource::command)
+      argv.insert(argv.end(), {"/bin/sh", "-c", row.place});
+    else
+      argv.insert(argv.end(), {"/bin/cat", "--", row.place});
+  }
+  const auto trouble = [&row](const std::string& what) {
+    return Error(Code::unavailable, "the credential " + row.name + ": " + what,
+                 "moorage credential test " + row.name);
+  };
+  base::ProcessResult result;
+  try {
+    result = base::run_process(argv, options);
+  } catch (const Error& error) {
+    throw trouble(error.message());
+  }
+  if (result.ok()) return;
+  const std::string how = result.signal != 0
+                              ? "was ended by signal " + std::to_string(result.signal)
+                              : "failed with exit code " + std::to_string(result.exit_code);
+  if (row.source == SecretSource::sealed) {
+    throw trouble("it cannot be decrypted with " + key_path() +
+                  ": it was encrypted for another key, or is damaged; add it again");
+  }
+  const std::string said = last_line(result.error);
+  const char* what = row.source == SecretSource::command ? "its command " : "its reader ";
+  throw trouble(what + how + (said.empty() ? "" : ": " + said));
+}
+
+size_t SecretReader::test(const state_db::CredentialRow& row) const {
+  const Fd memory(base::check(memfd_create("secret", MFD_CLOEXEC), "create a file in memory"));
+  write(row, memory.get());
+  struct stat found {};
+  base::check(fstat(memory.get(), &found), "measure a file");
+  if (found.st_size == 0) {
+    throw Error(Code::invalid_argument, "the credential " + row.name + ": it is empty",
+                "check the command or file that has it");
+  }
+  return static_cast<size_t>(found.st_size);
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,33 @@
+// Gets the secret of a credential where it is kept, and passes it on through a descriptor: it never
+// enters the daemon's memory.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "state_db/tables/credentials.h"
+#include "workspace/context/context.h"
+
+namespace moorage::workspace {
+
+class SecretReader {
+ public:
+  explicit SecretReader(const Options& options) : options_(options) {}
+
+  // Writes it to `fd`. Throws with the reason, which has nothing of the secret: its command failed
+  // or took too long, the file cannot be read by its owner.
+  void write(const state_db::CredentialRow& row, int fd) const;
+  // Reads it once and forgets it; returns its size. Throws as above, and if it is empty.
+  size_t test(const state_db::CredentialRow& row) const;
+  // The certificate for base::seal. The key is made if there is none.
+  std::string certificate() const;
+
+  static constexpr std::chrono::milliseconds kDeadline{15'000};
+
+ private:
+  std::string key_path() const;
+
+  const Options& options_;
+};
+
+}  // namespace moorage::workspace
