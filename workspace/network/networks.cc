@@ -1,10 +1,7 @@
 #include "workspace/network/networks.h"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,14 +10,11 @@
 #include "backends/envd_client.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/net/certificates.h"
 #include "base/net/loopback.h"
 #include "base/os/namespaces.h"
 #include "base/wire/network_line.h"
 #include "state_db/tables/execs.h"
 #include "state_db/tables/workspaces.h"
-#include "workspace/context/certificates.h"
-#include "workspace/context/credentials.h"
 #include "workspace/context/metrics.h"
 
 namespace moorage::workspace {
@@ -39,7 +33,6 @@ constexpr milliseconds kLongestPause{5'000};
 constexpr size_t kMaxInARow = 64;  // messages of an egress, before others have their turn
 constexpr milliseconds kHostInterval{5'000};
 constexpr size_t kResolverSockets = 3;
-constexpr int64_t kAuthorityDays = 365;  // longer than any sandbox runs
 
 struct Pair {
   Fd ours;
@@ -85,44 +78,27 @@ Networks::Networks(Context& context, ExecWatcher& watcher, Sightings& sightings,
     : context_(context),
       sightings_(sightings),
       options_(options),
-      secrets_(context.options),
-      wake_(base::check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "create an eventfd")),
+      supply_(context, options),
       pool_(kThreads, kQueue),
+      host_timer_(thread_.loop()),
       listens_(watcher.listen(*this)) {
-  write_certificates(context.options.store, context.options.ca_file);
-  thread_ = std::thread([this] {
-    const base::Watch woken(loop_, wake_.get(), EPOLLIN, [this](uint32_t) {
-      uint64_t count = 0;
-      [[maybe_unused]] const ssize_t ignored = read(wake_.get(), &count, sizeof count);
-      std::vector<std::function<void()>> posted;
-      {
-        const std::lock_guard lock(mutex_);
-        posted.swap(posted_);
-      }
-      for (const auto& work : posted) work();
-    });
-    base::Timer host_timer(loop_);
-    look_at_host(host_timer, {});
-    loop_.run();
-  });
+  thread_.post([this] { look_at_host({}); });
 }
 
 Networks::~Networks() {
   listens_.reset();
-  post([this] {
+  thread_.stop([this] {
     const std::lock_guard lock(mutex_);
     for (auto& [id, watched] : watched_) {
       watched->watches.clear();
       watched->retry_timer.reset();
     }
-    loop_.stop();
   });
-  thread_.join();
 }
 
 // Resolvers, hosts and addresses of the host are copied into the settings of each egress.
-void Networks::look_at_host(base::Timer& timer, const std::string& before) {
-  timer.start(kHostInterval, [this, &timer, before] {
+void Networks::look_at_host(const std::string& before) {
+  host_timer_.start(kHostInterval, [this, before] {
     std::string now = before;
     try {
       now = stamp_of_host();
@@ -130,7 +106,7 @@ void Networks::look_at_host(base::Timer& timer, const std::string& before) {
       base::log(LogLevel::warning, "network.host_not_seen", {{"error", error.message()}});
     }
     if (!before.empty() && now != before) refresh_all();
-    look_at_host(timer, now);
+    look_at_host(now);
   });
 }
 
@@ -148,15 +124,6 @@ void Networks::refresh_all() {
       }
     });
   }
-}
-
-void Networks::post(std::function<void()> work) {
-  {
-    const std::lock_guard lock(mutex_);
-    posted_.push_back(std::move(work));
-  }
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t ignored = write(wake_.get(), &one, sizeof one);
 }
 
 base::NetworkPolicy Networks::policy_of(const state_db::WorkspaceRow& row) const {
@@ -185,7 +152,7 @@ void Networks::watch(const LiveSandbox& running) {
       watched->line = std::move(line.mapped());
     watched_[running.sandbox] = watched;
   }
-  if (watched->line) return post([this, watched] { watch_questions(watched); });
+  if (watched->line) return thread_.post([this, watched] { watch_questions(watched); });
   pool_.submit(watched->share(), [this, watched] { adopt(watched); });
 }
 
@@ -202,7 +169,7 @@ void Networks::forget(base::SandboxId sandbox) {
     const std::lock_guard lock(watched->serial);
     watched->over = true;
   }
-  post([watched] {
+  thread_.post([watched] {
     watched->watches.clear();
     watched->retry_timer.reset();
     watched->follower.reset();
@@ -228,14 +195,14 @@ void Networks::adopt(const WatchedPtr& watched) {
       base::log(LogLevel::info, "network.needs_restart", {{"sb", watched->sandbox.sandbox}});
       return;
     }
-    post([this, watched, pair] {
+    thread_.post([this, watched, pair] {
       watched->line = std::move(pair->ours);
       watch_questions(watched);
     });
   } catch (const Error& error) {
     base::log(LogLevel::warning, "network.not_adopted",
               {{"sb", watched->sandbox.sandbox}, {"error", error.message()}});
-    post([this, watched] { retry(watched); });
+    thread_.post([this, watched] { retry(watched); });
   }
 }
 
@@ -243,10 +210,10 @@ bool Networks::take_over_egress(const WatchedPtr& watched) {
   try {
     auto client = std::make_shared<backends::EgressClient>(watched->control_path());
     if (!client->shares_a_protocol(kPatience)) return false;
-    configure(*watched, *client, settings_of(watched->sandbox.workspace));
+    supply_.configure(watched->sandbox, *client, supply_.settings_of(watched->sandbox.workspace));
     client->follow(0, kPatience);
     watched->active = true;
-    post([this, watched, client] { follow(watched, client); });
+    thread_.post([this, watched, client] { follow(watched, client); });
     return true;
   } catch (const Error& error) {
     if (error.code() != Code::unavailable && error.code() != Code::not_found) throw;
@@ -254,53 +221,18 @@ bool Networks::take_over_egress(const WatchedPtr& watched) {
   }
 }
 
-// What ends TLS comes first, so that no connection finds it missing.
-size_t Networks::configure(Watched& watched, backends::EgressClient& client,
-                           const base::NetworkSettings& settings) {
-  const std::vector<std::string> hosts = base::judged_hosts(settings.policy, settings.credentials);
-  if (!hosts.empty()) {
-    const base::Issuer store(store_authority(context_.options.store));
-    const auto issued = store.issue({.name = "Moorage, " + watched.sandbox.sandbox.str(),
-                                     .authority = true,
-                                     .hosts = hosts,
-                                     .days = kAuthorityDays});
-    const Fd roots(base::check(memfd_create("roots", MFD_CLOEXEC), "create a file in memory"));
-    base::write_all(roots.get(), authorities_outside(context_.options.ca_file));
-    base::check(lseek(roots.get(), 0, SEEK_SET), "rewind a file");
-    client.set_authorities(issued.certificate + issued.key, roots.get(), kPatience);
-  }
-  return client.configure(settings, kPatience);
-}
-
-// On the pool. What waits for it inside is answered in any case.
-void Networks::fetch_secret(const WatchedPtr& watched, const std::string& credential) {
-  try {
-    backends::EgressClient client(watched->control_path());
-    try {
-      const auto workspace =
-          state_db::WorkspaceTable(context_.store).get(watched->sandbox.workspace);
-      const auto rows = credentials_of(context_.store, workspace);
-      const auto row = std::ranges::find(rows, credential, &state_db::CredentialRow::name);
-      if (row == rows.end())
-        throw Error(Code::not_found, "the credential " + credential + " does not exist any more");
-      const base::Pipe pipe = base::make_pipe();
-      client.give_secret(credential, pipe.read_end.get(), kPatience);
-      secrets_.write(*row, pipe.write_end.get());
-    } catch (const Error& error) {
-      client.refuse_secret(credential, error.message(), kPatience);
-    }
-  } catch (const Error& error) {
-    base::log(LogLevel::warning, "network.no_secret",
-              {{"sb", watched->sandbox.sandbox}, {"error", error.message()}});
-  }
+// On the pool.
+void Networks::give_secret(const WatchedPtr& watched, const std::string& credential) {
+  supply_.give_secret(watched->sandbox, watched->control_path(), credential);
   const std::lock_guard lock(watched->reporting);
   watched->fetching.erase(credential);
 }
 
 void Networks::watch_questions(const WatchedPtr& watched) {
   watched->watches.clear();
-  watched->watches.push_back(std::make_unique<base::Watch>(
-      loop_, watched->line.get(), EPOLLIN, [this, watched](uint32_t) { take_resolver(watched); }));
+  watched->watches.push_back(
+      std::make_unique<base::Watch>(thread_.loop(), watched->line.get(), EPOLLIN,
+                                    [this, watched](uint32_t) { take_resolver(watched); }));
 }
 
 // The warden's sockets: looked at for whether something waits in them, never read here.
@@ -320,13 +252,13 @@ void Networks::take_resolver(const WatchedPtr& watched) {
   watched->questions.push_back(std::move(received.fds[0]));
   watched->questions.push_back(std::move(received.fds[1]));
   for (const Fd& question : watched->questions) {
-    watched->watches.push_back(
-        std::make_unique<base::Watch>(loop_, question.get(), EPOLLIN, [this, watched](uint32_t) {
-          watched->watches.clear();
-          watched->questions.clear();
-          watched->line.reset();
-          start_egress(watched);
-        }));
+    watched->watches.push_back(std::make_unique<base::Watch>(thread_.loop(), question.get(),
+                                                             EPOLLIN, [this, watched](uint32_t) {
+                                                               watched->watches.clear();
+                                                               watched->questions.clear();
+                                                               watched->line.reset();
+                                                               start_egress(watched);
+                                                             }));
   }
 }
 
@@ -343,7 +275,7 @@ void Networks::start_egress(const WatchedPtr& watched) {
       watched->active = false;
       base::log(LogLevel::warning, "network.not_started",
                 {{"sb", watched->sandbox.sandbox}, {"error", error.message()}});
-      post([this, watched] { retry(watched); });
+      thread_.post([this, watched] { retry(watched); });
     }
   });
 }
@@ -356,14 +288,14 @@ void Networks::begin_egress(const WatchedPtr& watched) {
   }
   sightings_.restart(sandbox.sandbox);
   auto client = std::make_shared<backends::EgressClient>(watched->control_path());
-  configure(*watched, *client, settings_of(sandbox.workspace));
+  supply_.configure(sandbox, *client, supply_.settings_of(sandbox.workspace));
   watched->active = true;  // before its first answer, which may end a command
   const Pair pair = make_pair_of_sockets();
   client->set_line(pair.ours.get(), kPatience);
   backends::EnvdClient(sandbox.endpoint).set_network_line(pair.theirs.get(), kPatience);
   client->follow(0, kPatience);
   base::log(LogLevel::info, "network.started", {{"sb", sandbox.sandbox}});
-  post([this, watched, client] { follow(watched, client); });
+  thread_.post([this, watched, client] { follow(watched, client); });
 }
 
 // On the loop's thread.
@@ -377,11 +309,11 @@ void Networks::follow(const WatchedPtr& watched, std::shared_ptr<backends::Egres
 void Networks::watch_follower(const WatchedPtr& watched) {
   if (!watched->follower) return;
   watched->watches.push_back(std::make_unique<base::Watch>(
-      loop_, watched->follower->fd(), EPOLLIN, [this, watched](uint32_t) {
+      thread_.loop(), watched->follower->fd(), EPOLLIN, [this, watched](uint32_t) {
         watched->watches.clear();
         pool_.submit(watched->share(), [this, watched, client = watched->follower] {
           const bool lives = read_news(watched, *client);
-          post([this, watched, lives] { lives ? watch_follower(watched) : lost(watched); });
+          thread_.post([this, watched, lives] { lives ? watch_follower(watched) : lost(watched); });
         });
       }));
 }
@@ -433,7 +365,7 @@ bool Networks::read_news(const WatchedPtr& watched, backends::EgressClient& clie
           if (!watched->fetching.insert(need->credential).second) continue;
         }
         pool_.submit(watched->share(),
-                     [this, watched, name = need->credential] { fetch_secret(watched, name); });
+                     [this, watched, name = need->credential] { give_secret(watched, name); });
       } else {
         const auto& sighting = std::get<base::Sighting>(*news);
         sightings_.record(watched->sandbox, sighting, exec_of(*watched, sighting.cgroup));
@@ -458,14 +390,9 @@ void Networks::lost(const WatchedPtr& watched) {
 // On the loop's thread. An egress that keeps ending is started again more and more slowly.
 void Networks::retry(const WatchedPtr& watched) {
   if (!base::process_alive(watched->sandbox.init)) return;
-  if (!watched->retry_timer) watched->retry_timer = std::make_unique<base::Timer>(loop_);
+  if (!watched->retry_timer) watched->retry_timer = std::make_unique<base::Timer>(thread_.loop());
   watched->retry_timer->start(watched->pause, [this, watched] { start_egress(watched); });
   watched->pause = std::clamp(watched->pause * 2, kFirstPause, kLongestPause);
-}
-
-base::NetworkSettings Networks::settings_of(base::WorkspaceId workspace) {
-  return network_settings(state_db::WorkspaceTable(context_.store).get(workspace), context_,
-                          options_);
 }
 
 size_t Networks::apply(base::WorkspaceId workspace) {
@@ -498,12 +425,12 @@ void Networks::apply_to_owner(uint32_t uid) {
 size_t Networks::apply_to(Watched& watched) {
   bool connecting = false;
   try {
-    const base::NetworkSettings settings = settings_of(watched.sandbox.workspace);
+    const base::NetworkSettings settings = supply_.settings_of(watched.sandbox.workspace);
     sightings_.reconsider(watched.sandbox.workspace, settings.policy);
     connecting = true;
     backends::EgressClient client(watched.control_path());
     connecting = false;
-    return configure(watched, client, settings);
+    return supply_.configure(watched.sandbox, client, settings);
   } catch (const Error& error) {
     const bool none = error.code() == Code::unavailable || error.code() == Code::not_found;
     if (connecting && none) return 0;  // the next one reads the new policy

@@ -11,19 +11,18 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "backends/egress_client.h"
 #include "base/fair_pool.h"
 #include "base/ids.h"
-#include "base/os/event_loop.h"
 #include "base/os/fd.h"
+#include "base/os/loop_thread.h"
 #include "workspace/context/context.h"
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/listener.h"
 #include "workspace/exec/watcher.h"
-#include "workspace/network/secret_reader.h"
+#include "workspace/network/egress_supply.h"
 #include "workspace/network/settings.h"
 #include "workspace/network/sightings.h"
 
@@ -57,19 +56,16 @@ class Networks : private ExecListener {
   struct Watched;
   using WatchedPtr = std::shared_ptr<Watched>;
 
-  void post(std::function<void()> work);  // runs it on the loop's thread
   void start_egress(const WatchedPtr& watched);
   // On the pool:
   void adopt(const WatchedPtr& watched);
   bool take_over_egress(const WatchedPtr& watched);
   void begin_egress(const WatchedPtr& watched);
-  void fetch_secret(const WatchedPtr& watched, const std::string& credential);
-  size_t configure(Watched& watched, backends::EgressClient& client,
-                   const base::NetworkSettings& settings);
+  void give_secret(const WatchedPtr& watched, const std::string& credential);
   void count(Watched& watched, const base::NetworkUse& use);
   bool read_news(const WatchedPtr& watched, backends::EgressClient& client);
   // On the loop's thread:
-  void look_at_host(base::Timer& timer, const std::string& before);
+  void look_at_host(const std::string& before);
   void refresh_all();
   void watch_questions(const WatchedPtr& watched);
   void take_resolver(const WatchedPtr& watched);
@@ -78,7 +74,6 @@ class Networks : private ExecListener {
   void lost(const WatchedPtr& watched);
   void retry(const WatchedPtr& watched);
   size_t apply_to(Watched& watched);  // under its `serial`
-  base::NetworkSettings settings_of(base::WorkspaceId workspace);
   base::ExecId exec_of(const Watched& watched, uint64_t cgroup);
   std::optional<std::string> refused_host(const state_db::ExecRow& exec) override;
   void exec_ended(const state_db::ExecRow& exec) override { sightings_.ended(exec.id); }
@@ -86,15 +81,13 @@ class Networks : private ExecListener {
   Context& context_;
   Sightings& sightings_;
   const NetworkOptions& options_;
-  const SecretReader secrets_;
-  mutable std::mutex mutex_;             // for the next three; held only briefly
+  const EgressSupply supply_;
+  mutable std::mutex mutex_;             // for the next two; held only briefly
   std::map<base::SandboxId, Fd> lines_;  // of sandboxes that are not watched yet
   std::map<base::SandboxId, WatchedPtr> watched_;
-  std::vector<std::function<void()>> posted_;
-  Fd wake_;
-  base::Loop loop_;
-  std::thread thread_;
+  base::LoopThread thread_;
   base::FairPool pool_;
+  base::Timer host_timer_;         // of the thread
   ExecListeners::Handle listens_;  // last member: its calls use the others
 };
 
