@@ -139,7 +139,6 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.default_network = settings.network.mode;
   options.ca_file = settings.network.ca_file;
   options.credential_key = settings.network.credential_key;
-  options.egress_program = settings.libexec_directory + "/moorage-egress";
   options.networks.clear();
   for (const auto& [name, preset] : settings.network_presets) options.networks.push_back(name);
   options.placement_rules = placement_rules(settings.policy);

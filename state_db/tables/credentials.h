@@ -12,10 +12,10 @@ namespace moorage::state_db {
 
 class Store;
 
-// How the secret is had when it is needed.
+// The place that a needed secret comes from.
 enum class SecretSource {
   command,  // what it prints, run as the owner
-  file,     // what is in it, read as the owner
+  file,     // its content, read as the owner
   sealed,   // kept encrypted in the store: CMS (RFC 5652), DER
 };
 

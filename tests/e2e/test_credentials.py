@@ -131,7 +131,7 @@ class Credentials(harness.TestCase):
         self.assertIn("api.example did not accept the credential rotated (401)", body)
         self.assertEqual(self.curl("rotated", "/v1/c")[0], "200")
 
-    def test_what_cannot_be_had_is_said(self):
+    def test_without_a_secret_the_answer_has_the_reason(self):
         refused = self.add("broken", "--for", "https://api.example/v1/", "--from-command",
                            "echo no such token >&2; exit 3", check=False)
         self.assertEqual(refused.returncode, 1)

@@ -127,7 +127,7 @@ TEST_CASE("a placeholder that is sent elsewhere is refused and noted") {
       "the placeholder of the credential api was sent where it is not valid"));
 }
 
-TEST_CASE("a credential that cannot be had, or is not accepted, is answered 403 with the reason") {
+TEST_CASE("403 gives the reason if there is no secret, or it is not accepted") {
   Brokered network;
   FakeHost host("127.0.0.1", 443, [&](int socket) {
     Tls tls = Tls::server(socket, network.own);

@@ -56,7 +56,7 @@ TEST_CASE("the commands of a push are read, in whatever pieces") {
   CHECK(probe.commands().empty());
 }
 
-TEST_CASE("what cannot be judged is refused") {
+TEST_CASE("a push that cannot be judged is refused") {
   const std::string body = GENERATE(
       std::string("PACK"), std::string("0003"), std::string("00G0"), std::string("+04a"),
       command("refs/heads/main") + "0000", command("main", kCapabilities) + "0000",

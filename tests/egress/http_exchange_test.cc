@@ -84,7 +84,7 @@ TEST_CASE("a second request waits for the answer to the first, and nothing hides
   CHECK(exchange.at_server().starts_with("GET /a HTTP/1.1\r\n"));
 }
 
-TEST_CASE("what could be read in two ways is refused") {
+TEST_CASE("a message with two readings is refused") {
   const auto [request, why] = GENERATE(table<std::string, std::string>({
       {"GET /a HTTP/1.1\r\nHost: other.example.com\r\n\r\n",
        "the Host header is not api.example.com"},
@@ -179,7 +179,7 @@ TEST_CASE("a WebSocket is a tunnel once the host agrees") {
   }
 }
 
-TEST_CASE("the answer to HEAD has no body, and one without a length lasts until the end") {
+TEST_CASE("an answer to HEAD ends with its head, one without a length at the end of the connection") {
   Exchange exchange;
   exchange.client("HEAD /a HTTP/1.1\r\nHost: api.example.com\r\n\r\n");
   exchange.server("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");

@@ -1,4 +1,4 @@
-// Adds, lists, tests and removes credentials. They belong to who adds them, and so to that user's
+// Adds, lists, tests and removes credentials. They belong to the caller, for that user's
 // workspaces. A change applies to running sandboxes before the verb returns.
 #pragma once
 
@@ -22,12 +22,12 @@ class Credentials {
   Credentials(Context& context, Networks& networks)
       : context_(context), networks_(networks), secrets_(context.options) {}
 
-  // Reads the secret once: a credential that cannot be had is refused. Replaces the caller's of
+  // Reads the secret once: a credential without one is refused. Replaces the caller's of
   // that name.
   state_db::CredentialRow add(const Caller& caller, const CredentialRequest& request);
   std::vector<state_db::CredentialRow> list(const Caller& caller);  // root: of all users
   void remove(const Caller& caller, const std::string& name);
-  // Throws why its secret cannot be had.
+  // Throws the reason if its secret cannot be read.
   state_db::CredentialRow test(const Caller& caller, const std::string& name);
   // PEM, to seal secrets for.
   std::string certificate() const { return secrets_.certificate(); }
