@@ -1,7 +1,6 @@
 #include "egress/broker/http_exchange.h"
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <charconv>
 
 #include "base/net/host_name.h"
@@ -42,14 +41,6 @@ void add_body(std::string& to, std::string_view body, bool chunked) {
 }
 
 bool is_websocket(std::string_view upgrade) { return same_name(upgrade, "websocket"); }
-
-// In the form of both large families of model APIs, so that their clients show the message.
-std::string error_body(std::string_view message) {
-  const boost::json::object error{{"type", "permission_error"},
-                                  {"code", "moorage_refused"},
-                                  {"message", "moorage: " + std::string(message)}};
-  return boost::json::serialize(boost::json::object{{"type", "error"}, {"error", error}}) + "\n";
-}
 
 }  // namespace
 
@@ -113,6 +104,8 @@ bool HttpExchange::judge_head() {
     refuse("the Host header is not " + host_);
   else if (!request_->upgrade.empty() && !is_websocket(request_->upgrade))
     refuse("only websocket is a protocol to upgrade to");
+  else if (const std::string name = override_in(head.fields); !name.empty())
+    refuse("the header " + name + " is not carried: it changes what is asked for");
   if (state_ == State::over) return false;
   std::string_view target = head.target;
   if (target.starts_with(kScheme)) {
@@ -135,7 +128,7 @@ bool HttpExchange::judge_head() {
 void HttpExchange::pass(const HeadChange& change) {
   const RequestHead& head = request_->head;
   const auto goes = [&change](const Field& field) {
-    if (!change.secrets.empty() && same_name(field.name, "Accept-Encoding")) return false;
+    if (!change.secrets.empty() && allows_compression(field)) return false;
     return std::ranges::none_of(
         change.without, [&field](const std::string& name) { return same_name(name, field.name); });
   };
@@ -210,7 +203,7 @@ void HttpExchange::from_server(std::string_view bytes) {
       answer_ended_)
     return break_off("the host sent an answer that nobody asked for");
   if (state_ == State::tunnel) {
-    to_client += filter_.pass(bytes);
+    to_client += filter_.pass(std::string(bytes));
   } else {
     server_pending_ += bytes;
     parse_server();
@@ -245,10 +238,14 @@ void HttpExchange::pass_answer_head() {
   const ResponseHead& head = response_->head;
   const bool is_final = head.status >= 200 || head.status == kSwitching;
   const bool upgrades = head.status == kSwitching;
-  if (upgrades && request_->upgrade.empty())
+  if (upgrades && (request_->upgrade.empty() || !is_websocket(response_->upgrade)))
     return answer(kBadGateway, "the host changed the protocol, and nobody asked for it");
   if (is_final && on_response_) on_response_(head);
   if (state_ != State::passing) return;
+  if (!has_body(request_->head.method, head.status))
+    response_->framing.chunked = false;
+  else if (filter_.looks() && is_compressed(head))
+    return answer(kBadGateway, "the host compressed its answer, and was asked not to");
   const bool ends = is_final && !upgrades && (!response_->keep_alive() || !request_->keep_alive());
   std::string text = "HTTP/1.1 " + std::to_string(head.status) + " " + head.reason + "\r\n";
   for (const Field& field : head.fields) {
@@ -258,9 +255,7 @@ void HttpExchange::pass_answer_head() {
   if (ends) add_field(text, "Connection", "close");
   add_framing(text, response_->framing);
   text += "\r\n";
-  SecretFilter in_head = filter_;
-  in_head.pass(text);
-  if (in_head.found()) return refuse("the host's answer contained the credential");
+  if (filter_.contains(text)) return refuse("the host's answer contained the credential");
   to_client += text;
   if (upgrades) {
     state_ = State::tunnel;
@@ -292,7 +287,7 @@ void HttpExchange::server_ended() {
 void HttpExchange::end_message() {
   if (response_ && response_->is_done() && answer_passes_ && !answer_ended_) {
     add_body(to_client, filter_.rest(), response_->framing.chunked);
-    if (response_->framing.chunked && request_->head.method != "HEAD") to_client += "0\r\n\r\n";
+    if (response_->framing.chunked) to_client += "0\r\n\r\n";
     answer_ended_ = true;
   }
   if (!answer_ended_) return;

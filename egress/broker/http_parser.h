@@ -84,6 +84,7 @@ class HttpParser : public boost::beast::http::basic_parser<is_request> {
   void on_field_impl(boost::beast::http::field name, Text text, Text value,
                      ErrorCode& error) override {
     using boost::beast::http::field;
+    if (this->is_header_done()) return;  // a trailer, which goes no further
     const std::string content(value.data(), value.size());
     if (name == field::host) {
       if (is_request && !host.empty()) return refuse("two Host headers", error);
@@ -93,6 +94,8 @@ class HttpParser : public boost::beast::http::basic_parser<is_request> {
         return refuse("the only transfer encoding is chunked", error);
       framing.chunked = true;
     } else if (name == field::content_length) {
+      if (!framing.length.empty() || content.find(',') != content.npos)
+        return refuse("two Content-Length headers", error);
       framing.length = content;
     } else if (name == field::upgrade) {
       upgrade = content;

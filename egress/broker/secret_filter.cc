@@ -3,53 +3,90 @@
 #include <algorithm>
 #include <utility>
 
+#include "egress/broker/secret_forms.h"
+
 namespace moorage::egress {
-namespace {
-
-std::vector<size_t> borders(const std::string& text) {
-  std::vector<size_t> border(text.size(), 0);
-  for (size_t i = 1, k = 0; i < text.size(); ++i) {
-    while (k > 0 && text[i] != text[k]) k = border[k - 1];
-    if (text[i] == text[k]) ++k;
-    border[i] = k;
-  }
-  return border;
-}
-
-}  // namespace
 
 SecretFilter::SecretFilter(const std::vector<std::string>& secrets) {
   for (const std::string& secret : secrets) {
-    if (secret.size() >= kLeast) patterns_.push_back({secret, borders(secret), 0});
+    if (secret.size() < kLeast) continue;
+    for (std::string& form : secret_forms(secret)) forms_.push_back(std::move(form));
+  }
+  if (forms_.empty()) return;
+  const auto size = [](const std::string& form) { return form.size(); };
+  shortest_ = std::ranges::min(forms_, {}, size).size();
+  longest_ = std::ranges::max(forms_, {}, size).size();
+  const size_t farthest = std::min<size_t>(shortest_ - kBlock + 1, UINT8_MAX);
+  skip_.fill(static_cast<uint8_t>(farthest));
+  for (const std::string& form : forms_) {
+    for (size_t at = 0; at + kBlock <= shortest_; ++at) {
+      uint8_t& skip = skip_[slot(form.data() + at)];
+      skip = static_cast<uint8_t>(std::min<size_t>(skip, shortest_ - kBlock - at));
+    }
   }
 }
 
-std::string SecretFilter::pass(std::string_view bytes) {
-  if (found_) return {};
-  if (patterns_.empty()) return std::string(bytes);
-  held_ += bytes;
-  size_t longest = 0;
-  for (Pattern& pattern : patterns_) {
-    size_t& matched = pattern.matched;
-    for (const char byte : bytes) {
-      while (matched > 0 && byte != pattern.text[matched]) matched = pattern.fallback[matched - 1];
-      if (byte == pattern.text[matched]) ++matched;
-      if (matched == pattern.text.size()) {
-        found_ = true;
-        held_.clear();
-        return {};
-      }
+size_t SecretFilter::slot(const char* block) {
+  const auto byte = [block](size_t i) { return size_t{static_cast<unsigned char>(block[i])}; };
+  return (byte(0) ^ (byte(1) << 3) ^ (byte(2) << 5)) & 4095;
+}
+
+bool SecretFilter::contains(std::string_view text) const {
+  if (forms_.empty() || text.size() < shortest_) return false;
+  // `end` is behind the first `shortest_` bytes of what may be a form.
+  for (size_t end = shortest_; end <= text.size();) {
+    const uint8_t skip = skip_[slot(text.data() + end - kBlock)];
+    if (skip > 0) {
+      end += skip;
+      continue;
     }
-    longest = std::max(longest, matched);
+    const std::string_view here = text.substr(end - shortest_);
+    for (const std::string& form : forms_) {
+      if (here.starts_with(form)) return true;
+    }
+    ++end;
   }
-  std::string free = held_.substr(0, held_.size() - longest);
-  held_.erase(0, free.size());
-  return free;
+  return false;
+}
+
+// How many bytes at its end may be the beginning of a secret.
+size_t SecretFilter::held_in(std::string_view window) const {
+  size_t most = 0;
+  for (const std::string& form : forms_) {
+    for (size_t size = std::min(form.size() - 1, window.size()); size >= kLeastHeld && size > most;
+         --size) {
+      if (form[size - 1] == window.back() &&
+          window.ends_with(std::string_view(form).substr(0, size)))
+        most = size;
+    }
+  }
+  return most;
+}
+
+std::string SecretFilter::pass(std::string bytes) {
+  if (found_) return {};
+  if (forms_.empty() || bytes.empty()) return bytes;
+  const size_t passed = tail_.size() - held_;
+  std::string window = std::move(tail_) + bytes;
+  tail_.clear();
+  if (contains(window)) {
+    found_ = true;
+    held_ = 0;
+    return {};
+  }
+  // Its first bytes may have passed before it was long enough to be held.
+  held_ = std::min(held_in(window), window.size() - passed);
+  tail_ = window.substr(window.size() - std::min(window.size(), longest_ - 1));
+  window.resize(window.size() - held_);
+  window.erase(0, passed);
+  return window;
 }
 
 std::string SecretFilter::rest() {
-  for (Pattern& pattern : patterns_) pattern.matched = 0;
-  return std::exchange(held_, {});
+  std::string last = tail_.substr(tail_.size() - held_);
+  tail_.clear();
+  held_ = 0;
+  return last;
 }
 
 }  // namespace moorage::egress

@@ -1,7 +1,9 @@
-// Finds secrets in bytes that pass by. Bytes that may be the beginning of one are held until the
-// next ones come.
+// Finds secrets, in all forms of secret_forms.h, in bytes that pass by. Bytes that look like the
+// beginning of one are held until the next ones come.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,20 +17,32 @@ class SecretFilter {
   explicit SecretFilter(const std::vector<std::string>& secrets);
 
   // What may go on. Nothing more once a secret was found.
-  std::string pass(std::string_view bytes);
+  std::string pass(std::string bytes);
   std::string rest();  // at the end: what is held
   bool found() const { return found_; }
+  bool looks() const { return !forms_.empty(); }
+  // In text that is whole.
+  bool contains(std::string_view text) const;
 
   static constexpr size_t kLeast = 8;  // bytes
+  // Fewer bytes than this are not held: a stream whose events end like them would stall. So this
+  // much of a secret may arrive, minus one byte.
+  static constexpr size_t kLeastHeld = 4;
 
  private:
-  struct Pattern {
-    std::string text;
-    std::vector<size_t> fallback;  // Knuth, Morris and Pratt: the longest border of each prefix
-    size_t matched = 0;
-  };
-  std::vector<Pattern> patterns_;
-  std::string held_;
+  static constexpr size_t kBlock = 3;
+
+  static size_t slot(const char* block);
+  size_t held_in(std::string_view window) const;
+
+  std::vector<std::string> forms_;
+  size_t shortest_ = 0;
+  size_t longest_ = 0;
+  // How far a search may skip when it sees this block: Wu and Manber, "A fast algorithm for
+  // multi-pattern searching", 1994. A pass over each form would slow large answers down.
+  std::array<uint8_t, 4096> skip_{};
+  std::string tail_;  // of what came: as much as the beginning of a secret can be
+  size_t held_ = 0;   // of the tail
   bool found_ = false;
 };
 

@@ -102,9 +102,17 @@ TEST_CASE("a message with two readings is refused") {
       {"POST / HTTP/1.1\r\nHost: api.example.com\r\nTransfer-Encoding: "
        "chunked\r\nTransfer-Encoding: identity\r\n\r\n",
        "not valid HTTP/1.1: bad Transfer-Encoding"},
-
       {"GET / HTTP/1.1\r\nHost: api.example.com\r\nUpgrade: h2c\r\n\r\n",
        "only websocket is a protocol to upgrade to"},
+      {"GET / HTTP/1.1\r\nHost: api.example.com\r\nX-HTTP-Method-Override: DELETE\r\n\r\n",
+       "the header X-HTTP-Method-Override is not carried: it changes what is asked for"},
+      {"GET / HTTP/1.1\r\nHost: api.example.com\r\nx-original-url: /admin\r\n\r\n",
+       "the header x-original-url is not carried: it changes what is asked for"},
+      {"GET / HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 3, 3\r\n\r\n",
+       "two Content-Length headers"},
+      {"GET / HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 3\r\n"
+       "Content-Length: 3\r\n\r\n",
+       "two Content-Length headers"},
   }));
   Exchange exchange;
   exchange.client(request);
@@ -112,6 +120,103 @@ TEST_CASE("a message with two readings is refused") {
   CHECK(exchange.trouble() == why);
   CHECK(exchange.at_server().empty());
   CHECK(exchange.at_client().starts_with("HTTP/1.1 403 "));
+}
+
+TEST_CASE("no spelling of a body's frame lets a second request through unseen") {
+  const std::string second = "GET /evil HTTP/1.1\r\nHost: evil.org\r\n\r\n";
+  const std::string head = GENERATE(
+      as<std::string>{},                                                   //
+      "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",  // CL.TE
+      "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",  // TE.CL
+      "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
+      "Transfer-Encoding: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+      "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+      "Transfer-Encoding: identity, chunked\r\n\r\n0\r\n\r\n",
+      "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n",
+      "Transfer-Encoding:\x0b"
+      "chunked\r\n\r\n0\r\n\r\n",
+      "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+      " Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "X: y\n Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "X: y\rTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "X: y\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "Content-Length: +5\r\n\r\nhello",
+      "Content-Length: 0x5\r\n\r\nhello", "Content-Length: -5\r\n\r\nhello",
+      "Content-Length: 5 0\r\n\r\nhello", "Content-Length: 5\r\nContent-Length: 0\r\n\r\nhello",
+      "Content-Length: 18446744073709551621\r\n\r\nhello",
+      "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
+      "Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
+      "Transfer-Encoding: chunked\r\n\r\n5;a=\n\r\nhello\r\n0\r\n\r\n",
+      "Transfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n0\r\n\r\n",
+      "Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
+      "Transfer-Encoding: chunked\r\n\r\n10000000000000005\r\nhello\r\n0\r\n\r\n");
+  Exchange exchange;
+  exchange.client("POST / HTTP/1.1\r\nHost: api.example.com\r\n" + head + second,
+                  GENERATE(1, 1'000));
+  CHECK(exchange.state() == State::over);
+  CHECK(exchange.at_server().find("evil") == std::string::npos);
+}
+
+TEST_CASE("an odd but valid frame of a body is written in the usual form") {
+  const auto [head, expected] = GENERATE(table<std::string, std::string>({
+      {"Transfer-Encoding: chunked\r\n\r\n5;name=\"a\\\"b\"\r\nhello\r\n000;x\r\n\r\n",
+       "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"},
+      {"TRANSFER-ENCODING: Chunked\r\n\r\n5\r\nhello\r\n0\r\nHost: evil.org\r\nUpgrade: "
+       "websocket\r\n\r\n",
+       "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"},
+      {"Connection: X-Key, close\r\nX: a\r\n b\r\n\r\n", "X: a b\r\n\r\n"},
+      {"Keep-Alive: 5\r\nProxy-Authorization: x\r\nContent-Length: 5\r\n\r\nhello",
+       "Content-Length: 5\r\n\r\nhello"},
+  }));
+  Exchange exchange;
+  exchange.client("POST / HTTP/1.1\r\nHost: api.example.com\r\n" + head);
+  CHECK(exchange.at_server() == "POST / HTTP/1.1\r\nHost: api.example.com\r\n" + expected);
+  exchange.server(
+      "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+  CHECK(exchange.state() == State::over);
+}
+
+TEST_CASE("a request with a credential gets no answer in which it could not be recognized") {
+  Exchange exchange;
+  exchange.change.secrets = {"secret-of-the-api"};
+  SECTION("a compressed one") {
+    const std::string encoding = GENERATE("gzip", "deflate", "br", "zstd", "identity, gzip");
+    exchange.client(kGet);
+    exchange.server("HTTP/1.1 200 OK\r\nContent-Encoding: " + encoding +
+                    "\r\nContent-Length: 4\r\n\r\nabcd");
+    CHECK(exchange.at_client().starts_with("HTTP/1.1 502 "));
+  }
+  SECTION("compressed frames, which are not offered") {
+    exchange.client(
+        "GET /ws HTTP/1.1\r\nHost: api.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Extensions: permessage-deflate\r\nSec-WebSocket-Key: x\r\n\r\n");
+    CHECK(exchange.at_server().find("Extensions") == std::string::npos);
+    exchange.server(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n");
+    CHECK(exchange.at_client().starts_with("HTTP/1.1 502 "));
+  }
+  SECTION("a frame that contains it") {
+    exchange.client(
+        "GET /ws HTTP/1.1\r\nHost: api.example.com\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\n\r\n");
+    exchange.server(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+    CHECK(exchange.state() == State::tunnel);
+    exchange.server("\x81\x05hello\x81\x15you: secret-of-the-api", GENERATE(1, 4, 1'000));
+    CHECK(exchange.trouble() == "the host's answer contained the credential");
+    CHECK(exchange.at_client().find("secre") == std::string::npos);
+  }
+  CHECK(exchange.state() == State::over);
+}
+
+TEST_CASE("an answer without a body is not given the end of one") {
+  const std::string status = GENERATE("204 No Content", "304 Not Modified");
+  Exchange exchange;
+  exchange.client(kGet);
+  exchange.server("HTTP/1.1 " + status + "\r\nTransfer-Encoding: chunked\r\n\r\n");
+  CHECK(exchange.at_client() == "HTTP/1.1 " + status + "\r\n\r\n");
+  CHECK(exchange.state() == State::head);
 }
 
 TEST_CASE("a length beside chunks is refused") {
@@ -179,7 +284,8 @@ TEST_CASE("a WebSocket is a tunnel once the host agrees") {
   }
 }
 
-TEST_CASE("an answer to HEAD ends with its head, one without a length at the end of the connection") {
+TEST_CASE(
+    "an answer to HEAD ends with its head, one without a length at the end of the connection") {
   Exchange exchange;
   exchange.client("HEAD /a HTTP/1.1\r\nHost: api.example.com\r\n\r\n");
   exchange.server("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
