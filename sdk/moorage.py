@@ -12,12 +12,15 @@ A workspace is given by name or id ("ws_3"). Times are ISO strings, sizes are by
 docs/openapi.yaml. Several threads may share a client: each call has its own connection.
 """
 
+import base64
 import dataclasses
 import http.client
 import json
 import os
 import socket
 import struct
+import subprocess
+import tempfile
 import threading
 import urllib.parse
 import uuid
@@ -390,6 +393,41 @@ class Moorage:
     def check_network(self, workspace, host):
         """Whether the host may be reached, by which rule, and what a program inside would read."""
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/network/check", {"host": host})
+
+    # -- credentials ---------------------------------------------------------------------------------
+
+    def credentials(self):
+        """The caller's; for root those of all users. Their secrets are never in an answer."""
+        return self.request("GET", "/credentials")["credentials"]
+
+    def add_credential(self, name, places, command=None, file=None, sealed=None, form="bearer", variable=None, methods=(),
+                       labels=None, key=None):
+        """Workspaces use its secret at `places`, like https://api.example.com/v1/, without having it. It comes from one of
+        `command`, `file`, and `sealed`: bytes from `seal`."""
+        body = {"name": name, "for": list(places), "as": form}
+        body |= {"methods": list(methods)} if methods else {}
+        body |= {name: value for name, value in (("command", command), ("file", file), ("variable", variable), ("labels", labels))
+                 if value is not None}
+        if sealed is not None:
+            body["sealed"] = base64.b64encode(sealed).decode()
+        return self.request("POST", "/credentials", json_body=body, key=key)
+
+    def seal(self, secret):
+        """The secret (bytes), encrypted for the key of the store's host by the program openssl."""
+        certificate = self.request("GET", "/credentials/key")["certificate"]
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # only the certificate
+            file.write(certificate)
+            file.flush()
+            argv = ["openssl", "cms", "-encrypt", "-aes-256-gcm", "-binary", "-outform", "DER", file.name]
+            return subprocess.run(argv, input=secret, check=True, capture_output=True).stdout
+
+    def remove_credential(self, credential, key=None):
+        """Running sandboxes lose it at once."""
+        self.request("DELETE", f"/credentials/{_quoted(credential)}", key=key)
+
+    def test_credential(self, credential):
+        """Reads the secret once and forgets it. Fails with the reason why it is not available."""
+        return self.request("POST", f"/credentials/{_quoted(credential)}/test", json_body={})
 
     # -- the writer lease ---------------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ CREATE TABLE workspace_labels (  -- Labels that callers attach to a workspace: t
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE credentials (       -- Credentials for hosts; never their secrets.
-  owner_uid       INTEGER NOT NULL,  -- Whose workspaces may use it.
+  owner_uid       INTEGER NOT NULL,  -- The user whose workspaces may use it.
   name            TEXT NOT NULL,     -- Unique for the owner.
   form            TEXT NOT NULL,     -- How it is sent: "bearer", "basic:USER", "header:NAME".
   urls            BLOB NOT NULL,     -- Where it is sent, like "https://api.example.com/v1/": each followed by NUL.
@@ -179,7 +179,7 @@ CREATE TABLE credentials (       -- Credentials for hosts; never their secrets.
   labels          BLOB NOT NULL,     -- That a workspace must have: names and values, each followed by NUL.
   variable        TEXT NOT NULL,     -- That holds the placeholder inside; empty: none.
   source          TEXT NOT NULL,     -- A word of SecretSource.
-  place           TEXT NOT NULL,     -- The command or the file that has the secret; empty if it is sealed.
+  place           TEXT NOT NULL,     -- The command or the file that has the secret; or the name of the sealed one in the store.
   created_wall_ms INTEGER NOT NULL,
   PRIMARY KEY (owner_uid, name)
 ) STRICT, WITHOUT ROWID;

@@ -37,9 +37,10 @@ struct AddOptions {
     options.values({"--label", "KEY=VALUE", "Only for workspaces with this label; may be repeated"},
                    labels);
     options.value({"--env", "VAR", "Variable that holds a placeholder inside"}, variable);
-    options.value({"--from-command", "COMMAND", "What it prints, each time the secret is needed"},
-                  command);
-    options.value({"--from-file", "PATH", "What is in it, each time the secret is needed"}, file);
+    options.value(
+        {"--from-command", "COMMAND", "Run it when the secret is needed, and take its output"},
+        command);
+    options.value({"--from-file", "PATH", "Read this file when the secret is needed"}, file);
     options.flag({"--from-stdin", "", "Read the secret now, and keep it encrypted"}, from_stdin);
   }
 };

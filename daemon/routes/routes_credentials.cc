@@ -62,6 +62,10 @@ Reply add(Api& api, const Request& request) {
   return reply_of(api.credentials.add(request.caller, wanted), 201);
 }
 
+Reply resume_add(Api& api, const Request& request, const std::string& name) {
+  return reply_of(api.credentials.find(request.caller, name), 201);
+}
+
 Reply list(Api& api, const Request& request) {
   const auto rows = api.credentials.list(request.caller);
   return Reply::json(text_of({{"credentials", array_of(rows, credential_object)}}));
@@ -73,6 +77,7 @@ Reply remove(Api& api, const Request& request) {
 }
 
 Reply test(Api& api, const Request& request) {
+  JsonFields::parse(request.body).finish();
   return reply_of(api.credentials.test(request.caller, request.parameter(0)));
 }
 
@@ -85,10 +90,13 @@ Reply key(Api& api, const Request&) {
 void add_credential_routes(Router& router, Api& api) {
   const RouteTable routes(router, api);
   routes.add("GET /v1/credentials", Right::none, list);
-  routes.add("POST /v1/credentials", Right::none, add, {.lane = Lane::slow});
+  routes.add("POST /v1/credentials", Right::none, add,
+             {.lane = Lane::slow, .keep = Keep::joined, .resume = resume_add});
   routes.add("GET /v1/credentials/key", Right::none, key);
-  routes.add("DELETE /v1/credentials/{}", Right::none, remove, {.lane = Lane::slow});
-  routes.add("POST /v1/credentials/{}/test", Right::none, test, {.lane = Lane::slow});
+  routes.add("DELETE /v1/credentials/{}", Right::none, remove,
+             {.lane = Lane::slow, .keep = Keep::joined, .resume = resumed_none});
+  routes.add("POST /v1/credentials/{}/test", Right::none, test,
+             {.lane = Lane::slow, .keep = Keep::nothing});
 }
 
 }  // namespace moorage::daemon

@@ -28,7 +28,7 @@ struct CredentialRow {
   std::map<std::string, std::string> labels{};  // that a workspace must have; empty: none
   std::string variable{};                       // that holds the placeholder inside; empty: none
   SecretSource source = SecretSource::command;
-  std::string place{};  // the command, or the file's path; empty if it is sealed
+  std::string place{};  // the command, the file's path, or the name of the sealed one in the store
   int64_t created_wall_ms = 0;
 };
 

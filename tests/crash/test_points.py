@@ -19,7 +19,7 @@ LIFE = {"export": "archived", "repo.import": "imported", "repo.clone": "repaired
         "lease.takeover": "held", "gc": "collected", "evict": "collected", "drop_base_tree": "collected",
         "archive": "archived", "unarchive": "archived", "import": "archived", "repo.pack": "packed", "rebase": "rebased",
         "snapshot": "snapped", "promote": "snapped", "collect": "snapped", "restack": "snapped", "flatten": "flattened",
-        "best_of": "attempted", "move": "moved"}
+        "best_of": "attempted", "move": "moved", "credential_add": "guarded", "credential_rm": "guarded"}
 # The point reached by the recovery from a crash there.
 IN_THE_WAY = {"delete.after_intent": "stop.after_intent", "purge.after_intent": "purge.after_files", "exec.after_intent": "exec.before_outcome",
               "exec.after_journal": "exec.before_outcome", "exec.after_start": "exec.after_outcome", "exec.before_outcome": "exec.after_outcome"}

@@ -127,6 +127,18 @@ class Requests:
         self.workspace(name)
         return lambda key: self.client.change_network(name, allow=["web.example"], key=key)
 
+    def post_v1_credentials(self, name):
+        sealed = self.client.seal(name.encode())
+        return lambda key: self.client.add_credential(name, ["https://api.example/"], sealed=sealed, key=key)
+
+    def post_v1_credentials_replace(self, name):
+        self.client.add_credential(name, ["https://api.example/"], sealed=self.client.seal(b"before"))
+        return self.post_v1_credentials(name)
+
+    def delete_v1_credentials_credential(self, name):
+        self.client.add_credential(name, ["https://api.example/"], sealed=self.client.seal(b"gone"))
+        return lambda key: self.client.remove_credential(name, key=key)
+
     def post_v1_workspaces_workspace_lease(self, name):
         self.workspace(name)
         return lambda key: self.client.acquire_lease(name, "holder", key=key)
@@ -267,6 +279,7 @@ class Requests:
 NOT_KEPT = {
     "post /v1/workspaces/{workspace}/move/check": "changes nothing",
     "put /v1/workspaces/{workspace}/lease": "a repeat is another heartbeat",
+    "post /v1/credentials/{credential}/test": "changes nothing",
     "put /v1/execs/{exec}/stdin": NO_STATE,
     "post /v1/execs/{exec}/signal": NO_STATE,
     "post /v1/execs/{exec}/resize": NO_STATE,
@@ -362,7 +375,14 @@ class Retries(rig.TestCase):
             self.assertEqual([a["state"] for a in ended["attempts"]], ["passed", "passed"], ended)
             self.assertEqual(len([b for b in self.client.best_ofs(name) if b["state"] != "failed"]), 1)
 
+        if "_v1_credentials" in method:
+            kept = {c["name"] for c in self.client.credentials() if c["name"] == name}
+            self.assertEqual(kept, set() if method.startswith("delete") else {name})
+            self.assertEqual(len(list((self.daemon.store / "credentials").glob("*"))), len(kept), "encrypted secrets")
+
     def clean(self, name):
+        for credential in self.client.credentials():
+            self.client.remove_credential(credential["name"])
         for workspace in self.client.workspaces():
             if workspace["name"].startswith(name):
                 if workspace.get("holder"):

@@ -26,6 +26,9 @@ OPERATIONS = {
     "post /v1/workspaces/{workspace}/move/check": "changes nothing",
     "post /v1/workspaces/{workspace}/share": ONE_WRITE,
     "post /v1/workspaces/{workspace}/network": ONE_WRITE + "; the next start brings it to a running sandbox",
+    "post /v1/credentials": ("credential_add",),
+    "delete /v1/credentials/{credential}": ("credential_rm",),
+    "post /v1/credentials/{credential}/test": "changes nothing",
     "post /v1/workspaces/{workspace}/lease": ("lease.acquire", "lease.takeover"),
     "put /v1/workspaces/{workspace}/lease": "no write: the daemon remembers heartbeats in memory",
     "delete /v1/workspaces/{workspace}/lease": ONE_WRITE,
@@ -96,6 +99,29 @@ class Lives:
             second = harness.Client(str(self.daemon.socket))
             second.lease_token = self.client.acquire_lease(name, "second", takeover=True)["token"]
         second.release_lease(name)
+
+    def guarded(self, name):
+        """A credential that is kept encrypted, replaced, and removed."""
+        self.client.create(repo_url=self.suite.url, name=name)
+        self.acknowledged["created"] = True
+        for secret in (b"first", b"second"):
+            self.client.add_credential(name, ["https://api.example/"], sealed=self.client.seal(secret))
+            self.acknowledged["credential"] = True
+        self.acknowledged["credential"] = None  # from here on it may be gone
+        self.client.remove_credential(name)
+        self.acknowledged["credential"] = False
+
+    def settle_credential(self, name):
+        """It is whole, or gone; the store has the encrypted secrets of those that are listed, and no others."""
+        test, known = self.suite, {c["name"] for c in self.client.credentials()}
+        if (wanted := self.acknowledged.get("credential")) is not None:
+            test.assertEqual(name in known, wanted)
+        if name in known:
+            self.client.test_credential(name)
+        kept = list((self.daemon.store / "credentials").glob("*"))
+        test.assertEqual(len(kept), len(known), kept)
+        if name in known:
+            self.client.remove_credential(name)
 
     def collected(self, name):
         self.client.create(repo_url=self.suite.url, name=name, caches=["cache"])
@@ -266,6 +292,7 @@ class Lives:
         test = self.suite
         harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
         found = {w["name"]: w for w in self.client.workspaces()}
+        self.settle_credential(name)
         if f"{name}-tree" in found:
             self.client.delete(f"{name}-tree", purge=True)
         if name in found and "holder" in found[name]:

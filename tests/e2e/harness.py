@@ -141,7 +141,8 @@ class Daemon:
         self.socket = self.directory / "api.sock"
         self.log = self.directory / "daemon.log"
         lines = {"store": {"directory": str(self.store)}, "api": {"socket": str(self.socket)},
-                 "repo": {"file_roots": [str(self.directory)]}, "sandbox": {"stop_grace_s": 1}}
+                 "repo": {"file_roots": [str(self.directory)]}, "sandbox": {"stop_grace_s": 1},
+                 "network": {"credential_key": str(self.directory / "credentials.key")}}
         if BACKEND != "lxc":
             lines["sandbox"]["backend"] = "docker"
             lines["docker"] = {"socket": os.environ[ENGINES[BACKEND]]}

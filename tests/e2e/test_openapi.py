@@ -5,6 +5,7 @@ purpose; a bad one may violate the document, but its answer must not. At the end
 each of its documented statuses.
 """
 
+import base64
 import contextlib
 import grp
 import hashlib
@@ -209,6 +210,7 @@ class OpenApi(harness.TestCase):
         self.about_workspaces()
         self.about_files()
         self.about_execs()
+        self.about_credentials()
         self.about_rescue()
         self.about_ends()
         self.about_what_is_not_there()
@@ -541,6 +543,28 @@ class OpenApi(harness.TestCase):
         self.call(200, "GET", execs)
         self.bad(404, "GET", "/v1/execs/ex_4711")
         self.bad(400, "GET", exec_ + "/wait", {"timeout_ms": "long"})
+
+    def about_credentials(self):
+        path, body = "/v1/credentials", {"name": "all", "for": ["https://api.example/v1/"], "as": "header:X-Key", "methods": ["GET"],
+                                         "labels": {"a": "b"}, "variable": "KEY", "command": "echo x"}
+        added = self.call(201, "POST", path, body=body, Idempotency_Key="credential")
+        self.assertEqual(self.call(201, "POST", path, body=body, Idempotency_Key="credential"), added)
+        self.call(201, "POST", path, body={"name": "file", "for": ["https://api.example/"], "file": str(self.daemon.config)})
+        self.assertIn("CERTIFICATE", self.call(200, "GET", path + "/key")["certificate"])
+        sealed = base64.b64encode(self.client.seal(b"x")).decode()
+        self.call(201, "POST", path, body={"name": "sealed", "for": ["https://api.example/"], "sealed": sealed})
+        for change in ({"command": "false"}, {"file": "/dev/null"}, {"for": []}, {"for": ["http://api.example/"]}, {"as": "x"}, {"name": "A"},
+                       {"methods": ["get"]}, {"variable": "1"}, {"secret": "x"}, {"sealed": "x"}):
+            self.bad(503 if change == {"command": "false"} else 400, "POST", path, body=body | change)
+        self.assertEqual([c["name"] for c in self.call(200, "GET", path)["credentials"]], ["all", "file", "sealed"])
+        self.call(200, "POST", path + "/sealed/test")
+        self.bad(400, "POST", path + "/sealed/test", body={"x": 1})
+        self.bad(404, "POST", path + "/none/test")
+        self.bad(404, "DELETE", path + "/none")
+        for method, rest in (("GET", ""), ("GET", "/key")):
+            self.bad(400, method, path + rest, {"nonsense": 1}, code="invalid_argument")
+        for name in ("all", "file", "sealed"):
+            self.call(204, "DELETE", f"{path}/{name}")
 
     def about_ends(self):
         execs = "/v1/workspaces/one/execs"

@@ -82,7 +82,7 @@ class User:
 
 
 # Every operation of the document: its access rule, and a request that is valid except for its user. "read", "write": members too; "own":
-# the owner; "repo": the importer; "list": all users, who see their own; "open": not about anyone's objects; "root": only root.
+# the owner; "repo": the importer, or who added a credential; "list": all users, who see their own; "open": not about anyone's objects; "root": only root.
 # In the owner's order of requests, so destructive ones come last.
 FILE = {"query": "?path=README.md"}
 REQUESTS = {
@@ -133,6 +133,9 @@ REQUESTS = {
     ("get", "/v1/workspaces/{workspace}/network"): ("read", {}),
     ("get", "/v1/workspaces/{workspace}/network/check"): ("read", {"query": "?host=x.example"}),
     ("post", "/v1/workspaces/{workspace}/network"): ("own", {"body": {"deny": ["x.example"]}}),
+    ("get", "/v1/credentials"): ("list", {}), ("get", "/v1/credentials/key"): ("open", {}),
+    ("post", "/v1/credentials"): ("open", {"body": {"name": "x", "for": ["http://plain.example/"], "command": "true"}}),
+    ("post", "/v1/credentials/{credential}/test"): ("repo", {}), ("delete", "/v1/credentials/{credential}"): ("repo", {}),
     ("post", "/v1/workspaces/{workspace}/share"): ("own", {"body": {"group": GROUP}}),
     ("post", "/v1/workspaces/{workspace}/undelete"): ("own", {}), ("delete", "/v1/workspaces/{workspace}"): ("own", {"query": "?force=1"}),
 }
@@ -168,6 +171,12 @@ class Access(Threats):
         self.assertEqual(status, 201, exec_)
         return workspace["id"], exec_["id"]
 
+    def credential(self, name):
+        sealed = base64.b64encode(self.client.seal(b"canary")).decode()
+        status, made = self.owner.json("POST", "/v1/credentials", {"name": name, "for": ["https://api.example/"], "sealed": sealed})
+        self.assertEqual(status, 201, made)
+        return name
+
     def best_of(self, workspace):
         """An ended one."""
         status, best_of = self.owner.json("POST", f"/v1/workspaces/{workspace}/best-of", {"count": 1, "each": "true", "test": "true"})
@@ -183,7 +192,7 @@ class Access(Threats):
         self.assertEqual(set(REQUESTS) - listed, set(), "an operation that there is not")
         for (method, path), (wants, how) in REQUESTS.items():
             template = how.get("target", path) + how.get("query", "")
-            kind = next((k for k in ("workspace", "exec", "repo", "bestof") if "{" + k + "}" in template), "workspace" if "{}" in template else None)
+            kind = next((k for k in ("workspace", "exec", "repo", "bestof", "credential") if "{" + k + "}" in template), "workspace" if "{}" in template else None)
             body = {"import": self.work, "name": "stolen"} if how.get("body") == "IMPORT" else how.get("body")
             for name in ids[kind] if kind else [None]:
                 target = re.sub(r"\{[a-z]*\}", name or "", template)
@@ -198,7 +207,7 @@ class Access(Threats):
         error = json.loads(raw)
         if error["code"] in ("internal", "io", "corrupted"):
             return "BUG: " + error["message"]
-        if error["code"] == "not_found" and re.search(r"no (deleted )?(workspace|exec|repository)|there is no (repo|ws|ex|best-of bo)_", error["message"]):
+        if error["code"] == "not_found" and re.search(r"no (deleted )?(workspace|exec|repository|credential)|there is no (repo|ws|ex|best-of bo)_", error["message"]):
             return "hidden"
         return "forbidden" if error["code"] == "permission_denied" else "allowed"
 
@@ -212,9 +221,9 @@ class Access(Threats):
         self.assertEqual(self.owner.ask("DELETE", f"/v1/workspaces/{old}?force=1")[0], 200)
         private, private_exec = self.make("private-name")
         ids = {"workspace": [workspace, secret, old], "exec": [exec_, old_exec], "repo": [self.work["repo"]],
-               "bestof": [self.best_of(workspace)]}
+               "bestof": [self.best_of(workspace)], "credential": [self.credential("sesame-key")]}
         private_ids = {"workspace": [private, "private-name"], "exec": [private_exec], "repo": [self.work["repo"]],
-                       "bestof": [self.best_of(private)]}
+                       "bestof": [self.best_of(private)], "credential": ["sesame-key"]}
         outside = [("stranger", self.stranger, ids), ("stranger", self.stranger, private_ids), ("member", self.member, private_ids)]
         asked = 0
         for who, user, theirs in outside:
@@ -240,6 +249,7 @@ class Access(Threats):
         self.assertEqual(root.get_exec(exec_)["state"], "running")
         self.assertEqual(root.show_lease(workspace)["generation"], 0)
         self.assertEqual(root.workspace(old)["state"], "deleted")
+        self.assertEqual([(c["name"], c["user"]) for c in root.credentials()], [("sesame-key", f"uid {OWNER}")])
         not_deleted = f"/v1/workspaces/{secret}/undelete"  # by name it searches the deleted ones
         for wants, _, method, target, body, headers, _ in self.requests(ids):
             with self.subTest("member", method=method, target=target):
@@ -281,7 +291,7 @@ class Access(Threats):
         seen = json.loads(shown[1])
         self.assertEqual((seen["generation"], seen["holder"]), (1, "agent"))
         guesses = ["", "1", f"{workspace}.1", f"{workspace}.1.{'0' * 64}", f"{workspace}.1.{tokens[fork].rsplit('.')[-1]}", tokens[fork]]
-        ids = {"workspace": [workspace], "exec": [exec_], "repo": [self.work["repo"]], "bestof": [best_of["id"]]}
+        ids = {"workspace": [workspace], "exec": [exec_], "repo": [self.work["repo"]], "bestof": [best_of["id"]], "credential": ["x"]}
         ungoverned = ("patch /v1/workspaces/{workspace}", "post /v1/workspaces/{workspace}/share", "post /v1/workspaces/{workspace}/network",
                       "post /v1/workspaces/{workspace}/undelete")
         changes = [(wants, method, target, body) for (wants, _, method, target, body, _, _), (verb, path)

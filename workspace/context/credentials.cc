@@ -1,7 +1,10 @@
 #include "workspace/context/credentials.h"
 
 #include <algorithm>
+#include <set>
 
+#include "base/digest.h"
+#include "base/os/files.h"
 #include "state_db/store.h"
 
 namespace moorage::workspace {
@@ -41,8 +44,23 @@ std::map<std::string, std::string> placeholders_of(
   return variables;
 }
 
-std::string sealed_path(const std::string& store, uint32_t owner_uid, const std::string& name) {
-  return store + "/credentials/" + std::to_string(owner_uid) + "-" + name + ".cms";
+std::string sealed_name(uint32_t owner_uid, const std::string& name, const std::string& sealed) {
+  return std::to_string(owner_uid) + "-" + name + "-" + base::sha256_hex(sealed).substr(0, 16) +
+         ".cms";
+}
+
+std::string sealed_path(const std::string& store, const std::string& sealed_name) {
+  return store + "/credentials/" + sealed_name;
+}
+
+void remove_unused_sealed(state_db::Store& store, const std::string& directory) {
+  std::set<std::string> used;
+  for (const auto& row : state_db::CredentialTable(store).list()) {
+    if (row.source == state_db::SecretSource::sealed) used.insert(row.place);
+  }
+  for (const std::string& name : base::list_directory_if_exists(directory + "/credentials")) {
+    if (!used.contains(name)) base::remove_tree(sealed_path(directory, name));
+  }
 }
 
 }  // namespace moorage::workspace

@@ -24,7 +24,11 @@ std::vector<base::CredentialScope> scopes_of(const std::vector<state_db::Credent
 std::map<std::string, std::string> placeholders_of(
     const std::vector<state_db::CredentialRow>& rows);
 
-// The file of a sealed one.
-std::string sealed_path(const std::string& store, uint32_t owner_uid, const std::string& name);
+// Sealed secrets: a file each. A new secret is a new file, so a replacement that fails or is
+// interrupted does not harm the former.
+std::string sealed_name(uint32_t owner_uid, const std::string& name, const std::string& sealed);
+std::string sealed_path(const std::string& store, const std::string& sealed_name);
+// Removes those that no row names. Only while no verb runs.
+void remove_unused_sealed(state_db::Store& store, const std::string& directory);
 
 }  // namespace moorage::workspace

@@ -81,6 +81,10 @@ std::string SecretReader::certificate() const {
 }
 
 void SecretReader::write(const state_db::CredentialRow& row, int fd) const {
+  const auto trouble = [&row](const std::string& what, const std::string& hint = "") {
+    return Error(Code::unavailable, "the credential " + row.name + ": " + what,
+                 hint.empty() ? "moorage credential test " + row.name : hint);
+  };
   base::ProcessOptions options;
   options.deadline = kDeadline;
   options.output_fd = fd;
@@ -89,7 +93,16 @@ void SecretReader::write(const state_db::CredentialRow& row, int fd) const {
   std::vector<std::string> argv;
   Fd sealed;
   if (row.source == SecretSource::sealed) {
-    sealed = base::open_file(sealed_path(options_.store, row.owner_uid, row.name), O_RDONLY);
+    const std::string path = sealed_path(options_.store, row.place);
+    if (!base::path_exists(path)) {
+      throw trouble("its encrypted secret is not in this store (a replica has none)",
+                    "add it again: moorage credential add " + row.name + " ... --from-stdin");
+    }
+    if (!base::path_exists(key_path())) {
+      throw trouble("the key that its secret was encrypted for is gone: " + key_path(),
+                    "put the key back, or add the credential again");
+    }
+    sealed = base::open_file(path, O_RDONLY);
     options.input_fd = sealed.get();
     argv = {"openssl", "cms", "-decrypt", "-binary", "-inform", "DER", "-recip", key_path()};
   } else {
@@ -104,10 +117,6 @@ void SecretReader::write(const state_db::CredentialRow& row, int fd) const {
     else
       argv.insert(argv.end(), {"/bin/cat", "--", row.place});
   }
-  const auto trouble = [&row](const std::string& what) {
-    return Error(Code::unavailable, "the credential " + row.name + ": " + what,
-                 "moorage credential test " + row.name);
-  };
   base::ProcessResult result;
   try {
     result = base::run_process(argv, options);

@@ -13,6 +13,7 @@
 #include "workspace/chain/initial_files.h"
 #include "workspace/chain/layer_life.h"
 #include "workspace/chain/workspace_note.h"
+#include "workspace/context/credentials.h"
 #include "workspace/context/try_step.h"
 #include "workspace/recovery/lost_work.h"
 #include "workspace/recovery/seen.h"
@@ -50,6 +51,8 @@ void Reconciler::at_start() {
   try_step("reconcile.strangers", "", [&] { remove_strangers(); });
   round_.wait();
   try_step("reconcile.archives", "", [&] { ArchiveStore(context_).remove_temporary(); });
+  try_step("reconcile.credentials", "",
+           [&] { remove_unused_sealed(context_.store, context_.options.store); });
   after_strangers.pass();
   settle_workspaces();
   add_takeovers();

@@ -1,14 +1,14 @@
 #include "workspace/verbs/credentials.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <set>
 
+#include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
 #include "state_db/store.h"
+#include "workspace/access/keyed_request.h"
 #include "workspace/context/credentials.h"
 
 namespace moorage::workspace {
@@ -16,6 +16,10 @@ namespace {
 
 using state_db::CredentialRow;
 using state_db::SecretSource;
+
+MOORAGE_CRASH_POINT(after_file, "credential_add.after_file");
+MOORAGE_CRASH_POINT(after_row, "credential_add.after_row");
+MOORAGE_CRASH_POINT(after_removal, "credential_rm.after_row");
 
 constexpr size_t kMaxName = 64;
 constexpr size_t kMaxUrls = 100;
@@ -74,24 +78,59 @@ void check(const CredentialRequest& request) {
   }
 }
 
+std::string lock_name(const Caller& caller, const std::string& name) {
+  return "credential " + std::to_string(caller.uid) + " " + name;
+}
+
+void remove_file(const std::string& store, const std::string& sealed_name) {
+  base::remove_tree(sealed_path(store, sealed_name));
+}
+
 }  // namespace
+
+std::string Credentials::certificate() {
+  const auto guard = context_.locks.lock("the key of credentials", "making it");
+  return secrets_.certificate();
+}
 
 CredentialRow Credentials::add(const Caller& caller, const CredentialRequest& request) {
   check(request);
   CredentialRow row = request.row;
   row.owner_uid = caller.uid;
-  const auto guard = context_.locks.lock(
-      "credential " + std::to_string(caller.uid) + " " + row.name, "credential add");
+  const auto guard = context_.locks.lock(lock_name(caller, row.name), "credential add");
+  state_db::CredentialTable table(context_.store);
+  const auto before = table.find(caller.uid, row.name);
+  if (!before && table.of(caller.uid).size() >= kMaxOfOwner)
+    throw Error(Code::resource_exhausted, "a user has at most 200 credentials",
+                "remove some: moorage credential rm NAME");
+  const std::string& store = context_.options.store;
+  const std::string former =
+      before && before->source == SecretSource::sealed ? before->place : std::string();
   if (row.source == SecretSource::sealed) {
-    const std::string path = sealed_path(context_.options.store, row.owner_uid, row.name);
-    base::make_directories(context_.options.store + "/credentials");
-    base::write_file_durable(path, request.sealed);
+    row.place = sealed_name(row.owner_uid, row.name, request.sealed);
+    base::make_directories(store + "/credentials");
+    base::write_file_durable(sealed_path(store, row.place), request.sealed);
+    after_file.pass();
   }
-  secrets_.test(row);
-  state_db::CredentialTable(context_.store).put(row);
+  try {
+    secrets_.test(row);
+  } catch (const Error&) {
+    if (row.source == SecretSource::sealed && row.place != former) remove_file(store, row.place);
+    throw;
+  }
+  keep(caller, row);
+  after_row.pass();
+  if (!former.empty() && former != row.place) remove_file(store, former);
   base::log(base::LogLevel::info, "credential.added", {{"uid", row.owner_uid}, {"name", row.name}});
   networks_.apply_to_owner(row.owner_uid);
   return find(caller, row.name);
+}
+
+void Credentials::keep(const Caller& caller, const CredentialRow& row) {
+  context_.store.transaction([&] {
+    state_db::CredentialTable(context_.store).put(row);
+    join_key(context_.store, caller, row.name);
+  });
 }
 
 CredentialRow Credentials::find(const Caller& caller, const std::string& name) {
@@ -109,12 +148,14 @@ std::vector<CredentialRow> Credentials::list(const Caller& caller) {
 }
 
 void Credentials::remove(const Caller& caller, const std::string& name) {
+  const auto guard = context_.locks.lock(lock_name(caller, name), "credential rm");
   const CredentialRow row = find(caller, name);
-  const auto guard =
-      context_.locks.lock("credential " + std::to_string(caller.uid) + " " + name, "credential rm");
-  state_db::CredentialTable(context_.store).remove(row.owner_uid, name);
-  if (row.source == SecretSource::sealed)
-    unlink(sealed_path(context_.options.store, row.owner_uid, name).c_str());
+  context_.store.transaction([&] {
+    state_db::CredentialTable(context_.store).remove(row.owner_uid, name);
+    join_key(context_.store, caller, name);
+  });
+  after_removal.pass();
+  if (row.source == SecretSource::sealed) remove_file(context_.options.store, row.place);
   base::log(base::LogLevel::info, "credential.removed", {{"uid", row.owner_uid}, {"name", name}});
   networks_.apply_to_owner(row.owner_uid);
 }

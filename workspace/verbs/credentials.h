@@ -26,16 +26,18 @@ class Credentials {
   // that name.
   state_db::CredentialRow add(const Caller& caller, const CredentialRequest& request);
   std::vector<state_db::CredentialRow> list(const Caller& caller);  // root: of all users
+  state_db::CredentialRow find(const Caller& caller, const std::string& name);  // not_found
   void remove(const Caller& caller, const std::string& name);
   // Throws the reason if its secret cannot be read.
   state_db::CredentialRow test(const Caller& caller, const std::string& name);
   // PEM, to seal secrets for.
-  std::string certificate() const { return secrets_.certificate(); }
+  std::string certificate();
 
   static constexpr size_t kMaxSealed = 128 << 10;  // bytes
+  static constexpr size_t kMaxOfOwner = 200;
 
  private:
-  state_db::CredentialRow find(const Caller& caller, const std::string& name);
+  void keep(const Caller& caller, const state_db::CredentialRow& row);
 
   Context& context_;
   Networks& networks_;
