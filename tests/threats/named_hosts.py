@@ -44,6 +44,14 @@ def ask(name, kind=1, resolver="127.0.0.53"):
         return answer[3] & 15, answer[7]
 """
 
+GOOD = b"GET /good HTTP/1.1\r\nHost: web.example\r\n\r\n"
+EVIL = b"GET /evil HTTP/1.1\r\nHost: evil.org\r\n\r\n"
+
+
+def gets(host, port, each):
+    """A program: one connection for each of these bytes, and what it gets."""
+    return GET + f"for data in {each}: print(get({host!r}, {port}, data))"
+
 
 class Everywhere:
     """Accepts at a port of every address of the host; `reached` lists the addresses that were connected to."""
@@ -79,13 +87,17 @@ class NamedHosts(Threats):
     def setUpClass(cls):
         cls.WEB, cls.TRAP, cls.FLIP = map(outside.address, ("0.20", "0.21", "0.22"))
         cls.resolver = outside.DNS_ADDRESS
-        cls.settings = {"network.resolvers": [cls.resolver], "network.reachable": [outside.address("0.0/24")]}
-        super().setUpClass()
         files = tempfile.TemporaryDirectory(prefix="moorage-hosts-")
         cls.addClassCleanup(files.cleanup)
+        cls.place = pathlib.Path(files.name)
+        cls.authority = outside.Authority(files.name)
+        cls.settings = {"network.resolvers": [cls.resolver], "network.reachable": [outside.address("0.0/24")],
+                        "network.ca_file": str(cls.authority.file),
+                        "network.credential_key": str(cls.place / "key" / "credentials.key")}
+        super().setUpClass()
         cls.dns = cls.close_later(outside.Dns({"web.example": cls.WEB, "evil.org": cls.TRAP}, cls.resolver))
         cls.plain = cls.close_later(outside.Host(cls.WEB, 80))
-        cls.secure = cls.close_later(outside.Host(cls.WEB, 443, outside.Authority(files.name).context("web.example")))
+        cls.secure = cls.close_later(outside.Host(cls.WEB, 443, cls.authority.context("web.example")))
         cls.trap = cls.close_later(outside.Host(cls.TRAP, 80))
         cls.everywhere = cls.close_later(Everywhere())
         cls.client.change_network("jail", allow=["web.example"])
