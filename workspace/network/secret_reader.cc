@@ -80,7 +80,7 @@ std::string SecretReader::certificate() const {
   return base::Issuer(base::read_file(path)).certificate();
 }
 
-void SecretReader::write(const state_db::CredentialRow& row, int fd) const {
+void SecretReader::write(const state_db::CredentialRow& row, int fd, Words words) const {
   const auto trouble = [&row](const std::string& what, const std::string& hint = "") {
     return Error(Code::unavailable, "the credential " + row.name + ": " + what,
                  hint.empty() ? "moorage credential test " + row.name : hint);
@@ -131,14 +131,14 @@ void SecretReader::write(const state_db::CredentialRow& row, int fd) const {
     throw trouble("it cannot be decrypted with " + key_path() +
                   ": it was encrypted for another key, or is damaged; add it again");
   }
-  const std::string said = last_line(result.error);
+  const std::string said = words == Words::shown ? last_line(result.error) : "";
   const char* what = row.source == SecretSource::command ? "its command " : "its reader ";
   throw trouble(what + how + (said.empty() ? "" : ": " + said));
 }
 
 size_t SecretReader::test(const state_db::CredentialRow& row) const {
   const Fd memory(base::check(memfd_create("secret", MFD_CLOEXEC), "create a file in memory"));
-  write(row, memory.get());
+  write(row, memory.get(), Words::shown);
   struct stat found {};
   base::check(fstat(memory.get(), &found), "measure a file");
   if (found.st_size == 0) {

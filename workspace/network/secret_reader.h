@@ -14,10 +14,14 @@ class SecretReader {
  public:
   explicit SecretReader(const Options& options) : options_(options) {}
 
-  // Writes it to `fd`. Throws with the reason, which has nothing of the secret: its command failed
-  // or took too long, the file cannot be read by its owner.
-  void write(const state_db::CredentialRow& row, int fd) const;
-  // Reads it once and forgets it; returns its size. Throws as above, and if it is empty.
+  // A command that fails may have printed the secret: its words are for its owner, neither for a
+  // sandbox nor for a log.
+  enum class Words { kept_back, shown };
+  // Writes it to `fd`. Throws with the reason: its command failed or took too long, the file cannot
+  // be read by its owner.
+  void write(const state_db::CredentialRow& row, int fd, Words words = Words::kept_back) const;
+  // Reads it once and forgets it; returns its size. Throws as above with the command's words, and
+  // if it is empty.
   size_t test(const state_db::CredentialRow& row) const;
   // The certificate for base::seal. The key is made if there is none.
   std::string certificate() const;

@@ -116,6 +116,7 @@ CredentialRow Credentials::add(const Caller& caller, const CredentialRequest& re
     secrets_.test(row);
   } catch (const Error&) {
     if (row.source == SecretSource::sealed && row.place != former) remove_file(store, row.place);
+    if (caller.keyed) caller.keyed->undecided = true;  // it has the command's words: kept nowhere
     throw;
   }
   keep(caller, row);
