@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::string_view kWorkspaces = "workspaces", kRun = "commands", kFiles = "files",
                            kStates = "snapshots", kTeams = "teams", kRepos = "repositories",
-                           kDisk = "disk", kPlaces = "backends", kHost = "host", kNetwork = "network",
-                           kScripts = "scripts";
+                           kDisk = "disk", kPlaces = "backends", kHost = "host",
+                           kNetwork = "network", kScripts = "scripts";
 
 constexpr Topic kTopics[] = {{kWorkspaces, "create, configure, delete"},
                              {kRun, "run, watch, end"},
@@ -130,7 +130,8 @@ constexpr Command kCommands[] = {
      "exec"},
 
     {"net allow", kNetwork, "Allow a workspace to reach hosts; applies at once",
-     "moorage net allow auth registry.npmjs.org\nmoorage net allow auth github.com:22",
+     "moorage net allow auth registry.npmjs.org\nmoorage net allow auth github.com:22\n"
+     "moorage net allow auth packages.example.com GET",
      net_allow_command, false, 0, "add open permit"},
     {"net deny", kNetwork, "Refuse hosts that would be allowed; cuts open connections",
      "moorage net deny auth .example.com", net_deny_command, false, 0, "block close"},
@@ -140,7 +141,9 @@ constexpr Command kCommands[] = {
     {"net show", kNetwork, "List the rules and what the sandbox uses", "moorage net show auth",
      net_show_command, false, 0, "ls list status rules"},
     {"net check", kNetwork, "Say whether a host may be reached, and why",
-     "moorage net check auth github.com:22", net_check_command, false, 0, "test explain"},
+     "moorage net check auth github.com:22\n"
+     "moorage net check auth https://api.example.com/v1/ POST",
+     net_check_command, false, 0, "test explain"},
     {"net log", kNetwork, "List what commands reached and what was refused",
      "moorage net log auth -f", net_log_command, false, 0, "logs events tail"},
 
@@ -152,8 +155,8 @@ constexpr Command kCommands[] = {
      credential_add_command, false, 0, "secret key token create"},
     {"credential ls", kNetwork, "List credentials", "moorage credential ls", credential_ls_command,
      false, 0, "list secrets"},
-    {"credential rm", kNetwork, "Remove a credential; applies at once", "moorage credential rm claude",
-     credential_rm_command, false, 0, "delete remove del revoke"},
+    {"credential rm", kNetwork, "Remove a credential; applies at once",
+     "moorage credential rm claude", credential_rm_command, false, 0, "delete remove del revoke"},
     {"credential test", kNetwork, "Check that the secret of a credential can be read",
      "moorage credential test hub", credential_test_command, false, 0, "check verify"},
 

@@ -17,6 +17,7 @@ constexpr Range kPorts{1, 65535};
 
 struct PresetFile {
   NetworkPreset preset;
+  std::vector<std::string> methods;  // of hosts without methods of their own
   std::string include;
 };
 
@@ -55,9 +56,11 @@ class PresetReader {
         for (const YamlNode& port : entry.items)
           file_.preset.open_ports.push_back(
               static_cast<uint16_t>(parse_integer(port.text, kPorts)));
+      } else if (entry.key == "methods") {
+        file_.methods = base::parse_methods(entry.text);
       } else {
         throw Error(Code::invalid_argument, "unknown key \"" + entry.key + "\"",
-                    "Allowed keys: summary, include, open_ports, allow, refuse_quietly.");
+                    "Allowed keys: summary, include, open_ports, methods, allow, refuse_quietly.");
       }
     });
   }
@@ -65,6 +68,7 @@ class PresetReader {
   void read_rules(const YamlNode& node, Verdict verdict) {
     for (const YamlNode& item : node.items) {
       base::NetworkRule rule = parsed(item, [&] { return base::parse_rule(verdict, item.key); });
+      if (verdict == Verdict::allow && !is_narrow(rule)) rule.methods = file_.methods;
       rule.reason = item.text;
       if (rule.reason.empty()) {
         throw Error(

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "egress/dialer.h"
@@ -21,7 +22,10 @@ class Carrier {
     virtual ~Owner() = default;
     // Must call carrier.dial(...) or carrier.fail(...), now or later while the carrier lives.
     virtual void find_way(Carrier& carrier) = 0;
-    virtual void on_refused(Carrier& carrier, const std::string& why) = 0;
+    // Of a request, in plain HTTP; empty: it is not.
+    virtual std::string why_refused(const Host& host, std::string_view method,
+                                    std::string_view target) = 0;
+    virtual void on_refused(Carrier& carrier, const std::string& why, bool quiet = false) = 0;
     virtual void on_unreachable(Carrier& carrier, const std::string& why) = 0;
     virtual void on_end(Carrier& carrier) = 0;  // destroys it; once
   };

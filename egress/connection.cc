@@ -43,7 +43,11 @@ void Connection::start() {
   setsockopt(client_.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const Judge judge = judge_of_port(host_.port);
   if (judge == Judge::tls_name) hello_ = std::make_unique<ClientHello>();
-  if (judge == Judge::http_host) gate_ = std::make_unique<HttpGate>(host_.name, host_.port);
+  if (judge == Judge::http_host) {
+    gate_ = std::make_unique<HttpGate>(host_.name, host_.port, [this](auto method, auto target) {
+      return owner_.why_refused(host_, method, target);
+    });
+  }
   client_.watch = std::make_unique<base::Watch>(loop_, client_.socket.get(), EPOLLIN,
                                                 [this](uint32_t events) { on_client(events); });
   timer_.start(kPatienceFirst, [this] { abort(); });
@@ -172,7 +176,7 @@ void Connection::take_from_client(std::string_view bytes) {
   if (hello_) return judge_hello(bytes);
   if (!gate_) return give(server_, bytes);
   const std::string passed = gate_->from_client(bytes);
-  if (!gate_->refusal().empty()) return refuse(gate_->refusal(), "a request named another host");
+  if (!gate_->refusal().empty()) return refuse(gate_->refusal(), gate_->why());
   if (passed.empty()) return;
   give(server_, passed);
   begin_dialing();
@@ -181,7 +185,7 @@ void Connection::take_from_client(std::string_view bytes) {
 void Connection::take_from_server(std::string_view bytes) {
   if (gate_) {
     const std::string released = gate_->from_server(bytes);
-    if (!gate_->refusal().empty()) return refuse(gate_->refusal(), "a request named another host");
+    if (!gate_->refusal().empty()) return refuse(gate_->refusal(), gate_->why());
     if (!released.empty()) give(server_, released);
   }
   give(client_, bytes);

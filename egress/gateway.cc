@@ -101,7 +101,7 @@ Gateway::~Gateway() = default;
 
 size_t Gateway::configure(GatewayOptions options) {
   options_ = std::move(options);
-  broker_.configure(options_->policy, options_->credentials);
+  broker_.configure(options_->workspace, options_->policy, options_->credentials);
   meter_.set_limits(options_->limits);
   resolver_.configure(options_->resolver);
   std::erase_if(listeners_, [this](const auto& one) {
@@ -348,11 +348,18 @@ void Gateway::find_way(Carrier& connection) {
   if (dial != connections_.end()) dial->ticket = std::move(ticket);
 }
 
-void Gateway::on_refused(Carrier& connection, const std::string& why) {
+std::string Gateway::why_refused(const Carrier::Host& host, std::string_view method,
+                                 std::string_view target) {
+  const auto decision =
+      base::decide_request(options_->policy, {}, host.name, host.port, method, target);
+  return base::refusal_text(decision, options_->workspace);
+}
+
+void Gateway::on_refused(Carrier& connection, const std::string& why, bool quiet) {
   const auto& host = connection.host();
   for (const Dial& dial : connections_) {
     if (dial.connection.get() == &connection)
-      note(base::SightingKind::refused, {host.name, host.port}, why, dial.cgroup);
+      note(base::SightingKind::refused, {host.name, host.port}, why, dial.cgroup, quiet);
   }
 }
 

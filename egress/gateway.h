@@ -87,7 +87,9 @@ class Gateway : private Carrier::Owner {
   void note_refusal(const Place& place, const base::Decision& decision, uint64_t cgroup);
 
   void find_way(Carrier& connection) override;
-  void on_refused(Carrier& connection, const std::string& why) override;
+  std::string why_refused(const Carrier::Host& host, std::string_view method,
+                          std::string_view target) override;
+  void on_refused(Carrier& connection, const std::string& why, bool quiet) override;
   void on_unreachable(Carrier& connection, const std::string& why) override;
   void on_end(Carrier& connection) override;
 

@@ -24,7 +24,8 @@ constexpr std::string_view kSwitching = "HTTP/1.1 101";
 // Judges one request as its parts are parsed; keeps nothing of it.
 class HttpGate::Parser : public http::basic_parser<true> {
  public:
-  Parser(const std::string& host, uint16_t port) : host_(host), port_(port) {
+  Parser(const std::string& host, uint16_t port, const Judge& judge)
+      : host_(host), port_(port), judge_(judge) {
     eager(true);
     header_limit(kMaxHeader);
     body_limit(boost::none);
@@ -42,16 +43,22 @@ class HttpGate::Parser : public http::basic_parser<true> {
     error = http::error::bad_value;
   }
 
-  void on_request_impl(http::verb method, Text, Text target, int version, Code& error) override {
+  void on_request_impl(http::verb method, Text name, Text target, int version,
+                       Code& error) override {
     constexpr std::string_view kScheme = "http://";
     if (method == http::verb::connect) return refuse("CONNECT is not carried", error);
     if (version != 11 && version != 10) return refuse("only HTTP/1 is carried here", error);
     std::string_view text(target.data(), target.size());
-    if (text.starts_with('/') || text == "*") return;
-    if (!text.starts_with(kScheme)) return refuse("the target is not a path", error);
-    text.remove_prefix(kScheme.size());
-    if (!is_ours(text.substr(0, text.find_first_of("/?#"))))
-      refuse("the target names another host than " + host_, error);
+    if (text.starts_with(kScheme)) {
+      text.remove_prefix(kScheme.size());
+      const std::string_view authority = text.substr(0, text.find_first_of("/?#"));
+      if (!is_ours(authority)) return refuse("the target names another host than " + host_, error);
+      text.remove_prefix(authority.size());
+    } else if (!text.starts_with('/') && text != "*") {
+      return refuse("the target is not a path", error);
+    }
+    std::string why = judge_({name.data(), name.size()}, text);
+    if (!why.empty()) refuse(std::move(why), error);
   }
 
   void on_field_impl(http::field name, Text, Text text, Code& error) override {
@@ -83,6 +90,7 @@ class HttpGate::Parser : public http::basic_parser<true> {
 
   const std::string& host_;
   const uint16_t port_;
+  const Judge& judge_;
   int hosts_ = 0;
   int encodings_ = 0;
   bool websocket_ = false;
@@ -90,10 +98,12 @@ class HttpGate::Parser : public http::basic_parser<true> {
   std::string refusal_;
 };
 
-HttpGate::HttpGate(std::string host, uint16_t port) : host_(std::move(host)), port_(port) {}
+HttpGate::HttpGate(std::string host, uint16_t port, Judge judge)
+    : host_(std::move(host)), port_(port), judge_(std::move(judge)) {}
 HttpGate::~HttpGate() = default;
 
 void HttpGate::refuse(std::string_view why) {
+  why_ = why;
   std::string body = "moorage: " + std::string(why) + "\n";
   refusal_ =
       "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nConnection: close\r\n"
@@ -128,7 +138,7 @@ std::string HttpGate::from_client(std::string_view bytes) {
   pending_ += bytes;
   std::string passed;
   while (state_ == State::requests && !pending_.empty()) {
-    if (!parser_) parser_ = std::make_unique<Parser>(host_, port_);
+    if (!parser_) parser_ = std::make_unique<Parser>(host_, port_, judge_);
     if (parser_->is_between_chunks() && pending_.size() < kLeastChunk) break;
     const size_t taken = parse(pending_);
     if (!refusal_.empty()) return {};

@@ -1,12 +1,13 @@
 // Plain HTTP on its way out (port 80): every request of a connection must name the host that the
 // connection was made for, or nothing of it leaves. Beast parses; what has passed is forwarded as
-// it came. Refused: another or a second Host, CONNECT, an absolute target with another host,
-// HTTP/2, ambiguous lengths (what one server may read as two requests).
+// it came. Refused: what the judge refuses, another or a second Host, CONNECT, an absolute
+// target with another host, HTTP/2, ambiguous lengths (what one server may read as two requests).
 //
 // A WebSocket is taken over by its first request only: clients open a connection for each.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +17,9 @@ namespace moorage::egress {
 
 class HttpGate {
  public:
-  HttpGate(std::string host, uint16_t port);
+  // Returns why a request is refused, or nothing.
+  using Judge = std::function<std::string(std::string_view method, std::string_view target)>;
+  HttpGate(std::string host, uint16_t port, Judge judge);
   ~HttpGate();
   HttpGate(const HttpGate&) = delete;
   HttpGate& operator=(const HttpGate&) = delete;
@@ -31,6 +34,7 @@ class HttpGate {
   bool reads_answers() const { return state_ == State::awaiting_upgrade; }
   // The response to send to the client before the connection is closed; empty: all is well.
   const std::string& refusal() const { return refusal_; }
+  const std::string& why() const { return why_; }  // it was refused
 
   static constexpr size_t kMaxHeader = 64 << 10;
 
@@ -43,6 +47,7 @@ class HttpGate {
 
   const std::string host_;
   const uint16_t port_;
+  const Judge judge_;
   State state_ = State::requests;
   bool first_ = true;
   std::unique_ptr<Parser> parser_;
@@ -50,6 +55,7 @@ class HttpGate {
   std::string header_;       // parsed line by line, but not judged before it is whole
   std::string status_line_;  // the first bytes of the server's answer to an upgrade
   std::string refusal_;
+  std::string why_;
 };
 
 }  // namespace moorage::egress

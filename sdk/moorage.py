@@ -386,12 +386,14 @@ class Moorage:
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/network")
 
     def change_network(self, workspace, allow=(), deny=(), forget=(), key=None):
-        """Hosts are like github.com, github.com:22 or .github.com. Applies to running commands at once."""
+        """Hosts are like github.com, github.com:22, .github.com, "packages.example.com GET,HEAD" or
+        "https://example.com/simple/ GET". Applies to running commands at once."""
         body = {name: list(hosts) for name, hosts in (("allow", allow), ("deny", deny), ("forget", forget)) if hosts}
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/network", json_body=body, key=key)
 
     def check_network(self, workspace, host):
-        """Whether the host may be reached, by which rule, and what a program inside would read."""
+        """Whether the host may be reached, by which rule, and the error that a program inside would read.
+        Like "github.com:22" or "https://api.example.com/v1/ POST"."""
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/network/check", {"host": host})
 
     # -- credentials ---------------------------------------------------------------------------------

@@ -1,85 +1,127 @@
 #include "base/net/network_policy.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
-
-#include "base/error.h"
-#include "base/net/host_name.h"
-#include "base/parts.h"
+#include <tuple>
 
 namespace moorage::base {
 namespace {
 
-constexpr uint16_t kUsualPorts[] = {80, 443};
-
-bool matches_host(const NetworkRule& rule, std::string_view host) {
-  const std::string_view pattern = rule.host;
-  if (!pattern.starts_with('.')) return pattern == host;
-  return host == pattern.substr(1) || host.ends_with(pattern);
-}
-
-bool matches_port(const NetworkRule& rule, uint16_t port) {
-  if (!rule.ports.empty()) return std::ranges::count(rule.ports, port) > 0;
-  return rule.verdict != Verdict::allow || std::ranges::count(kUsualPorts, port) > 0;
-}
+const std::vector<uint16_t> kUsualPorts{80, 443};
 
 // Greater is closer. An exact host is closer than any suffix that covers it.
-std::pair<size_t, bool> closeness(const NetworkRule& rule) {
+std::tuple<size_t, size_t, bool, bool> closeness(const NetworkRule& rule) {
   const bool exact = !rule.host.starts_with('.');
-  return {rule.host.size() + (exact ? 2 : 0), rule.verdict != Verdict::allow};
+  return {rule.host.size() + (exact ? 2 : 0), rule.path.size(), !rule.methods.empty(),
+          rule.verdict != Verdict::allow};
 }
 
-const NetworkRule* closest(const std::vector<NetworkRule>& rules, std::string_view host,
-                           uint16_t port) {
+struct Asked {
+  std::string_view host;
+  uint16_t port;
+  const HttpRequest* request;  // null: a connection, which a narrow rule may allow, but not refuse
+};
+
+bool speaks_of(const NetworkRule& rule, const Asked& asked) {
+  if (!covers(rule, asked.host, asked.port)) return false;
+  if (asked.request != nullptr) return covers(rule, *asked.request);
+  return rule.verdict == Verdict::allow || !is_narrow(rule);
+}
+
+const NetworkRule* closest(const std::vector<NetworkRule>& rules, const Asked& asked) {
   const NetworkRule* best = nullptr;
   for (const NetworkRule& rule : rules) {
-    if (!matches_host(rule, host) || !matches_port(rule, port)) continue;
+    if (!speaks_of(rule, asked)) continue;
     if (best == nullptr || closeness(rule) > closeness(*best)) best = &rule;
   }
   return best;
 }
 
-Decision decide_by_rules(const NetworkPolicy& policy, std::string_view host, uint16_t port) {
-  if (const NetworkRule* rule = closest(policy.own, host, port))
+Decision decide_by_rules(const NetworkPolicy& policy, const Asked& asked) {
+  if (const NetworkRule* rule = closest(policy.own, asked))
     return {rule->verdict, Decider::own, rule};
-  if (const NetworkRule* rule = closest(policy.preset, host, port))
+  if (const NetworkRule* rule = closest(policy.preset, asked))
     return {rule->verdict, Decider::preset, rule};
-  const bool open = policy.open && std::ranges::count(policy.open_ports, port) > 0;
+  const bool open = policy.open && std::ranges::count(policy.open_ports, asked.port) > 0;
   return {open ? Verdict::allow : Verdict::deny, Decider::mode, nullptr};
+}
+
+// The rules about the host of one list, the closest first, up to the first that is not narrow.
+std::vector<const NetworkRule*> narrow_rules(const std::vector<NetworkRule>& rules,
+                                             std::string_view host, uint16_t port,
+                                             const NetworkRule*& end) {
+  std::vector<const NetworkRule*> found;
+  for (const NetworkRule& rule : rules) {
+    if (covers(rule, host, port)) found.push_back(&rule);
+  }
+  std::ranges::stable_sort(found, [](const NetworkRule* one, const NetworkRule* other) {
+    return closeness(*one) > closeness(*other);
+  });
+  const auto last =
+      std::ranges::find_if(found, [](const NetworkRule* rule) { return !is_narrow(*rule); });
+  end = last == found.end() ? nullptr : *last;
+  found.erase(last, found.end());
+  return found;
+}
+
+// The narrow rules that make a difference.
+std::vector<const NetworkRule*> rules_about_requests(const NetworkPolicy& policy,
+                                                     std::string_view host, uint16_t port) {
+  const NetworkRule* end = nullptr;
+  std::vector<const NetworkRule*> all = narrow_rules(policy.refused_by_operator, host, port, end);
+  const auto add = [&all](const auto& more) { all.insert(all.end(), more.begin(), more.end()); };
+  for (const auto& list : policy.allowed_by_operator) {
+    const auto narrow = narrow_rules(list, host, port, end);
+    if (end == nullptr) add(narrow);
+  }
+  auto narrow = narrow_rules(policy.own, host, port, end);
+  if (end == nullptr) {
+    const auto more = narrow_rules(policy.preset, host, port, end);
+    narrow.insert(narrow.end(), more.begin(), more.end());
+  }
+  const bool open = policy.open && std::ranges::count(policy.open_ports, port) > 0;
+  const bool otherwise = end != nullptr ? end->verdict == Verdict::allow : open;
+  std::erase_if(narrow, [otherwise](const NetworkRule* rule) {
+    return (rule->verdict == Verdict::allow) == otherwise;
+  });
+  // Several may still overlap without effect; the requests are then judged for nothing.
+  add(narrow);
+  return all;
 }
 
 void add_ports(const std::vector<NetworkRule>& rules, std::string_view host,
                std::set<uint16_t>& ports) {
   for (const NetworkRule& rule : rules) {
-    if (rule.verdict != Verdict::allow || !matches_host(rule, host)) continue;
-    ports.insert(rule.ports.begin(), rule.ports.end());
-    if (rule.ports.empty()) ports.insert(std::begin(kUsualPorts), std::end(kUsualPorts));
+    if (rule.verdict != Verdict::allow) continue;
+    for (const uint16_t port : rule.ports.empty() ? kUsualPorts : rule.ports) {
+      if (covers(rule, host, port)) ports.insert(port);
+    }
   }
-}
-
-uint16_t parse_port(std::string_view text, std::string_view whole) {
-  int port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size() || port < 1 || port > 65535) {
-    throw Error(Code::invalid_argument, "'" + std::string(whole) + "' has an invalid port",
-                "ports are 1 to 65535, like github.com:22");
-  }
-  return static_cast<uint16_t>(port);
 }
 
 }  // namespace
 
-Decision decide(const NetworkPolicy& policy, std::string_view host, uint16_t port) {
-  if (const NetworkRule* rule = closest(policy.refused_by_operator, host, port))
+Decision decide(const NetworkPolicy& policy, std::string_view host, uint16_t port,
+                const HttpRequest* request) {
+  const Asked asked{host, port, request};
+  if (const NetworkRule* rule = closest(policy.refused_by_operator, asked))
     return {rule->verdict, Decider::operator_refuses, rule};
-  const Decision decision = decide_by_rules(policy, host, port);
+  const Decision decision = decide_by_rules(policy, asked);
   if (decision.verdict != Verdict::allow) return decision;
   const bool may_be = std::ranges::all_of(policy.allowed_by_operator, [&](const auto& list) {
-    return closest(list, host, port) != nullptr;
+    return closest(list, asked) != nullptr;
   });
   if (may_be) return decision;
   return {Verdict::deny, Decider::operator_does_not_allow, nullptr};
+}
+
+bool depends_on_request(const NetworkPolicy& policy, std::string_view host, uint16_t port) {
+  return !rules_about_requests(policy, host, port).empty();
+}
+
+bool depends_on_path(const NetworkPolicy& policy, std::string_view host, uint16_t port) {
+  return std::ranges::any_of(rules_about_requests(policy, host, port),
+                             [](const NetworkRule* rule) { return !rule->path.empty(); });
 }
 
 std::vector<uint16_t> allowed_ports(const NetworkPolicy& policy, std::string_view host) {
@@ -118,32 +160,6 @@ std::string why(const NetworkPolicy& policy, const Decision& decision) {
   }
   if (decision.verdict == Verdict::allow) return "network open";
   return policy.open ? "network open does not include this port" : "no rule allows it";
-}
-
-NetworkRule parse_rule(Verdict verdict, std::string_view text) {
-  NetworkRule rule{verdict, {}, {}, {}};
-  std::string_view host = text;
-  const size_t colon = text.rfind(':');
-  if (colon != std::string_view::npos && text.find("//") == std::string_view::npos &&
-      text.find(':') == colon) {
-    host = text.substr(0, colon);
-    for (const std::string_view port : split(text.substr(colon + 1), ','))
-      rule.ports.push_back(parse_port(port, text));
-  }
-  const bool suffix = host.starts_with('.');
-  rule.host = (suffix ? "." : "") + host_name(suffix ? host.substr(1) : host);
-  if (suffix && verdict == Verdict::allow && rule.host.rfind('.') == 0) {
-    throw Error(Code::invalid_argument, "'" + rule.host + "' covers a whole top-level domain",
-                "name the domain, like .example.com, or use --network open");
-  }
-  return rule;
-}
-
-std::string rule_text(const NetworkRule& rule) {
-  std::string text = rule.host;
-  for (size_t i = 0; i < rule.ports.size(); ++i)
-    text += (i == 0 ? ":" : ",") + std::to_string(rule.ports[i]);
-  return text;
 }
 
 }  // namespace moorage::base

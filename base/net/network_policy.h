@@ -7,7 +7,11 @@
 //     may be
 //  2. the workspace's own rules    3. the preset's    4. the mode: `open` allows, the others refuse
 // Within 2 and 3 the closest rule decides: the host itself before ".example.com", a longer suffix
-// before a shorter one; of two equally close ones the refusal.
+// before a shorter one, a longer path before a shorter one, methods before none; of two equally
+// close ones the refusal.
+//
+// A rule that names ports, methods or a path speaks of those only, so rules that allow add up: GET
+// to the host of one rule is allowed beside everything that another rule allows there.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +19,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/net/network_rule.h"
+
 namespace moorage::base {
-
-enum class Verdict {
-  allow,
-  deny,
-  deny_quietly,  // refused without a message: telemetry that programs do without
-};
-
-struct NetworkRule {
-  Verdict verdict = Verdict::allow;
-  // In the spelling of host_name.h. With a dot in front: this host and all names below it.
-  std::string host;
-  std::vector<uint16_t> ports;  // empty: 80 and 443 to allow, every port to refuse
-  std::string reason;           // for people
-  // Of HTTP, to which an allowed host is limited at port 443; empty: any bytes may pass.
-  std::vector<std::string> methods = {};
-};
 
 struct NetworkPolicy {
   std::string mode = "none";  // or the name of the preset
@@ -51,8 +41,15 @@ struct Decision {
   const NetworkRule* rule = nullptr;  // in the policy; null if no rule spoke
 };
 
-// `host` in the spelling of host_name.h.
-Decision decide(const NetworkPolicy& policy, std::string_view host, uint16_t port);
+// `host` in the spelling of host_name.h. Without a request: whether any may be allowed, so that
+// the host can be connected to.
+Decision decide(const NetworkPolicy& policy, std::string_view host, uint16_t port,
+                const HttpRequest* request = nullptr);
+
+// For a host that may be connected to: whether some requests to it are refused, and others not.
+bool depends_on_request(const NetworkPolicy& policy, std::string_view host, uint16_t port);
+// Whether that may depend on its path.
+bool depends_on_path(const NetworkPolicy& policy, std::string_view host, uint16_t port);
 
 // All ports at which the host may be reached, ascending. Empty: the name is refused.
 std::vector<uint16_t> allowed_ports(const NetworkPolicy& policy, std::string_view host);
@@ -61,11 +58,5 @@ Decision decide_name(const NetworkPolicy& policy, std::string_view host);
 
 // Why, in words for people: "no rule allows it", "preset packages: npm's registry".
 std::string why(const NetworkPolicy& policy, const Decision& decision);
-
-// "github.com", ".example.com:8443", "db.example.com:5432,5433". Throws invalid_argument. Refuses a
-// suffix of one part (".com").
-NetworkRule parse_rule(Verdict verdict, std::string_view text);
-// As parse_rule reads it.
-std::string rule_text(const NetworkRule& rule);
 
 }  // namespace moorage::base

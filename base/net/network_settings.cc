@@ -8,7 +8,7 @@
 namespace moorage::base {
 
 BOOST_DESCRIBE_ENUM(Verdict, allow, deny, deny_quietly)
-BOOST_DESCRIBE_STRUCT(NetworkRule, (), (verdict, host, ports, reason, methods))
+BOOST_DESCRIBE_STRUCT(NetworkRule, (), (verdict, host, ports, reason, methods, path))
 BOOST_DESCRIBE_STRUCT(NetworkPolicy, (),
                       (mode, open, open_ports, refused_by_operator, allowed_by_operator, own,
                        preset))

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/net/host_name.h"
+#include "base/net/url_path.h"
 #include "base/parts.h"
 
 namespace moorage::base {
@@ -15,42 +16,30 @@ namespace {
 constexpr uint16_t kHttps = 443;
 constexpr std::string_view kScheme = "https://";
 constexpr const char* kAuthorization = "Authorization";
+constexpr const char* kUnclear = "the path can be read in more than one way";
 
-bool is_below(std::string_view path, std::string_view prefix) {
-  if (!path.starts_with(prefix)) return false;
-  return path.size() == prefix.size() || prefix.ends_with('/') || path[prefix.size()] == '/';
-}
-
-// Whether every server reads it as the same path: no escapes of what separates parts, no parts like
-// "..", nothing that one of them would cut off or join.
-bool is_plain(std::string_view path) {
-  if (path.find("//") != path.npos || path.find_first_of("\\;#\t ") != path.npos) return false;
-  for (const char c : path) {
-    if (static_cast<unsigned char>(c) <= ' ' || static_cast<unsigned char>(c) >= 127) return false;
-  }
-  for (size_t at = path.find('%'); at != path.npos; at = path.find('%', at + 1)) {
-    const std::string_view digits = path.substr(at + 1, 2);
-    // "%2e", "%2f", "%5c", "%00", "%25" in any case: another reading of the path.
-    constexpr std::string_view kHex = "0123456789abcdefABCDEF";
-    if (digits.size() < 2 || digits.find_first_not_of(kHex) != digits.npos) return false;
-    const int value = std::stoi(std::string(digits), nullptr, 16);
-    if (value < ' ' || std::string_view("./\\%;#?").find(static_cast<char>(value)) != path.npos)
-      return false;
-  }
-  for (const std::string_view part : split(path, '/')) {
-    if (part == "." || part == "..") return false;
-  }
-  return true;
-}
-
-bool has_method(const std::vector<std::string>& methods, std::string_view method) {
-  return methods.empty() || std::ranges::find(methods, method) != methods.end();
-}
-
-std::string joined(const std::vector<std::string>& parts) {
+// The rules that allow something at the host, as a refusal shows them.
+std::string allowed_there(const NetworkPolicy& policy, std::string_view host, uint16_t port) {
   std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  for (const auto* rules : {&policy.own, &policy.preset}) {
+    for (const NetworkRule& rule : *rules) {
+      if (rule.verdict != Verdict::allow || !is_narrow(rule) || !covers(rule, host, port)) continue;
+      const std::string whole = rule_text(rule);
+      text += (text.empty() ? "" : "; ") +
+              (rule.path.empty() ? whole.substr(whole.find(' ') + 1) : whole);
+    }
+  }
   return text;
+}
+
+// The rule to add, so that the request is allowed.
+std::string rule_for(const NetworkPolicy& policy, std::string_view host, uint16_t port,
+                     const HttpRequest& request) {
+  NetworkRule rule;
+  rule.host = host;
+  rule.methods = {std::string(request.method)};
+  if (depends_on_path(policy, host, port)) rule.path = request.path;
+  return rule_text(rule);
 }
 
 std::string base64(const std::string& text) {
@@ -60,6 +49,25 @@ std::string base64(const std::string& text) {
                                    static_cast<int>(text.size()));
   encoded.resize(static_cast<size_t>(size));
   return encoded;
+}
+
+RequestDecision refused(std::string why) { return {.why = std::move(why)}; }
+
+RequestDecision refusal(const NetworkPolicy& policy, const Decision& decision,
+                        std::string_view host, uint16_t port, const HttpRequest& request) {
+  RequestDecision result;
+  result.why = std::string(request.method) + " " + std::string(host) + std::string(request.path) +
+               " is not allowed";
+  const std::string others = allowed_there(policy, host, port);
+  if (decision.decider == Decider::mode && !others.empty())
+    result.why += ", only " + others;
+  else
+    result.why += ": " + why(policy, decision);
+  const bool by_operator = decision.decider == Decider::operator_refuses ||
+                           decision.decider == Decider::operator_does_not_allow;
+  if (!by_operator) result.rule = rule_for(policy, host, port, request);
+  result.quiet = decision.verdict == Verdict::deny_quietly;
+  return result;
 }
 
 bool is_token(std::string_view text) {
@@ -75,9 +83,8 @@ bool is_token(std::string_view text) {
 bool judges_requests(const NetworkPolicy& policy, const std::vector<CredentialScope>& credentials,
                      std::string_view host, uint16_t port) {
   if (port != kHttps) return false;
-  const Decision decision = decide(policy, host, port);
-  if (decision.rule != nullptr && !decision.rule->methods.empty()) return true;
-  return std::ranges::any_of(credentials,
+  return depends_on_request(policy, host, port) ||
+         std::ranges::any_of(credentials,
                              [host](const CredentialScope& scope) { return scope.host == host; });
 }
 
@@ -85,37 +92,41 @@ std::vector<std::string> judged_hosts(const NetworkPolicy& policy,
                                       const std::vector<CredentialScope>& credentials) {
   std::set<std::string> hosts;
   for (const CredentialScope& scope : credentials) hosts.insert(scope.host);
-  for (const auto* rules : {&policy.own, &policy.preset}) {
-    for (const NetworkRule& rule : *rules) {
-      if (!rule.methods.empty()) hosts.insert(rule.host);
+  const auto add = [&hosts](const std::vector<NetworkRule>& rules) {
+    for (const NetworkRule& rule : rules) {
+      if (is_narrow(rule)) hosts.insert(rule.host);
     }
-  }
+  };
+  for (const auto* rules : {&policy.own, &policy.preset, &policy.refused_by_operator}) add(*rules);
+  for (const auto& rules : policy.allowed_by_operator) add(rules);
   return {hosts.begin(), hosts.end()};
 }
 
 RequestDecision decide_request(const NetworkPolicy& policy,
                                const std::vector<CredentialScope>& credentials,
-                               std::string_view host, std::string_view method,
+                               std::string_view host, uint16_t port, std::string_view method,
                                std::string_view target) {
-  const Decision decision = decide(policy, host, kHttps);
-  if (decision.verdict != Verdict::allow) return {false, why(policy, decision), nullptr};
-  if (decision.rule != nullptr && !has_method(decision.rule->methods, method)) {
-    return {false,
-            std::string(method) + " is not allowed at " + std::string(host) + ", only " +
-                joined(decision.rule->methods),
-            nullptr};
-  }
   const std::string_view path = target.substr(0, target.find('?'));
-  RequestDecision best{true, {}, nullptr};
+  const bool is_plain = is_plain_path(path);
+  if (!is_plain && depends_on_path(policy, host, port)) return refused(kUnclear);
+  const std::string usual = is_plain ? usual_path(path) : std::string(path);
+  const HttpRequest request{method, usual};
+  const Decision decision = decide(policy, host, port, &request);
+  if (decision.verdict != Verdict::allow) return refusal(policy, decision, host, port, request);
+  RequestDecision best{.allowed = true};
   for (const CredentialScope& scope : credentials) {
-    if (scope.host != host) continue;
-    if (scope.path != "/" && !is_plain(path))
-      return {false, "the path can be read in more than one way", nullptr};
-    if (!is_below(path, scope.path) || !has_method(scope.methods, method)) continue;
+    if (scope.host != host || port != kHttps) continue;
+    if (scope.path != "/" && !is_plain) return refused(kUnclear);
+    if (!path_is_below(path, scope.path) || !has_method(scope.methods, method)) continue;
     if (best.credential == nullptr || scope.path.size() > best.credential->path.size())
       best.credential = &scope;
   }
   return best;
+}
+
+std::string refusal_text(const RequestDecision& decision, const std::string& workspace) {
+  if (decision.allowed || decision.rule.empty()) return decision.why;
+  return decision.why + "; allow it: moorage net allow " + workspace + " " + decision.rule;
 }
 
 std::string placeholder_of(std::string_view credential) {
@@ -153,7 +164,7 @@ CredentialScope parse_scope(std::string_view url) {
   if (authority.find(':') != authority.npos) throw refuse("names a port; only 443 is possible");
   scope.host = host_name(authority);
   if (slash < rest.size()) scope.path = std::string(rest.substr(slash));
-  if (scope.path.find('?') != scope.path.npos || !is_plain(scope.path))
+  if (scope.path.find('?') != scope.path.npos || !is_plain_path(scope.path))
     throw refuse("has a path that servers may read in more than one way");
   return scope;
 }

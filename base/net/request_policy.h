@@ -39,17 +39,22 @@ std::vector<std::string> judged_hosts(const NetworkPolicy& policy,
 
 struct RequestDecision {
   bool allowed = false;
-  std::string why;                              // for people, if it is not
+  std::string why{};                            // for people, if it is not
+  std::string rule{};                           // would allow it; empty: none does
+  bool quiet = false;                           // programs do without it
   const CredentialScope* credential = nullptr;  // to put in
 };
 // `target`: a path with its query. A path that servers may read in several ways is refused where a
 // rule is about paths.
 RequestDecision decide_request(const NetworkPolicy& policy,
                                const std::vector<CredentialScope>& credentials,
-                               std::string_view host, std::string_view method,
+                               std::string_view host, uint16_t port, std::string_view method,
                                std::string_view target);
 
-// What stands for the secret inside, and what all of them begin with.
+// Why a request was refused and what to do, for people. Empty: it was not.
+std::string refusal_text(const RequestDecision& decision, const std::string& workspace);
+
+// The text that stands for the secret inside, and the beginning of all such texts.
 inline constexpr std::string_view kPlaceholder = "moorage-credential-";
 std::string placeholder_of(std::string_view credential);
 

@@ -13,9 +13,32 @@ struct HostsOptions {
   void declare(Options& options) {
     options.argument({"NAME", "", "The workspace"}, name);
     options.required_arguments(
-        {"HOST", "", "A name, NAME:PORT, or .NAME for it and all below"}, hosts);
+        {"HOST", "",
+         "A name, NAME:PORT, .NAME for it and all below, or https://NAME/PATH/; "
+         "methods after it limit it, like GET,HEAD"},
+        hosts);
   }
 };
+
+bool are_methods(const std::string& word) {
+  return word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ,-") == word.npos;
+}
+
+// "HOST METHODS" of each.
+std::vector<std::string> rules_of(const std::vector<std::string>& words) {
+  std::vector<std::string> rules;
+  for (const std::string& word : words) {
+    if (!are_methods(word)) {
+      rules.push_back(word);
+    } else if (rules.empty()) {
+      throw Error(Code::invalid_argument, "write the host before " + word,
+                  "like packages.example.com GET,HEAD");
+    } else {
+      rules.back() += (rules.back().find(' ') == std::string::npos ? " " : ",") + word;
+    }
+  }
+  return rules;
+}
 
 void print_rules(Context& context, const Json& workspace) {
   const std::string mode = workspace.text("network");
@@ -26,9 +49,9 @@ void print_rules(Context& context, const Json& workspace) {
 
 void change_rules(Context& context, const HostsOptions& options, std::string_view field) {
   JsonObject request;
-  request.add(field, options.hosts);
-  const auto after = context.parse_or_print(context.api().send(
-      "POST", context.workspace_path(options.name, "/network"), request.str()));
+  request.add(field, rules_of(options.hosts));
+  const auto after = context.parse_or_print(
+      context.api().send("POST", context.workspace_path(options.name, "/network"), request.str()));
   if (after) print_rules(context, *after);
 }
 
@@ -54,7 +77,8 @@ void show(Context& context, const std::string& name) {
       context.parse_or_print(context.api().get(context.workspace_path(name, "/network")));
   if (!network) return;
   const std::string summary = network->text("summary");
-  context.print_label("network", network->text("network") + (summary.empty() ? "" : "   " + summary));
+  context.print_label("network",
+                      network->text("network") + (summary.empty() ? "" : "   " + summary));
   print_use(context, *network);
   Table table({"RULE", shrinks("HOST"), "FROM", shrinks("REASON")});
   for (const Json& rule : network->items("rules")) {
@@ -68,22 +92,29 @@ void show(Context& context, const std::string& name) {
 struct CheckOptions {
   std::string name;
   std::string host;
+  std::string method;
 
   void declare(Options& options) {
     options.argument({"NAME", "", "The workspace"}, name);
-    options.argument({"HOST", "", "Like github.com or github.com:22; default port: 443"}, host);
+    options.argument(
+        {"HOST", "", "Like github.com, github.com:22, or https://host/path; default port: 443"},
+        host);
+    options.optional_argument({"METHOD", "", "Of a request to it, like POST"}, method);
   }
 };
 
 int check(Context& context, const CheckOptions& options) {
+  const std::string asked = options.host + (options.method.empty() ? "" : " " + options.method);
   const auto answer = context.parse_or_print(context.api().get(
-      context.workspace_path(options.name, "/network/check?host=" + percent_encode(options.host))));
+      context.workspace_path(options.name, "/network/check?host=" + percent_encode(asked))));
   if (!answer) return 0;
   const bool allowed = answer->text("verdict") == "allow";
-  context.print_label(allowed ? "allowed" : "refused", answer->text("host") + ":" +
-                                                           answer->text("port") + "   " +
-                                                           answer->text("why"));
+  context.print_label(
+      allowed ? "allowed" : "refused",
+      answer->text("host") + ":" + answer->text("port") + "   " + answer->text("why"));
   if (!allowed) context.print_label("inside", answer->text("inside"));
+  for (const std::string& note : answer->byte_list("notes"))
+    context.print_label("note", printable(note));
   return allowed ? 0 : kFailed;
 }
 

@@ -13,6 +13,7 @@ using base::CredentialScope;
 using base::kPlaceholder;
 
 constexpr int kUnauthorized = 401;
+constexpr uint16_t kHttps = 443;
 
 // The name of a credential whose placeholder is in the text.
 std::string placeholder_in(std::string_view text) {
@@ -73,9 +74,10 @@ class Broker::Judge : public BrokerConnection::Judge {
 void Broker::Judge::on_request(HttpExchange& exchange, std::function<void()> go_on) {
   const RequestHead& head = exchange.request();
   exchange.on_response({});
-  const base::RequestDecision decision =
-      base::decide_request(broker_.policy_, broker_.credentials_, host_, head.method, head.target);
-  if (!decision.allowed) return exchange.refuse(decision.why);
+  const base::RequestDecision decision = base::decide_request(
+      broker_.policy_, broker_.credentials_, host_, kHttps, head.method, head.target);
+  if (!decision.allowed)
+    return exchange.refuse(base::refusal_text(decision, broker_.workspace_), decision.quiet);
   const std::string stray = stray_placeholder(head, decision.credential);
   if (!stray.empty())
     return exchange.refuse("the placeholder of the credential " + stray +
@@ -111,7 +113,9 @@ Broker::Broker(base::Loop& loop)
       }) {}
 Broker::~Broker() = default;
 
-void Broker::configure(base::NetworkPolicy policy, std::vector<CredentialScope> credentials) {
+void Broker::configure(std::string workspace, base::NetworkPolicy policy,
+                       std::vector<CredentialScope> credentials) {
+  workspace_ = std::move(workspace);
   for (const CredentialScope& old : credentials_) {
     const bool stays = std::ranges::any_of(credentials, [&old](const CredentialScope& scope) {
       return scope.credential == old.credential;

@@ -19,7 +19,8 @@ class Broker {
   explicit Broker(base::Loop& loop);
   ~Broker();
 
-  void configure(base::NetworkPolicy policy, std::vector<base::CredentialScope> credentials);
+  void configure(std::string workspace, base::NetworkPolicy policy,
+                 std::vector<base::CredentialScope> credentials);
   // PEM: see Authority, and client_context(). Until both have come, connections are refused.
   void set_authority(std::string_view pem);
   void set_roots(std::string_view pem);
@@ -39,6 +40,7 @@ class Broker {
  private:
   class Judge;
   base::Loop& loop_;
+  std::string workspace_;  // its name
   base::NetworkPolicy policy_;
   std::vector<base::CredentialScope> credentials_;
   std::unique_ptr<Authority> authority_;

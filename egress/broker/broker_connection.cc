@@ -237,7 +237,8 @@ void BrokerConnection::set_watches() {
 void BrokerConnection::end_softly() {
   if (closing_) return;
   closing_ = true;
-  if (!exchange_.trouble().empty()) owner_.on_refused(*this, exchange_.trouble());
+  if (!exchange_.trouble().empty())
+    owner_.on_refused(*this, exchange_.trouble(), exchange_.trouble_is_quiet());
   server_.watch.reset();
   server_.tls.close();
   server_.tls = {};

@@ -185,8 +185,9 @@ void HttpExchange::answer(int status, std::string_view message) {
   state_ = State::over;
 }
 
-void HttpExchange::refuse(std::string_view why) {
+void HttpExchange::refuse(std::string_view why, bool quiet) {
   trouble_ = why;
+  quiet_ = quiet;
   if (answer_passes_) return break_off(std::string(why));
   answer(kForbidden, why);
 }

@@ -57,7 +57,8 @@ class HttpExchange {
   void pass(const HeadChange& change);
   // Instead of the server's answer. The connection ends after it.
   void answer(int status, std::string_view message);
-  void refuse(std::string_view why);  // answers 403; `why` is the trouble
+  // Answers 403; `why` is the trouble. `quiet`: programs do without it.
+  void refuse(std::string_view why, bool quiet = false);
   // Answers 200 once all of the request has come, as programs expect that send before they read.
   void answer_at_end(std::string_view type, std::string_view body);
 
@@ -67,6 +68,7 @@ class HttpExchange {
   }
   // Why the exchange ended early: a message for people; empty if nothing is wrong.
   const std::string& trouble() const { return trouble_; }
+  bool trouble_is_quiet() const { return quiet_; }
 
   static constexpr size_t kMaxGathered = 256 << 10;
 
@@ -98,6 +100,7 @@ class HttpExchange {
   bool answer_ended_ = false;
   std::function<void(const ResponseHead&)> on_response_;
   std::string trouble_;
+  bool quiet_ = false;
 };
 
 }  // namespace moorage::egress

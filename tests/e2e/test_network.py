@@ -237,6 +237,109 @@ class Network(harness.TestCase):
         self.assertRegex(page, r"moorage_network_connections_total [1-9]")
 
 
+class Poster(outside.Handler):
+    """Answers POST like GET."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.do_GET()
+
+
+class Requests(harness.TestCase):
+    """Rules about methods and paths."""
+
+    @classmethod
+    def setUpClass(cls):
+        files = tempfile.TemporaryDirectory(prefix="moorage-network-")
+        cls.addClassCleanup(files.cleanup)
+        authority = outside.Authority(files.name)
+        cls.settings = {"network.resolvers": [outside.DNS_ADDRESS], "network.reachable": [outside.NETWORK],
+                        "network.ca_file": str(authority.file)}
+        super().setUpClass()
+        dns = outside.Dns({"web.example": WEB})
+        cls.addClassCleanup(dns.close)
+        cls.secure = outside.Host(WEB, 443, authority.context("web.example"), Poster)
+        cls.plain = outside.Host(WEB, 80, None, Poster)
+        for host in (cls.secure, cls.plain):
+            cls.addClassCleanup(host.close)
+
+    def workspace(self, name, *rules):
+        self.client.create(repo_url=self.url, name=name)
+        self.addCleanup(self.client.delete, name, purge=True)
+        return self.daemon.cli("net", "allow", name, *rules).stdout.decode()
+
+    def ask(self, name, url, *options):
+        """Status and body."""
+        result = self.client.exec(name, ["curl", "-sS", "-w", "\n%{http_code}", *options, url])
+        body, _, status = result.stdout.decode().rpartition("\n")
+        return status, body
+
+    def issuer(self, name):
+        """Of the certificate that a program inside sees."""
+        return self.client.exec(name, "curl -sSv https://web.example/ 2>&1 >/dev/null | sed -n 's/.*issuer: //p'").stdout
+
+    def test_a_rule_limits_a_host_to_methods_with_tls_and_without(self):
+        printed = self.workspace("methods", "web.example", "GET")
+        self.assertIn("allow web.example GET\n", printed)
+        for scheme, host in (("https", self.secure), ("http", self.plain)):
+            host.requests.clear()
+            self.assertEqual(self.ask("methods", f"{scheme}://web.example/a"), ("200", "web.example /a\n"))
+            self.assertEqual(self.ask("methods", f"{scheme}://web.example/a", "-I")[0], "501")  # HEAD: the host's own answer
+            status, body = self.ask("methods", f"{scheme}://web.example/b?c", "-d", "x")
+            self.assertEqual(status, "403")
+            self.assertIn("POST web.example/b is not allowed, only GET; allow it: moorage net allow methods web.example POST",
+                          body)
+            self.assertEqual(host.requests, [("web.example", "/a")])
+        refusals = [line for line in self.daemon.cli("net", "log", "methods").stdout.decode().splitlines() if " refused " in line]
+        self.assertEqual(len(refusals), 2, refusals)
+        self.assertIn("web.example:443: POST web.example/b is not allowed", refusals[0])
+        self.daemon.cli("net", "allow", "methods", "web.example", "POST")
+        self.assertEqual(self.ask("methods", "https://web.example/b", "-d", "x")[0], "200")
+        self.assertEqual(self.ask("methods", "https://web.example/b")[0], "200")
+        rules = [rule["host"] for rule in self.client.network("methods")["rules"]]
+        self.assertEqual(rules, ["web.example GET,POST"])
+
+    def test_a_rule_limits_a_host_to_a_path(self):
+        self.workspace("paths", "https://web.example/simple/", "GET")
+        self.assertEqual(self.ask("paths", "https://web.example/simple/x")[0], "200")
+        for path in ("/", "/simple", "/simple/../secret", "/simple/%2e%2e/secret"):
+            status, body = self.ask("paths", f"https://web.example{path}", "--path-as-is")
+            self.assertEqual(status, "403", (path, body))
+        self.assertNotEqual(self.ask("paths", "http://web.example/simple/x")[0], "200")
+        check = self.daemon.cli("net", "check", "paths", "https://web.example/simple/x", "GET").stdout
+        self.assertIn(b"a rule of this workspace (https://web.example/simple/ GET)", check)
+        refused = self.daemon.cli("net", "check", "paths", "https://web.example/other", "GET", check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn(b"403, with the reason", refused.stdout)
+
+    def test_a_refused_method_is_refused_on_a_host_that_is_allowed(self):
+        self.workspace("deny", "web.example")
+        outside_issuer = self.issuer("deny")
+        self.assertIn(b"Test CA", outside_issuer)
+        self.daemon.cli("net", "deny", "deny", "web.example", "POST,PUT")
+        self.assertIn(b"Moorage", self.issuer("deny"))
+        self.assertEqual(self.ask("deny", "https://web.example/")[0], "200")
+        self.assertEqual(self.ask("deny", "https://web.example/", "-d", "x")[0], "403")
+        # Where everything is allowed, TLS passes untouched.
+        self.daemon.cli("net", "allow", "deny", "web.example", "POST,PUT")
+        self.assertEqual(self.issuer("deny"), outside_issuer)
+        self.assertEqual(self.ask("deny", "https://web.example/", "-d", "x")[0], "200")
+
+    def test_check_names_variables_that_keep_programs_from_trusting(self):
+        self.workspace("variables", "web.example", "GET")
+        check = self.daemon.cli("net", "check", "variables", "web.example").stdout.decode()
+        self.assertIn("its requests are judged one by one, so TLS ends outside of the sandbox", check)
+        self.assertNotIn("SSL_CERT_FILE", check)
+        run = self.client.start_exec("variables", ["curl", "-sS", "https://web.example/"],
+                                     env={"SSL_CERT_FILE": "/workspace/own.pem", "CURL_CA_BUNDLE": "/workspace/own.pem"})
+        self.assertNotEqual(self.client.wait(run["id"])["exit_code"], 0)
+        check = self.daemon.cli("net", "check", "variables", "web.example").stdout.decode()
+        self.assertIn(f"SSL_CERT_FILE was set for {run['id']}: its programs do not trust web.example unless "
+                      "/workspace/own.pem has the certificates of /.moorage/certificates/all.pem", check)
+        self.client.change_network("variables", allow=["web.example"])
+        self.assertNotIn("SSL_CERT_FILE", self.daemon.cli("net", "check", "variables", "web.example").stdout.decode())
+
+
 class Certificates(harness.TestCase):
     @classmethod
     def setUpClass(cls):

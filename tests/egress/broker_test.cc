@@ -204,7 +204,10 @@ TEST_CASE("a rule may limit a host to some methods") {
     tls.send("PUT /x HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 1\r\n\r\nx");
     const std::string got = tls.all();
     CHECK(got.starts_with("HTTP/1.1 403 "));
-    CHECK(got.find("PUT is not allowed at api.example.com, only GET, HEAD") != std::string::npos);
+    CHECK(
+        got.find(
+            "PUT api.example.com/x is not allowed, only GET,HEAD; allow it: moorage net allow ") !=
+        std::string::npos);
   });
 }
 

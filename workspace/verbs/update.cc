@@ -8,6 +8,7 @@
 #include "workspace/access/placement.h"
 #include "workspace/chain/workspace_note.h"
 #include "workspace/context/disk_use.h"
+#include "workspace/verbs/rule_change.h"
 
 namespace moorage::workspace {
 namespace {
@@ -36,44 +37,6 @@ void hold_to_limit(Context& context, const state_db::WorkspaceRow& row) {
   if (!row.layer || row.state != WorkspaceState::ready) return;
   context.storage.quota().limit(row.layer, context.storage.layer_path(row.layer),
                                 DiskUse(context).limit_of_writable(row, row.layer));
-}
-
-constexpr size_t kMaxRules = 1000;
-
-void check_rules(const RuleChange& change) {
-  for (const std::string& host : change.allow) base::parse_rule(base::Verdict::allow, host);
-  for (const auto* hosts : {&change.deny, &change.forget}) {
-    for (const std::string& host : *hosts) base::parse_rule(base::Verdict::deny, host);
-  }
-}
-
-// A host is allowed, at one or several sets of ports, or refused; never both.
-void apply_rules(const RuleChange& change, std::vector<std::string>& words) {
-  std::vector<base::NetworkRule> rules;
-  for (const std::string& word : words) rules.push_back(parse_network_rule(word));
-  const auto remove = [&rules](const auto& unwanted) { return std::erase_if(rules, unwanted) > 0; };
-  for (const std::string& host : change.forget) {
-    const std::string forgotten = base::parse_rule(base::Verdict::deny, host).host;
-    if (!remove([&forgotten](const auto& rule) { return rule.host == forgotten; }))
-      throw Error(Code::not_found, "there is no rule for " + forgotten);
-  }
-  for (const std::string& host : change.allow) {
-    const auto added = base::parse_rule(base::Verdict::allow, host);
-    remove([&added](const auto& rule) {
-      return rule.host == added.host &&
-             (rule.verdict != base::Verdict::allow || rule.ports == added.ports);
-    });
-    rules.push_back(added);
-  }
-  for (const std::string& host : change.deny) {
-    const auto added = base::parse_rule(base::Verdict::deny, host);
-    remove([&added](const auto& rule) { return rule.host == added.host; });
-    rules.push_back(added);
-  }
-  if (rules.size() > kMaxRules)
-    throw Error(Code::resource_exhausted, "a workspace has at most 1,000 network rules");
-  words.clear();
-  for (const auto& rule : rules) words.push_back(network_rule_word(rule));
 }
 
 }  // namespace

@@ -5,15 +5,10 @@
 #include <functional>
 
 #include "workspace/network/networks.h"
+#include "workspace/verbs/rule_change.h"
 #include "workspace/verbs/views.h"
 
 namespace moorage::workspace {
-
-struct RuleChange {  // texts of base/net/network_policy.h, like "github.com:22"
-  std::vector<std::string> allow{};
-  std::vector<std::string> deny{};
-  std::vector<std::string> forget{};  // hosts whose rules go
-};
 
 class Update {
  public:
