@@ -78,6 +78,15 @@ bool is_token(std::string_view text) {
   });
 }
 
+// Fields that say where a message goes or ends.
+bool frames_message(std::string_view field) {
+  static constexpr std::string_view kFraming[] = {
+      "host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade"};
+  std::string lower(field);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return std::ranges::find(kFraming, lower) != std::end(kFraming);
+}
+
 }  // namespace
 
 bool judges_requests(const NetworkPolicy& policy, const std::vector<CredentialScope>& credentials,
@@ -117,7 +126,7 @@ RequestDecision decide_request(const NetworkPolicy& policy,
   for (const CredentialScope& scope : credentials) {
     if (scope.host != host || port != kHttps) continue;
     if (scope.path != "/" && !is_plain) return refused(kUnclear);
-    if (!path_is_below(path, scope.path) || !has_method(scope.methods, method)) continue;
+    if (!path_is_below(usual, usual_path(scope.path)) || !has_method(scope.methods, method)) continue;
     if (best.credential == nullptr || scope.path.size() > best.credential->path.size())
       best.credential = &scope;
   }
@@ -178,7 +187,7 @@ void parse_form(std::string_view text, CredentialScope& scope) {
   } else if (word == "basic") {
     scope.form = CredentialForm::basic;
     scope.user = std::string(text);
-  } else if (word == "header" && is_token(text)) {
+  } else if (word == "header" && is_token(text) && !frames_message(text)) {
     scope.form = CredentialForm::header;
     scope.field = std::string(text);
   } else {
