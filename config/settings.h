@@ -48,6 +48,8 @@ struct RepoSettings {
   std::string https_proxy{};      // empty: none
   std::vector<std::string> no_proxy{};
   std::string ca_file{};      // empty: the system's
+  std::string ssh_config{};   // empty: none
+  int64_t access_s = 300;     // how long upstream's yes to a user holds
   uint64_t budget_bytes = 0;  // of one repository; 0: none
 };
 

@@ -174,6 +174,11 @@ std::vector<Setting> about_work() {
            "hosts contacted without the proxy; .example.com includes subdomains"),
       path(MOORAGE_AT(repo.ca_file), true,
            "PEM file of certificates for https repositories; empty: the system's"),
+      path(MOORAGE_AT(repo.ssh_config), true,
+           "ssh_config(5) file for ssh repositories with a credential; empty: none"),
+      seconds(MOORAGE_AT(repo.access_s), {0, 7 * kDay},
+              "how long a user may use the cached copy of a private repository after upstream "
+              "last allowed it, while upstream is not asked or does not answer"),
       bytes(MOORAGE_AT(repo.budget_bytes), {0, 1024 * kTiB},
             "largest total of one repository: mirror, base trees, workspaces; 0: no limit"),
       integer<uint32_t>(

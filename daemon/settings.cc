@@ -151,6 +151,8 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.idle_stop_s = settings.sandbox.idle_stop_s;
   options.max_lifetime_s = settings.sandbox.max_lifetime_s;
   options.fetch_deadline = seconds(settings.repo.fetch_deadline_s);
+  options.access_memory = seconds(settings.repo.access_s);
+  options.ssh_config = settings.repo.ssh_config;
   options.output_limit_bytes = settings.exec.output_limit_bytes;
   options.workspace_output_bytes = settings.workspace.output_limit_bytes;
   options.default_timeout_ms = settings.exec.default_timeout_s * 1000;

@@ -78,6 +78,11 @@ std::string_view line_at(std::string_view text, size_t begin) {
   return text.substr(begin, std::min(text.find_first_of("\r\n", begin), text.size()) - begin);
 }
 
+std::string_view line_before(std::string_view text, size_t at) {
+  text = text.substr(0, text.find_last_not_of("\r\n", at - 1) + 1);
+  return text.substr(text.find_last_of("\r\n") + 1);
+}
+
 // Extracts the reason: prefers "fatal: ..." to "error: ..." to the last line. After a line that
 // ends in a colon, the reason is on the next one; a failure of ssh is on the line before.
 std::string reason_of(const std::string& text) {
@@ -88,8 +93,7 @@ std::string reason_of(const std::string& text) {
     std::string reason(line_at(text, at + mark.size()));
     const size_t next = at + mark.size() + reason.size() + 1;
     if (reason.ends_with(':') && next < text.size()) reason.append(" ").append(line_at(text, next));
-    const size_t ssh = text.find("ssh: ");
-    if (reason.starts_with("Could not read from remote") && ssh < at) reason = line_at(text, ssh);
+    if (reason.starts_with("Could not read from remote") && at > 0) reason = line_before(text, at);
     return base::escape_for_message(reason.substr(0, kLongest));
   }
   const size_t end = text.find_last_not_of("\r\n");
@@ -124,14 +128,17 @@ constexpr Explanation kExplanations[] = {
      "local checkout (--from DIR)",
      "dubious ownership"},
     {Code::permission_denied,
-     "add the host's key to root's known_hosts with ssh-keyscan, after checking it",
+     "add the host's key to ~/.ssh/known_hosts with ssh-keyscan, after checking it; root's "
+     "for repositories without a credential",
      "Host key verification failed"},
-    {Code::permission_denied,
-     "the repository is private or does not exist; give the daemon's root user an ssh key for "
-     "it and use the ssh URL",
+    {Code::permission_denied, kPrivateHint,
      "Authentication failed|could not read Username|could not read Password|"
      "terminal prompts disabled|Permission denied (|returned error: 401|"
      "returned error: 403|Invalid username or password"},
+    {Code::permission_denied,
+     "a credential goes to no other place; use the URL that upstream redirects to",
+     "returned error: 301|returned error: 302|returned error: 303|returned error: 307|"
+     "returned error: 308"},
     {Code::unavailable, "repo.ca_file is unreadable or not a PEM file", "CA cert|ca cert|CAfile"},
     {Code::unavailable,
      "the server's certificate is not trusted here; append its authority's to a copy of "
@@ -192,8 +199,13 @@ base::ProcessResult GitCommand::try_run(const std::vector<std::string>& argument
   if (!run.protocol.empty()) {
     argv.insert(argv.end(), {"-c", "protocol." + run.protocol + ".allow=always"});
   }
+  if (run.access != nullptr) {
+    for (const std::string& setting : run.access->settings)
+      argv.insert(argv.end(), {"-c", setting});
+  }
   argv.insert(argv.end(), arguments.begin(), arguments.end());
 
+  const bool has_ssh = run.access != nullptr && !run.access->ssh_command.empty();
   base::ProcessOptions options;
   options.environment = options_.environment;
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
@@ -206,7 +218,7 @@ base::ProcessResult GitCommand::try_run(const std::vector<std::string>& argument
            {"GIT_TERMINAL_PROMPT", "0"},
            {"GIT_ASKPASS", "/bin/false"},
            {"SSH_ASKPASS", "/bin/false"},
-           {"GIT_SSH_COMMAND", options_.ssh_command},
+           {"GIT_SSH_COMMAND", has_ssh ? run.access->ssh_command : options_.ssh_command},
            {"GIT_SSH_VARIANT", "ssh"}}) {
     options.environment[name] = value;
   }
@@ -214,6 +226,9 @@ base::ProcessResult GitCommand::try_run(const std::vector<std::string>& argument
   options.input_fd = run.input_fd;
   options.output_fd = run.output_fd;
   options.inherit_fds = run.inherit_fds;
+  if (run.access != nullptr) {
+    for (const base::Fd& file : run.access->files) options.inherit_fds.push_back(file.get());
+  }
   options.deadline = deadline.left();
   options.max_output_bytes = kMaxOutputBytes;
   options.max_memory_bytes = options_.max_git_memory_bytes;

@@ -26,6 +26,7 @@ class Deadline {
 struct GitRun {
   std::string directory = {};  // --git-dir; empty: none
   std::string protocol = {};   // the only transport allowed, if any: "https", "ssh", "git", "file"
+  const GitAccess* access = nullptr;
   std::string input = {};
   int input_fd = -1;   // instead of `input`
   int output_fd = -1;  // target of standard output, instead of the result

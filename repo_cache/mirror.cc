@@ -100,9 +100,10 @@ Mirror::Mirror(const RepoCacheOptions& options, std::string repo_directory)
       broken_directory_(directory_ + "/git.broken") {}
 
 UpstreamRefs Mirror::ask_upstream(const FetchTask& task) const {
-  const std::string text = git_.run({"ls-remote", "--symref", "--", task.url.fetch}, task.deadline,
-                                    {.protocol = std::string(scheme_name(task.url.scheme))},
-                                    "list branches of " + task.url.display);
+  const std::string text =
+      git_.run({"ls-remote", "--symref", "--", task.url.fetch}, task.deadline,
+               {.protocol = std::string(scheme_name(task.url.scheme)), .access = &task.access},
+               "list branches of " + task.url.display);
   return parse_ls_remote(text, options_.max_refs);
 }
 
@@ -157,6 +158,7 @@ void Mirror::initialize(const MirrorLock&, const Deadline& deadline) const {
 void Mirror::fetch_into(const std::string& git_directory, const FetchTask& task) const {
   const GitRun run{.directory = git_directory,
                    .protocol = std::string(scheme_name(task.url.scheme)),
+                   .access = &task.access,
                    .inherit_fds = {task.lock.fd()},
                    .max_file_bytes = options_.max_fetch_bytes,
                    .progress = task.progress};

@@ -46,6 +46,7 @@ class MirrorLock {
 // What every call to upstream needs.
 struct FetchTask {
   const RepoUrl& url;
+  const GitAccess& access;
   const MirrorLock& lock;
   const Deadline& deadline;
   const ProgressFunction& progress;

@@ -96,10 +96,10 @@ RefreshResult compare_and_fetch(const Mirror& mirror, const FetchTask& task) {
 }
 
 RefreshResult refresh_now(const RepoCacheOptions& options, const std::string& directory,
-                          const RepoUrl& url, const Deadline& deadline,
+                          const RepoUrl& url, const GitAccess& access, const Deadline& deadline,
                           const ProgressFunction& progress) {
   const MirrorLock lock(directory, deadline);
-  const FetchTask task{url, lock, deadline, progress};
+  const FetchTask task{url, access, lock, deadline, progress};
   const Mirror mirror(options, directory);
   if (!mirror.exists()) return clone(mirror, task);
   std::optional<Error> damage = find_damage(mirror, deadline);
@@ -151,10 +151,10 @@ bool RepoCache::exists(const std::string& repo) const {
 }
 
 RefreshResult RepoCache::refresh(const std::string& repo, const RepoUrl& url, Duration patience,
-                                 const ProgressFunction& progress) {
+                                 const ProgressFunction& progress, const GitAccess& access) {
   const std::string path = directory(repo);
   const Deadline deadline(patience);
-  const auto work = [&] { return refresh_now(options_, path, url, deadline, progress); };
+  const auto work = [&] { return refresh_now(options_, path, url, access, deadline, progress); };
   for (;;) {
     const State::Turn turn = state_->await_turn(repo, deadline.end());
     if (turn.ours) {

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "repo_cache/git_access.h"
 #include "repo_cache/url.h"
 
 namespace moorage::repo_cache {
@@ -90,9 +91,10 @@ class RepoCache {
   // Updates the mirror from upstream: clones, or lists upstream's refs and fetches if one differs.
   // Single flight: callers share a check only if it began after they came. unavailable (no mirror
   // and no upstream), permission_denied, not_found (also: an empty repository), unsupported
-  // (SHA-256), resource_exhausted, deadline_exceeded. A broken mirror is rebuilt first.
+  // (SHA-256), resource_exhausted, deadline_exceeded. A broken mirror is rebuilt first. All callers
+  // of a repository must have the same rights upstream: one's access serves those who share.
   RefreshResult refresh(const std::string& repo, const RepoUrl& url, Duration deadline,
-                        const ProgressFunction& progress = {});
+                        const ProgressFunction& progress = {}, const GitAccess& access = {});
 
   // Imports refs/moorage/head and refs/moorage/work from a git bundle, checked in quarantine.
   // Creates the mirror if missing. bundle_fd is borrowed; a regular file.

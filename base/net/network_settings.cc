@@ -12,8 +12,9 @@ BOOST_DESCRIBE_STRUCT(NetworkRule, (), (verdict, host, ports, reason, methods, p
 BOOST_DESCRIBE_STRUCT(NetworkPolicy, (),
                       (mode, open, open_ports, refused_by_operator, allowed_by_operator, own,
                        preset))
-BOOST_DESCRIBE_ENUM(CredentialForm, bearer, basic, header)
-BOOST_DESCRIBE_STRUCT(CredentialScope, (), (credential, host, path, methods, form, field, user))
+BOOST_DESCRIBE_ENUM(CredentialForm, bearer, basic, header, ssh_key)
+BOOST_DESCRIBE_STRUCT(CredentialScope, (),
+                      (credential, host, path, methods, form, field, user, port))
 BOOST_DESCRIBE_STRUCT(ResolverSettings, (), (servers, hosts, host, reachable))
 BOOST_DESCRIBE_STRUCT(ProxySettings, (), (addresses, port, authorization, no_proxy))
 BOOST_DESCRIBE_STRUCT(NetworkLimits, (), (connections, rate_bytes, total_bytes))

@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "base/error.h"
@@ -14,7 +15,9 @@ namespace moorage::base {
 namespace {
 
 constexpr uint16_t kHttps = 443;
+constexpr uint16_t kSsh = 22;
 constexpr std::string_view kScheme = "https://";
+constexpr std::string_view kSshScheme = "ssh://";
 constexpr const char* kAuthorization = "Authorization";
 constexpr const char* kUnclear = "the path can be read in more than one way";
 
@@ -87,6 +90,15 @@ bool frames_message(std::string_view field) {
   return std::ranges::find(kFraming, lower) != std::end(kFraming);
 }
 
+bool parse_port(std::string_view text, uint16_t& port) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port != 0;
+}
+
+bool is_user(std::string_view text) {
+  return is_token(text) && text.front() != '-' && text.find_first_of("!#$%&'*^`|~") == text.npos;
+}
+
 }  // namespace
 
 bool judges_requests(const NetworkPolicy& policy, const std::vector<CredentialScope>& credentials,
@@ -148,6 +160,8 @@ FieldValue field_value(const CredentialScope& scope, const std::string& secret) 
       return {"Bearer " + secret, {secret}};
     case CredentialForm::header:
       return {secret, {secret}};
+    case CredentialForm::ssh_key:
+      throw Error(Code::internal, "an ssh key is not for a header");
     case CredentialForm::basic:
       break;
   }
@@ -160,16 +174,30 @@ FieldValue field_value(const CredentialScope& scope, const std::string& secret) 
 CredentialScope parse_scope(std::string_view url) {
   const auto refuse = [url](const std::string& why) -> Error {
     return Error(Code::invalid_argument, "'" + std::string(url) + "' " + why,
-                 "like https://api.example.com/v1/");
+                 "like https://api.example.com/v1/ or ssh://git@git.example.com/acme/");
   };
-  if (!url.starts_with(kScheme))
-    throw refuse("does not begin with https://, over which alone a credential is sent");
   CredentialScope scope;
-  const std::string_view rest = url.substr(kScheme.size());
+  const bool by_ssh = url.starts_with(kSshScheme);
+  if (!by_ssh && !url.starts_with(kScheme))
+    throw refuse("does not begin with https:// or ssh://, over which alone a credential is sent");
+  const std::string_view rest = url.substr(by_ssh ? kSshScheme.size() : kScheme.size());
   const size_t slash = std::min(rest.find('/'), rest.size());
   std::string_view authority = rest.substr(0, slash);
-  if (authority.ends_with(":443")) authority.remove_suffix(4);
-  if (authority.find('@') != authority.npos) throw refuse("contains a user; see --as basic:USER");
+  const size_t at = authority.find('@');
+  if (by_ssh) {
+    scope.form = CredentialForm::ssh_key;
+    scope.port = kSsh;
+    if (at == authority.npos || !is_user(authority.substr(0, at)))
+      throw refuse("does not say who logs in, like git@");
+    scope.user = std::string(authority.substr(0, at));
+    authority.remove_prefix(at + 1);
+    if (const size_t colon = authority.find(':'); colon != authority.npos) {
+      if (!parse_port(authority.substr(colon + 1), scope.port)) throw refuse("has an invalid port");
+      authority = authority.substr(0, colon);
+    }
+  }
+  if (!by_ssh && authority.ends_with(":443")) authority.remove_suffix(4);
+  if (!by_ssh && at != rest.npos) throw refuse("contains a user; see --as basic:USER");
   if (authority.find(':') != authority.npos) throw refuse("names a port; only 443 is possible");
   scope.host = host_name(authority);
   if (slash < rest.size()) scope.path = std::string(rest.substr(slash));
@@ -190,10 +218,13 @@ void parse_form(std::string_view text, CredentialScope& scope) {
   } else if (word == "header" && is_token(text) && !frames_message(text)) {
     scope.form = CredentialForm::header;
     scope.field = std::string(text);
+  } else if (whole == "ssh-key") {
+    scope.form = CredentialForm::ssh_key;
+    scope.field.clear();
   } else {
     throw Error(Code::invalid_argument,
                 "'" + std::string(whole) + "' is not a form of a credential",
-                "bearer, basic, basic:USER, or header:NAME");
+                "bearer, basic, basic:USER, header:NAME, or ssh-key");
   }
 }
 
@@ -203,6 +234,8 @@ std::string form_text(const CredentialScope& scope) {
       return "bearer";
     case CredentialForm::basic:
       return scope.user.empty() ? "basic" : "basic:" + scope.user;
+    case CredentialForm::ssh_key:
+      return "ssh-key";
     case CredentialForm::header:
       break;
   }

@@ -13,12 +13,13 @@
 namespace moorage::base {
 
 enum class CredentialForm {
-  bearer,  // Authorization: Bearer SECRET
-  basic,   // Authorization: Basic, of USER:SECRET
-  header,  // FIELD: SECRET
+  bearer,   // Authorization: Bearer SECRET
+  basic,    // Authorization: Basic, of USER:SECRET
+  header,   // FIELD: SECRET
+  ssh_key,  // a private key, for git over ssh
 };
 
-// One place where a credential may be sent: always over TLS, at port 443.
+// One place where a credential may be sent: over TLS at port 443, or over ssh.
 struct CredentialScope {
   std::string credential;            // its name
   std::string host;                  // exact, in the spelling of host_name.h
@@ -26,7 +27,8 @@ struct CredentialScope {
   std::vector<std::string> methods;  // empty: all
   CredentialForm form = CredentialForm::bearer;
   std::string field;  // of the header: Authorization, or what `header` names
-  std::string user;   // of `basic`; empty: the secret has it, "USER:PASSWORD"
+  std::string user;   // of `basic`; empty: the secret has it, "USER:PASSWORD". Of ssh: who logs in
+  uint16_t port = 443;
 };
 
 // Whether requests to the host are judged, so that TLS must end at the egress.
@@ -65,9 +67,11 @@ struct FieldValue {
 };
 FieldValue field_value(const CredentialScope& scope, const std::string& secret);
 
-// "https://api.example.com/v1/". Throws invalid_argument. Sets host and path.
+// "https://api.example.com/v1/", "ssh://git@example.com:22/acme/". Throws invalid_argument. Sets
+// place, and for ssh also form and user.
 CredentialScope parse_scope(std::string_view url);
-// "bearer", "basic", "basic:USER", "header:X-Api-Key". Throws invalid_argument. Sets the rest.
+// "bearer", "basic", "basic:USER", "header:X-Api-Key", "ssh-key". Throws invalid_argument. Sets the
+// rest.
 void parse_form(std::string_view text, CredentialScope& scope);
 std::string form_text(const CredentialScope& scope);
 

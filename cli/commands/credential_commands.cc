@@ -30,8 +30,9 @@ struct AddOptions {
   void declare(Options& options) {
     options.argument({"NAME", "", "Name of the credential"}, name);
     options.values({"--for", "URL", "Send it to this host and path; may be repeated"}, urls);
-    options.value({"--as", "FORM", "bearer, basic, basic:USER or header:NAME; default: bearer"},
-                  form);
+    options.value(
+        {"--as", "FORM", "bearer, basic, basic:USER, header:NAME or ssh-key; default: bearer"},
+        form);
     options.values({"--method", "METHOD", "Only in such requests, like GET; may be repeated"},
                    methods);
     options.values({"--label", "KEY=VALUE", "Only for workspaces with this label; may be repeated"},
@@ -45,8 +46,8 @@ struct AddOptions {
   }
 };
 
-// Without echo, if it is typed.
-std::string read_secret(Context& context) {
+// Without echo, if it is typed: its first line, or all of a key.
+std::string read_secret(Context& context, bool is_key) {
   const bool typed = isatty(STDIN_FILENO) == 1;
   termios before{};
   if (typed) {
@@ -58,7 +59,8 @@ std::string read_secret(Context& context) {
   }
   std::string secret;
   char byte = 0;
-  while (secret.size() <= kMaxSecret && read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n')
+  while (secret.size() <= kMaxSecret && read(STDIN_FILENO, &byte, 1) == 1 &&
+         (is_key || byte != '\n'))
     secret += byte;
   if (typed) {
     tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
@@ -130,7 +132,8 @@ void add(Context& context, const AddOptions& options) {
   if (!options.file.empty()) request.add("file", std::filesystem::absolute(options.file).string());
   if (options.from_stdin) {
     const Json key = Json::parse(context.api().get("/v1/credentials/key"));
-    request.add("sealed", base64_encode(encrypted(read_secret(context), key.text("certificate"))));
+    request.add("sealed", base64_encode(encrypted(read_secret(context, options.form == "ssh-key"),
+                                                  key.text("certificate"))));
   }
   const auto added =
       context.parse_or_print(context.api().send("POST", "/v1/credentials", request.str()));

@@ -1,6 +1,7 @@
 """Git over https on loopback, with its own certificate, and a proxy for it."""
 
 import base64
+import contextlib
 import http.server
 import os
 import select
@@ -83,9 +84,10 @@ class HttpsGitServer:
 
 
 class ConnectProxy:
-    """Supports only CONNECT; `asked` lists the targets."""
+    """Supports only CONNECT; `asked` lists the targets. `names` has addresses of hosts that it does not resolve."""
 
-    def __init__(self):
+    def __init__(self, names=None):
+        self.names = names or {}
         self.asked = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
@@ -110,7 +112,7 @@ class ConnectProxy:
             target = head.split()[1].decode()
             self.asked.append(target)
             host, port = target.rsplit(":", 1)
-            with socket.create_connection((host, int(port))) as upstream:
+            with contextlib.suppress(OSError), socket.create_connection((self.names.get(host, host), int(port))) as upstream:
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 self._pump(client, upstream)
 

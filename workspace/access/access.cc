@@ -155,7 +155,8 @@ WorkspaceRow find_with_deleted(state_db::Store& store, const Caller& caller,
 }
 
 bool sees(const Caller& caller, const state_db::RepositoryRow& row) {
-  return row.scope.empty() || caller.root() || row.scope == local_scope(caller.uid);
+  return row.scope.empty() || caller.root() || row.scope == local_scope(caller.uid) ||
+         row.scope == private_scope(caller.uid);
 }
 
 state_db::RepositoryRow find_repository(state_db::Store& store, const Caller& caller,

@@ -45,6 +45,11 @@ struct Context {
 inline std::string repo_directory(base::RepoId id) { return id.str(); }
 // Of repositories that belong to one user; the scope of a shared one is empty.
 inline std::string local_scope(uint32_t uid) { return "local:" + std::to_string(uid); }
+// Of mirrors that were fetched with a credential of that user.
+inline std::string private_scope(uint32_t uid) { return "private:" + std::to_string(uid); }
+inline bool is_private(std::string_view scope) { return scope.starts_with("private:"); }
+// Local imports have none.
+inline bool has_upstream(std::string_view scope) { return scope.empty() || is_private(scope); }
 
 // How a long verb reports its progress to the client: "fetch", "checkout", "start"; percent is -1
 // if the total is unknown. Called from any thread.

@@ -12,13 +12,18 @@ namespace moorage::workspace {
 std::vector<state_db::CredentialRow> credentials_of(state_db::Store& store,
                                                     const state_db::WorkspaceRow& workspace) {
   auto rows = state_db::CredentialTable(store).of(workspace.owner_uid);
-  std::erase_if(rows, [&workspace](const state_db::CredentialRow& row) {
-    return !std::ranges::all_of(row.labels, [&workspace](const auto& label) {
-      const auto found = workspace.labels.find(label.first);
-      return found != workspace.labels.end() && found->second == label.second;
+  keep_for_labels(rows, workspace.labels);
+  return rows;
+}
+
+void keep_for_labels(std::vector<state_db::CredentialRow>& rows,
+                     const std::map<std::string, std::string>& labels) {
+  std::erase_if(rows, [&labels](const state_db::CredentialRow& row) {
+    return !std::ranges::all_of(row.labels, [&labels](const auto& label) {
+      const auto found = labels.find(label.first);
+      return found != labels.end() && found->second == label.second;
     });
   });
-  return rows;
 }
 
 std::vector<base::CredentialScope> scopes_of(const std::vector<state_db::CredentialRow>& rows) {

@@ -18,6 +18,9 @@ namespace moorage::workspace {
 
 std::vector<state_db::CredentialRow> credentials_of(state_db::Store& store,
                                                     const state_db::WorkspaceRow& workspace);
+// Removes those that ask for labels which are not among these.
+void keep_for_labels(std::vector<state_db::CredentialRow>& rows,
+                     const std::map<std::string, std::string>& labels);
 // Where each of them may be sent.
 std::vector<base::CredentialScope> scopes_of(const std::vector<state_db::CredentialRow>& rows);
 // Variables with placeholders, so that programs which insist on a key start.

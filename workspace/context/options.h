@@ -75,8 +75,10 @@ struct Options {
   std::chrono::milliseconds stop_grace{5'000};
   std::chrono::milliseconds transfer_patience{30'000};  // wait for other users of the files
   std::chrono::milliseconds fetch_deadline{3'600'000};
-  uint64_t output_limit_bytes = 1ULL << 30;      // on disk, for the journal of one command
-  uint64_t workspace_output_bytes = 4ULL << 30;  // for all journals of a workspace; 0: no limit
+  std::string ssh_config;                            // for upstream's ssh; empty: none
+  std::chrono::milliseconds access_memory{300'000};  // how long upstream's yes to a user holds
+  uint64_t output_limit_bytes = 1ULL << 30;          // on disk, for the journal of one command
+  uint64_t workspace_output_bytes = 4ULL << 30;      // for all journals of a workspace; 0: no limit
   int64_t default_timeout_ms = 0;
   int64_t idle_stop_s = 1800;  // 0: never
   int64_t max_lifetime_s = 0;  // 0: no limit

@@ -8,7 +8,7 @@
 #include "base/ids.h"
 #include "workspace/context/context.h"
 #include "workspace/context/live_sandboxes.h"
-#include "workspace/network/secret_reader.h"
+#include "workspace/context/secret_reader.h"
 #include "workspace/network/settings.h"
 
 namespace moorage::workspace {

@@ -228,12 +228,12 @@ void Doctor::repositories(Findings& found, bool deep) {
     using state_db::RepositoryState;
     const auto decided = decide(row.state, see(context_, repositories_, row));
     if (row.state == RepositoryState::evicted || decided == state_db::Repair::wait) continue;
-    const bool has_upstream = row.scope.empty();
-    const std::string mend = has_upstream ? "it is cloned again" : "";
-    const Repair repair = has_upstream ? Repair::clone_again : Repair::none;
-    const std::string command = has_upstream ? "moorage repo fetch " + row.id.str()
-                                             : "import it again from its source: moorage "
-                                               "create --from DIR, or moorage import FILE";
+    const bool fetched = has_upstream(row.scope);
+    const std::string mend = fetched ? "it is cloned again" : "";
+    const Repair repair = fetched ? Repair::clone_again : Repair::none;
+    const std::string command = fetched ? "moorage repo fetch " + row.id.str()
+                                        : "import it again from its source: moorage "
+                                          "create --from DIR, or moorage import FILE";
     if (row.state == RepositoryState::broken) {
       // Nobody needs it: its first clone was interrupted, and the next use resumes it.
       state_db::WorkspaceQuery standing;
@@ -242,9 +242,8 @@ void Doctor::repositories(Findings& found, bool deep) {
       found.push_back({"repositories", needed ? Severity::warning : Severity::note, row.id.str(),
                        row.name + " has a broken mirror: " + row.reason, "", command});
     } else if (decided == state_db::Repair::redo) {
-      found.push_back({"repositories", has_upstream ? Severity::warning : Severity::error,
-                       row.id.str(), "the mirror of " + row.name + " is gone", mend, command,
-                       repair});
+      found.push_back({"repositories", fetched ? Severity::warning : Severity::error, row.id.str(),
+                       "the mirror of " + row.name + " is gone", mend, command, repair});
     } else if (deep && row.state == RepositoryState::ready) {
       try {
         context_.repos.check(repo_directory(row.id), std::chrono::minutes(10));

@@ -133,7 +133,7 @@ void remove_old_form(Context& context, const BaseTreeRow& row, OldForm form) {
 }  // namespace
 
 Repositories::Repositories(Context& context)
-    : context_(context), rebases_(1, [this](int64_t key) {
+    : context_(context), upstream_(context), rebases_(1, [this](int64_t key) {
         try_step("base_tree.rebase", base::RepoId{key}.str(), [&] { rebase(base::RepoId{key}); });
       }) {}
 
@@ -177,7 +177,7 @@ void Repositories::make_sound(base::RepoId id, const std::string& commit,
 // The origin of an import is only a name in the agent's git configuration: we never fetch it.
 std::string Repositories::origin_of(base::RepoId id) {
   const auto repository = state_db::RepositoryTable(context_.store).get(id);
-  const bool has_origin = repository.scope.empty() || repository.url.starts_with(kImported);
+  const bool has_origin = has_upstream(repository.scope) || repository.url.starts_with(kImported);
   return has_origin ? repository.fetch_url : "";
 }
 

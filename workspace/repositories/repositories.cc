@@ -56,6 +56,10 @@ void settle_failed(state_db::Store& store, base::RepoId id, bool mirror_exists,
   });
 }
 
+std::string scope_of(const std::optional<UpstreamAccess::Covering>& credential) {
+  return credential ? private_scope(credential->row.owner_uid) : "";
+}
+
 }  // namespace
 
 repo_cache::ProgressFunction Repositories::adapt(const Progress& progress) {
@@ -94,27 +98,71 @@ Repositories::Begun Repositories::begin(const state_db::NewRepository& wanted) {
   });
 }
 
-state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress,
-                                             const JoinKey& join) {
+state_db::RepositoryRow Repositories::ensure(const std::string& url, const Asker& asker,
+                                             const Progress& progress, const JoinKey& join) {
   const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
   require_room(context_.options, "cannot fetch");
-  const auto [id, made, work] = begin({parsed.key, "", parsed.display, parsed.fetch});
+  const Covering credential = upstream_.covering(parsed, asker);
+  const auto [id, made, work] =
+      begin({parsed.key, scope_of(credential), parsed.display, parsed.fetch});
   note_use(id);
   if (!made) settle_wanted(context_.store, id);
   before_mirror.pass();
-  return refresh(id, parsed.fetch, progress, join);
+  return refresh(id, parsed, credential, progress, join);
+}
+
+std::optional<state_db::RepositoryRow> Repositories::find_commit(const std::string& url,
+                                                                 const Asker& asker,
+                                                                 const std::string& commit) {
+  const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
+  const Covering credential = upstream_.covering(parsed, asker);
+  auto row = state_db::RepositoryTable(context_.store).find(parsed.key, scope_of(credential));
+  if (!row || row->state != RepositoryState::ready) return std::nullopt;
+  if (credential && !upstream_.asked_lately(row->id)) return std::nullopt;
+  try {
+    context_.repos.resolve(repo_directory(row->id), commit);
+    return row;
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found) throw;
+    return std::nullopt;
+  }
+}
+
+repo_cache::RefreshResult Repositories::ask_upstream(base::RepoId id,
+                                                     const repo_cache::RepoUrl& url,
+                                                     const Covering& credential,
+                                                     const Progress& progress) {
+  const auto ask = [&](const repo_cache::GitAccess& access) {
+    return context_.repos.refresh(repo_directory(id), url, context_.options.fetch_deadline,
+                                  adapt(progress), access);
+  };
+  if (!credential) return ask({});
+  const repo_cache::GitAccess access = upstream_.open(*credential);
+  try {
+    auto result = ask(access);
+    upstream_.note(id, url.display, result);
+    return result;
+  } catch (Error& error) {
+    if (error.code() != Code::permission_denied && error.code() != Code::not_found) throw;
+    upstream_.note_refusal(id);
+    const std::string& name = credential->row.name;
+    if (error.hint() != repo_cache::kPrivateHint)
+      throw error.add_context("with the credential " + name);
+    throw Error(error.code(),
+                url.host + " did not accept the credential " + name + " for " + url.display,
+                "it may have expired, or access was revoked; see: moorage credential test " + name);
+  }
 }
 
 // A fetch into an existing mirror needs no state of its own, because it is atomic on disk: after a
 // crash the next use simply asks upstream again.
-state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string& url,
-                                              const Progress& progress, const JoinKey& join) {
+state_db::RepositoryRow Repositories::refresh(base::RepoId id, const repo_cache::RepoUrl& url,
+                                              const Covering& credential, const Progress& progress,
+                                              const JoinKey& join) {
   state_db::RepositoryTable table(context_.store);
   repo_cache::RefreshResult result;
   try {
-    const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
-    result = context_.repos.refresh(repo_directory(id), parsed, context_.options.fetch_deadline,
-                                    adapt(progress));
+    result = ask_upstream(id, url, credential, progress);
   } catch (Error& error) {
     settle_failed(context_.store, id, context_.repos.exists(repo_directory(id)), error);
     throw;
@@ -161,14 +209,23 @@ int64_t Repositories::checked_wall_ms(base::RepoId id) {
 state_db::RepositoryRow Repositories::fetch(base::RepoId id, const Progress& progress,
                                             const JoinKey& join) {
   const auto row = state_db::RepositoryTable(context_.store).get(id);
-  if (!row.scope.empty()) {
+  if (!has_upstream(row.scope)) {
     throw Error(Code::unsupported, row.id.str() + " was imported from a local checkout",
                 "moorage create --from DIR imports its current state");
   }
   require_room(context_.options, "cannot fetch");
   const auto parsed = repo_cache::parse_url(row.fetch_url, context_.repos.options().url_policy);
+  Covering credential;
+  if (is_private(row.scope)) {
+    const std::string uid = row.scope.substr(row.scope.find(':') + 1);
+    credential = upstream_.covering(parsed, {.uid = static_cast<uint32_t>(std::stoul(uid))});
+    if (!credential) {
+      throw Error(Code::permission_denied, "uid " + uid + " has no credential for " + row.url,
+                  "add one: moorage credential add NAME --for " + row.fetch_url);
+    }
+  }
   const auto work = work_on(id);
-  return refresh(id, parsed.fetch, progress, join);
+  return refresh(id, parsed, credential, progress, join);
 }
 
 void Repositories::evict(base::RepoId id, const std::string& reason, const JoinKey& join) {
@@ -272,7 +329,7 @@ base::RepoId Repositories::adopt(uint32_t uid, const state_db::RepositoryRow& fr
     if (here && has_objects(here->id, objects)) return here->id;
   }
   const auto begun = begin({std::string(kImported) + from.url, local_scope(uid), from.name,
-                            from.scope.empty() ? from.fetch_url : ""});
+                            has_upstream(from.scope) ? from.fetch_url : ""});
   if (!has_objects(begun.id, objects)) take_pack(begun.id, objects, pack_fd);
   return begun.id;
 }

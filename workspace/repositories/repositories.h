@@ -20,6 +20,7 @@
 #include "repo_cache/base_tree.h"
 #include "state_db/tables/repositories.h"
 #include "workspace/context/context.h"
+#include "workspace/repositories/upstream_access.h"
 
 namespace moorage::workspace {
 
@@ -42,9 +43,13 @@ class Repositories {
 
   // Finds or adds the repository and updates its mirror from upstream. Concurrent calls share one
   // clone. If upstream is unreachable, it serves the cached mirror and `stale_reason` says why;
-  // without a mirror it throws. Joins the key to the repository.
-  state_db::RepositoryRow ensure(const std::string& url, const Progress& progress,
-                                 const JoinKey& join = {});
+  // without a mirror it throws, and for a private one whose asker has not shown access lately.
+  // Joins the key to the repository.
+  state_db::RepositoryRow ensure(const std::string& url, const Asker& asker,
+                                 const Progress& progress, const JoinKey& join = {});
+  // Without asking upstream: if the mirror has that commit, and the asker has shown access lately.
+  std::optional<state_db::RepositoryRow> find_commit(const std::string& url, const Asker& asker,
+                                                     const std::string& commit);
   // The same for a known one. unsupported: it came from a local checkout.
   state_db::RepositoryRow fetch(base::RepoId id, const Progress& progress,
                                 const JoinKey& join = {});
@@ -93,7 +98,11 @@ class Repositories {
     std::shared_ptr<void> work;
   };
   Begun begin(const state_db::NewRepository& wanted);
-  state_db::RepositoryRow refresh(base::RepoId id, const std::string& url, const Progress& progress,
+  using Covering = std::optional<UpstreamAccess::Covering>;
+  repo_cache::RefreshResult ask_upstream(base::RepoId id, const repo_cache::RepoUrl& url,
+                                         const Covering& credential, const Progress& progress);
+  state_db::RepositoryRow refresh(base::RepoId id, const repo_cache::RepoUrl& url,
+                                  const Covering& credential, const Progress& progress,
                                   const JoinKey& join);
   void settle_imported(base::RepoId id, state_db::RepositoryFacts facts, const JoinKey& join = {},
                        const std::string& subject = {});
@@ -109,6 +118,7 @@ class Repositories {
 
   static constexpr std::string_view kImported = "import:";  // before the URL an archive names
   Context& context_;
+  UpstreamAccess upstream_;
   std::mutex mutex_;  // of the maps below
   // When upstream last answered: in memory, because updating a row costs a sync.
   std::map<base::RepoId, int64_t> checked_;

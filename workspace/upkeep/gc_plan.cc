@@ -165,9 +165,10 @@ class Planner {
     if (kept.empty() && row.state != RepositoryState::ready && row.state != RepositoryState::broken)
       kept = "it is being fetched";
     add(std::move(line), kept,
-        row.scope.empty() ? "no workspace needs it; the next use clones it again from upstream"
-                          : "no workspace needs it; it copies a checkout, and the next create "
-                            "--from sends that again");
+        has_upstream(row.scope)
+            ? "no workspace needs it; the next use clones it again from upstream"
+            : "no workspace needs it; it copies a checkout, and the next create "
+              "--from sends that again");
   }
 
   std::string name_of(base::RepoId id) const {

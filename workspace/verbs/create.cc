@@ -100,19 +100,11 @@ bool is_commit_id(const std::string& text) {
 state_db::RepositoryRow Create::repository_for(const Caller& caller, const CreateRequest& request,
                                                const Progress& progress) {
   if (request.import) return find_repository(context_.store, caller, request.import->repo);
+  const Asker asker{caller.uid, request.labels};
   if (is_commit_id(request.ref)) {
-    const auto url = repo_cache::parse_url(request.repo_url, context_.repos.options().url_policy);
-    const auto row = state_db::RepositoryTable(context_.store).find(url.key, "");
-    if (row && row->state == state_db::RepositoryState::ready) {
-      try {
-        context_.repos.resolve(repo_directory(row->id), request.ref);
-        return *row;
-      } catch (const Error& error) {
-        if (error.code() != Code::not_found) throw;
-      }
-    }
+    if (auto row = repositories_.find_commit(request.repo_url, asker, request.ref)) return *row;
   }
-  return repositories_.ensure(request.repo_url, progress);
+  return repositories_.ensure(request.repo_url, asker, progress);
 }
 
 WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,

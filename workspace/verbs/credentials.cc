@@ -64,9 +64,18 @@ void check(const CredentialRequest& request) {
   if (row.urls.empty() || row.urls.size() > kMaxUrls)
     throw Error(Code::invalid_argument, "name 1 to 100 places that the credential is for",
                 "like --for https://api.example.com/v1/");
-  base::CredentialScope scope;
-  base::parse_form(row.form, scope);
-  for (const std::string& url : row.urls) base::parse_scope(url);
+  base::CredentialScope form;
+  base::parse_form(row.form, form);
+  const bool is_key = form.form == base::CredentialForm::ssh_key;
+  for (const std::string& url : row.urls) {
+    if ((base::parse_scope(url).form == base::CredentialForm::ssh_key) == is_key) continue;
+    throw Error(
+        Code::invalid_argument,
+        is_key ? "an ssh key cannot be sent to " + url : "only an ssh key can be used at " + url,
+        "ssh:// URLs go with --as ssh-key, https:// URLs with the other forms");
+  }
+  if (is_key && !(row.variable.empty() && row.methods.empty()))
+    throw Error(Code::invalid_argument, "an ssh key has no variable and no methods");
   if (row.source == SecretSource::file && !row.place.starts_with('/'))
     throw Error(Code::invalid_argument, "the path of the credential's file is not absolute",
                 "moorage credential add resolves it; over HTTP, send an absolute one");

@@ -8,6 +8,7 @@
 
 #include "workspace/access/access.h"
 #include "workspace/context/context.h"
+#include "workspace/context/secret_reader.h"
 #include "workspace/network/networks.h"
 
 namespace moorage::workspace {

@@ -17,7 +17,8 @@ namespace moorage::workspace {
 
 state_db::RepositoryRow RepositoryVerbs::add(const Caller& caller, const std::string& url,
                                              const Progress& progress) {
-  return repositories_.ensure(url, progress, key_joiner(context_.store, caller));
+  return repositories_.ensure(url, {.uid = caller.uid}, progress,
+                              key_joiner(context_.store, caller));
 }
 
 state_db::RepositoryRow RepositoryVerbs::fetch(const Caller& caller, base::RepoId id,

@@ -23,7 +23,7 @@ using state_db::WorkspaceState;
 // In commits; empty: unknown.
 std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const WorkspaceView& view) {
   const auto& row = view.row;
-  if (row.base_ref.empty() || !view.repo.scope.empty()) return std::nullopt;
+  if (row.base_ref.empty() || !has_upstream(view.repo.scope)) return std::nullopt;
   try {
     const int behind = repos.behind(repo_directory(row.repository), row.base_commit, row.base_ref);
     if (behind >= 0) return static_cast<uint64_t>(behind);

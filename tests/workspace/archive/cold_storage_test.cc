@@ -41,7 +41,7 @@ struct ArchiveFixture : ContextFixture {
     state_db::NewWorkspace wanted;
     wanted.name = "work";
     wanted.base_commit = upstream.commit();
-    wanted.repository = repositories.ensure(upstream.path, {}).id;
+    wanted.repository = repositories.ensure(upstream.path, {}, {}).id;
     wanted.branch = "moorage/work";
     wanted.backend = "lxc";
     wanted.image = "host";

@@ -20,12 +20,12 @@ struct FormsFixture : ContextFixture {
   Upstream upstream{directory.path() + "/upstream"};
   Repositories repositories{context};
   std::string first = commit("first");
-  base::RepoId id = repositories.ensure(upstream.path, {}).id;
+  base::RepoId id = repositories.ensure(upstream.path, {}, {}).id;
   std::string repo = repo_directory(id);
   std::string second = [this] {
     repositories.ensure_base_tree(id, first, {});
     const std::string made = commit("second");
-    repositories.ensure(upstream.path, {});
+    repositories.ensure(upstream.path, {}, {});
     return made;
   }();
 

@@ -36,7 +36,7 @@ struct GcFixture : GcStore, Services {
     base::make_directories(context.options.archive_directory);
     base::write_file(upstream.path + "/file", "of the repository");
     commit = upstream.commit();
-    repository = mirrors.ensure(upstream.path, {}).id;
+    repository = mirrors.ensure(upstream.path, {}, {}).id;
     mirrors.ensure_base_tree(repository, commit, {});
   }
 

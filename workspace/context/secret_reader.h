@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 
+#include "base/os/fd.h"
 #include "state_db/tables/credentials.h"
 #include "workspace/context/context.h"
 
@@ -20,9 +21,10 @@ class SecretReader {
   // Writes it to `fd`. Throws with the reason: its command failed or took too long, the file cannot
   // be read by its owner.
   void write(const state_db::CredentialRow& row, int fd, Words words = Words::kept_back) const;
-  // Reads it once and forgets it; returns its size. Throws as above with the command's words, and
-  // if it is empty.
-  size_t test(const state_db::CredentialRow& row) const;
+  // A file in memory that has it, at its beginning. Throws as above, and if it is empty.
+  Fd read(const state_db::CredentialRow& row, Words words = Words::kept_back) const;
+  // Reads it once and forgets it. Throws with the command's words.
+  void test(const state_db::CredentialRow& row) const { read(row, Words::shown); }
   // The certificate for base::seal. The key is made if there is none.
   std::string certificate() const;
 

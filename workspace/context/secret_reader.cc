@@ -1,9 +1,9 @@
-#include "workspace/network/secret_reader.h"
+#include "workspace/context/secret_reader.h"
 
 #include <fcntl.h>
-#include <pwd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +13,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/process.h"
+#include "workspace/context/account.h"
 #include "workspace/context/credentials.h"
 
 namespace moorage::workspace {
@@ -25,31 +26,8 @@ using state_db::SecretSource;
 
 constexpr int64_t kKeyDays = 36'500;
 constexpr size_t kMaxReason = 200;  // bytes of a command's own words
-
-struct Account {
-  std::string name, home, shell;
-  uint32_t gid = 0;
-};
-
-Account account_of(uint32_t uid) {
-  char buffer[16 << 10];
-  passwd entry{};
-  passwd* found = nullptr;
-  getpwuid_r(uid, &entry, buffer, sizeof buffer, &found);
-  if (found == nullptr) {
-    throw Error(Code::not_found, "this host has no user with uid " + std::to_string(uid),
-                "credentials are read as the user who added them");
-  }
-  return {found->pw_name, found->pw_dir, found->pw_shell, found->pw_gid};
-}
-
-// A command line that runs the rest as that user.
-std::vector<std::string> as_user(const Account& account, uint32_t uid) {
-  if (uid == 0) return {};
-  return {
-      "/usr/bin/setpriv", "--reuid", std::to_string(uid), "--regid", std::to_string(account.gid),
-      "--init-groups",    "--"};
-}
+constexpr size_t kMaxSecret = 64 << 10;
+constexpr uint64_t kMaxFile = 256 << 20;  // of those that its command writes
 
 std::string last_line(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
@@ -88,6 +66,7 @@ void SecretReader::write(const state_db::CredentialRow& row, int fd, Words words
   base::ProcessOptions options;
   options.deadline = kDeadline;
   options.output_fd = fd;
+  options.max_file_bytes = kMaxFile;
   options.environment = {{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
                          {"LANG", "C.UTF-8"}};
   std::vector<std::string> argv;
@@ -111,7 +90,7 @@ void SecretReader::write(const state_db::CredentialRow& row, int fd, Words words
                                                                  {"USER", account.name},
                                                                  {"LOGNAME", account.name},
                                                                  {"SHELL", account.shell}});
-    argv = as_user(account, row.owner_uid);
+    argv = account.run_as();
     if (row.source == SecretSource::command)
       argv.insert(argv.end(), {"/bin/sh", "-c", row.place});
     else
@@ -136,16 +115,19 @@ void SecretReader::write(const state_db::CredentialRow& row, int fd, Words words
   throw trouble(what + how + (said.empty() ? "" : ": " + said));
 }
 
-size_t SecretReader::test(const state_db::CredentialRow& row) const {
-  const Fd memory(base::check(memfd_create("secret", MFD_CLOEXEC), "create a file in memory"));
-  write(row, memory.get(), Words::shown);
+Fd SecretReader::read(const state_db::CredentialRow& row, Words words) const {
+  Fd memory(base::check(memfd_create("secret", MFD_CLOEXEC), "create a file in memory"));
+  write(row, memory.get(), words);
   struct stat found {};
   base::check(fstat(memory.get(), &found), "measure a file");
-  if (found.st_size == 0) {
-    throw Error(Code::invalid_argument, "the credential " + row.name + ": it is empty",
+  if (found.st_size == 0 || static_cast<size_t>(found.st_size) > kMaxSecret) {
+    throw Error(Code::invalid_argument,
+                "the credential " + row.name +
+                    (found.st_size == 0 ? ": it is empty" : ": it is longer than 64 KiB"),
                 "check the command or file that has it");
   }
-  return static_cast<size_t>(found.st_size);
+  base::check(lseek(memory.get(), 0, SEEK_SET), "rewind a file");
+  return memory;
 }
 
 }  // namespace moorage::workspace
