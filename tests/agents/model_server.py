@@ -4,15 +4,19 @@ It has one plan: call the shell tool that the agent offers with COMMAND, then sa
 is read from its request, so that tools may have any name.
 """
 
+import base64
 import gzip
+import hashlib
 import http.server
 import json
 import re
 import socketserver
+import struct
 import threading
 import zlib
 
 SHELL = re.compile(r"^(bash|shell|shell_command|local_shell|exec_command|run_shell_command|run_commands|execute_command|run_in_terminal)$", re.I)
+WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 DONE = "The test passes now."
 
 
@@ -149,6 +153,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.server.note(self, {})
+        if not self.server.knows(self):
+            return
+        if self.server.websockets and self.headers.get("Upgrade", "").lower() == "websocket":
+            return self.websocket()
         if self.path.startswith("/v1/models") or self.path.startswith("/v1beta/models"):
             return self.reply(200, "application/json", b'{"data":[],"models":[],"object":"list"}')
         if self.path.startswith("/api/hello"):
@@ -175,6 +183,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.body()
         self.server.note(self, body)
+        if not self.server.knows(self):
+            return
         path = self.path.split("?")[0]
         if path.endswith("/count_tokens") or path.endswith(":countTokens"):
             return self.reply(200, "application/json", b'{"input_tokens":10,"totalTokens":10}')
@@ -186,6 +196,46 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.stream(events) if streams else self.reply(200, "application/json", json.dumps(whole).encode())
         self.reply(404, "application/json", b'{"error":{"type":"not_found_error","message":"not here"}}')
 
+    def websocket(self):
+        """RFC 6455: each message of the client is a request of the Responses API, each event of its answer a message."""
+        accepted = hashlib.sha1(self.headers["Sec-WebSocket-Key"].encode() + WEBSOCKET).digest()
+        self.send_response(101)
+        for name, value in (("Upgrade", "websocket"), ("Connection", "Upgrade"),
+                            ("Sec-WebSocket-Accept", base64.b64encode(accepted).decode())):
+            self.send_header(name, value)
+        self.end_headers()
+        self.server.upgraded += 1
+        self.close_connection = True
+        while (message := self.message()) is not None:
+            body = json.loads(message)
+            self.server.note(self, body)
+            for _, event in responses(body, self.server.command)[0]:
+                self.frame(1, json.dumps(event).encode())
+
+    def frame(self, opcode, data):
+        size = bytes([len(data)]) if len(data) < 126 else struct.pack(">BH", 126, len(data)) if len(data) < 1 << 16 else \
+            struct.pack(">BQ", 127, len(data))
+        self.wfile.write(bytes([0x80 | opcode]) + size + data)
+
+    def message(self):
+        """The text of the next one; None: it was closed."""
+        text = b""
+        while head := self.rfile.read(2):
+            size = head[1] & 127
+            size = int.from_bytes(self.rfile.read({126: 2, 127: 8}[size]), "big") if size > 125 else size
+            mask = self.rfile.read(4)
+            data = bytes(byte ^ mask[at % 4] for at, byte in enumerate(self.rfile.read(size)))
+            opcode = head[0] & 15
+            if opcode == 8:
+                return None
+            if opcode == 9:
+                self.frame(10, data)
+            if opcode < 8:
+                text += data
+                if head[0] & 0x80:
+                    return text
+        return None
+
     def stream(self, events):
         text = ""
         for name, data in events:
@@ -195,7 +245,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class ModelServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
-    """`seen` lists (host, method, path) of every request."""
+    """`seen` lists (host, method, path) of every request. With a `key`, those of `unknown` came without it and got 401."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -203,11 +253,24 @@ class ModelServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     def __init__(self, address, context, command):
         super().__init__((address, 443), Handler)
         self.command = command
+        self.key = None
         self.seen = []
+        self.unknown = []
+        self.websockets = False
+        self.upgraded = 0
         self.bodies = []
         self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.thread = threading.Thread(target=self.serve_forever, daemon=True)
         self.thread.start()
+
+    def knows(self, request):
+        """Whether the request has the key; answers it otherwise."""
+        given = [request.headers.get(name, "") for name in ("X-Api-Key", "X-Goog-Api-Key", "Authorization")]
+        if self.key is None or self.key in given or f"Bearer {self.key}" in given:
+            return True
+        self.unknown.append((request.headers.get("Host"), request.command, request.path, given))
+        request.reply(401, "application/json", b'{"error":{"type":"authentication_error","message":"invalid key"}}')
+        return False
 
     def note(self, request, body):
         self.seen.append((request.headers.get("Host"), request.command, request.path))
