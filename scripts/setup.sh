@@ -3,7 +3,7 @@
 
 packages_build=(g++ cmake ninja-build ccache pkg-config git
   libsqlitecpp-dev libsqlite3-dev libgit2-dev libboost1.81-dev libboost-json1.81-dev libboost-filesystem1.81-dev
-  libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev libarchive-dev libzstd-dev lxc-dev libseccomp-dev libc-ares-dev libidn2-dev libfuse3-dev catch2
+  libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev libarchive-dev libzstd-dev lxc-dev libseccomp-dev libc-ares-dev libnghttp2-dev libidn2-dev libfuse3-dev catch2
   zstd)
 packages_tidy=(clang-tidy-14)
 packages_fuzz=(clang-19 libclang-rt-19-dev llvm-19)
@@ -12,10 +12,10 @@ packages_run=(lxc git sudo python3 ca-certificates apparmor e2fsprogs)
 # ./check --vm: on the host; and in the machine, besides packages_run: linked libraries, a kernel, an init.
 packages_vm=(qemu-system-x86 debootstrap e2fsprogs)
 packages_vm_inside=(linux-image-cloud-amd64 initramfs-tools kmod udev systemd-sysv dbus iproute2 procps e2fsprogs xfsprogs
-  libboost-json1.81.0 libgit2-1.5 libsqlite3-0 libssl3 libyaml-cpp0.7 liblxc1 libseccomp2 libc-ares2 libidn2-0 libstdc++6 zlib1g libarchive13 libzstd1 zstd strace faketime openssl binutils curl
+  libboost-json1.81.0 libgit2-1.5 libsqlite3-0 libssl3 libyaml-cpp0.7 liblxc1 libseccomp2 libc-ares2 libnghttp2-14 libidn2-0 libstdc++6 zlib1g libarchive13 libzstd1 zstd strace faketime openssl binutils curl
   gcc libc6-dev make nodejs npm)
 packages_faults=(strace util-linux e2fsprogs xfsprogs btrfs-progs faketime)  # tests/crash, and other tests that trace
-packages_network_tools=(wget golang-go python3-grpcio python3-venv)  # only for e2e_network_tools
+packages_network_tools=(wget golang-go python3-grpcio python3-venv)  # only for e2e_network_tools and e2e_protocols
 packages_engines=(docker.io crun podman busybox-static)  # tests/engines starts its own, without their services
 packages_ssh=(openssh-server openssh-client)  # for e2e_private_repositories, which starts its own
 packages_deb=(dpkg-dev lintian debootstrap)  # to build and test Debian packages

@@ -12,8 +12,8 @@ namespace moorage::egress {
 namespace {
 
 constexpr int64_t kLeafDays = 30;  // an egress ends with its sandbox, but a sandbox may last
-// ALPN's list of lengths and names.
-constexpr unsigned char kHttp1[] = "\x08http/1.1";
+// ALPN's list of lengths and names, the preferred one first: HTTP/2 is for programs that need it.
+constexpr unsigned char kProtocols[] = "\x08http/1.1\x02h2";
 
 struct FreeBio {
   void operator()(BIO* bio) const { BIO_free_all(bio); }
@@ -45,7 +45,7 @@ TlsContext context_of(const SSL_METHOD* method) {
 int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size,
                     const unsigned char* offered, unsigned size, void*) {
   unsigned char* chosen = nullptr;
-  if (SSL_select_next_proto(&chosen, out_size, kHttp1, sizeof kHttp1 - 1, offered, size) !=
+  if (SSL_select_next_proto(&chosen, out_size, kProtocols, sizeof kProtocols - 1, offered, size) !=
       OPENSSL_NPN_NEGOTIATED) {
     return SSL_TLSEXT_ERR_ALERT_FATAL;
   }
@@ -93,7 +93,6 @@ TlsContext client_context(std::string_view pem) {
   }
   if (!any) throw Error(Code::invalid_argument, "no certificate of an authority was found");
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
-  SSL_CTX_set_alpn_protos(context.get(), kHttp1, sizeof kHttp1 - 1);
   return context;
 }
 

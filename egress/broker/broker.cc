@@ -61,17 +61,16 @@ class Broker::Judge : public BrokerConnection::Judge {
     return broker_.authority_->server_context(host);
   }
   ssl_ctx_st* client_context() override { return broker_.roots_.get(); }
-  void on_request(HttpExchange& exchange, std::function<void()> go_on) override;
+  void on_request(Exchange& exchange, std::function<void()> go_on) override;
 
  private:
-  void inject(HttpExchange& exchange, const CredentialScope& scope, const Secrets::Found& found);
+  void inject(Exchange& exchange, const CredentialScope& scope, const Secrets::Found& found);
 
   Broker& broker_;
   const std::string host_;
-  Secrets::Ticket ticket_;
 };
 
-void Broker::Judge::on_request(HttpExchange& exchange, std::function<void()> go_on) {
+void Broker::Judge::on_request(Exchange& exchange, std::function<void()> go_on) {
   const RequestHead& head = exchange.request();
   exchange.on_response({});
   const base::RequestDecision decision = base::decide_request(
@@ -85,16 +84,16 @@ void Broker::Judge::on_request(HttpExchange& exchange, std::function<void()> go_
                            head.target.substr(0, head.target.find('?')));
   if (decision.credential == nullptr) return exchange.pass({});
   const auto now = std::make_shared<bool>(true);
-  ticket_ = broker_.secrets_.get(
+  exchange.keep(broker_.secrets_.get(
       decision.credential->credential,
       [this, &exchange, scope = *decision.credential, go_on, now](const Secrets::Found& found) {
         inject(exchange, scope, found);
         if (!*now) go_on();
-      });
+      }));
   *now = false;
 }
 
-void Broker::Judge::inject(HttpExchange& exchange, const CredentialScope& scope,
+void Broker::Judge::inject(Exchange& exchange, const CredentialScope& scope,
                            const Secrets::Found& found) {
   if (!found.error.empty()) return exchange.refuse(found.error);
   const base::FieldValue value = base::field_value(scope, found.secret);

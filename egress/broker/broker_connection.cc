@@ -6,11 +6,15 @@
 #include <sys/socket.h>
 
 #include "base/error.h"
+#include "egress/broker/h2_conversation.h"
+#include "egress/broker/http_exchange.h"
 
 namespace moorage::egress {
 namespace {
 
-constexpr int kBadGateway = 502;
+constexpr std::string_view kHttp2 = "h2";
+constexpr const char* kNoHttp2 =
+    "it does not speak HTTP/2, the only protocol that the program offers";
 
 void reset_on_close(const Fd& socket) {
   if (!socket) return;
@@ -27,7 +31,6 @@ BrokerConnection::BrokerConnection(base::Loop& loop, Meter& meter, Owner& owner,
       meter_(meter),
       owner_(owner),
       judge_(std::move(judge)),
-      exchange_(host_.name, host_.port),
       timer_(loop),
       pause_(loop) {
   client_.socket = std::move(client);
@@ -55,7 +58,8 @@ void BrokerConnection::dial(DialTarget target) {
     if (!dialed.socket) return fail(dialed.error);
     dialer_.reset();
     server_.socket = std::move(dialed.socket);
-    server_.tls = TlsStream::connecting(server_.socket, judge_->client_context(), host_.name);
+    server_.tls = TlsStream::connecting(server_.socket, judge_->client_context(), host_.name,
+                                        client_.tls.protocol());
     server_.watch =
         std::make_unique<base::Watch>(loop_, server_.socket.get(), EPOLLIN | EPOLLOUT,
                                       [this](uint32_t events) { on_events(server_, events); });
@@ -69,7 +73,7 @@ void BrokerConnection::dial(DialTarget target) {
 
 void BrokerConnection::fail(const std::string& why) {
   owner_.on_unreachable(*this, why);
-  exchange_.answer(kBadGateway, "cannot reach " + host_.name + ": " + why);
+  talk_->server_failed("cannot reach " + host_.name + ": " + why);
   move();
 }
 
@@ -116,12 +120,13 @@ bool BrokerConnection::move_some() {
   if (server_.tls) moved = shake_hands(server_) || moved;
   moved = (!ended_ && has_room_for(client_) && read(client_)) || moved;
   if (!ended_) ask_judge();
+  if (!ended_) talk_->fill();
   if (!ended_) connect_if_needed();
-  moved = (!ended_ && server_.ready && write(server_, exchange_.to_server)) || moved;
+  moved = (!ended_ && server_.ready && write(server_, talk_->to_server)) || moved;
   moved = (!ended_ && server_.ready && has_room_for(server_) && read(server_)) || moved;
-  moved = (!ended_ && write(client_, exchange_.to_client)) || moved;
-  const bool over = exchange_.state() == HttpExchange::State::over;
-  if (!ended_ && over && exchange_.to_client.empty()) end_softly();
+  moved = (!ended_ && write(client_, talk_->to_client)) || moved;
+  if (!ended_) note_troubles();
+  if (!ended_ && talk_->is_over() && talk_->to_client.empty()) end_softly();
   return moved;
 }
 
@@ -131,6 +136,7 @@ bool BrokerConnection::shake_hands(Side& side) {
     case TlsStream::Result::done:
       side.ready = true;
       timer_.stop();
+      on_handshake(side);
       return true;
     case TlsStream::Result::again:
       side.wants_read = side.tls.wants();
@@ -143,10 +149,22 @@ bool BrokerConnection::shake_hands(Side& side) {
   return false;
 }
 
+void BrokerConnection::on_handshake(Side& side) {
+  const bool h2 = side.tls.protocol() == kHttp2;
+  if (&side == &client_ && h2)
+    talk_ = std::make_unique<H2Conversation>(host_.name, host_.port);
+  else if (&side == &client_)
+    talk_ = std::make_unique<HttpExchange>(host_.name, host_.port);
+  else if (!h2 && client_.tls.protocol() == kHttp2) {
+    server_.ready = false;
+    broken(server_, kNoHttp2);
+  }
+}
+
 // `why` by value: it may be the stream's own, which goes.
 void BrokerConnection::broken(Side& side, std::string why) {
   if (&side == &client_) {
-    if (exchange_.requests() == 0)
+    if (!talk_ || talk_->requests() == 0)
       owner_.on_unreachable(*this, "the program did not accept the certificate of Moorage: " + why);
     return abort();
   }
@@ -155,16 +173,16 @@ void BrokerConnection::broken(Side& side, std::string why) {
   server_.tls = {};
   if (!was_ready) {
     owner_.on_unreachable(*this, "TLS: " + why);
-    return exchange_.answer(kBadGateway, "no TLS connection to " + host_.name + ": " + why);
+    return talk_->server_failed("no TLS connection to " + host_.name + ": " + why);
   }
   server_.ended = true;
-  exchange_.server_ended();
+  talk_->server_ended();
 }
 
 bool BrokerConnection::has_room_for(const Side& from) const {
   if (closing_ || from.ended || from.wants_read != 0) return false;
-  if (&from == &client_) return exchange_.takes_from_client() && exchange_.to_server.size() < kMost;
-  return exchange_.to_client.size() < kMost;
+  if (&from == &client_) return talk_->takes_from_client() && talk_->to_server.size() < kMost;
+  return talk_->to_client.size() < kMost;
 }
 
 bool BrokerConnection::read(Side& side) {
@@ -175,9 +193,9 @@ bool BrokerConnection::read(Side& side) {
   if (!bytes.empty()) {
     meter_.count(!is_client, bytes.size());
     if (is_client)
-      exchange_.from_client(bytes);
+      talk_->from_client(bytes);
     else
-      exchange_.from_server(bytes);
+      talk_->from_server(bytes);
   }
   if (result == TlsStream::Result::again) side.wants_read = side.tls.wants();
   if (result == TlsStream::Result::ended && is_client) {
@@ -201,16 +219,20 @@ bool BrokerConnection::write(Side& side, std::string& bytes) {
 }
 
 void BrokerConnection::ask_judge() {
-  if (exchange_.state() != HttpExchange::State::judging || asked_ == exchange_.requests()) return;
-  asked_ = exchange_.requests();
   const std::weak_ptr<bool> alive(alive_);
-  judge_->on_request(exchange_, [this, alive] {
-    if (!alive.expired() && !ended_) move();
-  });
+  while (Exchange* const exchange = talk_->next()) {
+    judge_->on_request(*exchange, [this, alive] {
+      if (!alive.expired() && !ended_) move();
+    });
+  }
+}
+
+void BrokerConnection::note_troubles() {
+  for (const auto& [why, quiet] : talk_->take_troubles()) owner_.on_refused(*this, why, quiet);
 }
 
 void BrokerConnection::connect_if_needed() {
-  if (exchange_.to_server.empty() || asked_way_) return;
+  if (talk_->to_server.empty() || asked_way_) return;
   asked_way_ = true;
   owner_.find_way(*this);
 }
@@ -227,8 +249,8 @@ void BrokerConnection::set_watches() {
     if (&side == &client_ && side.ready && !reads) events |= EPOLLRDHUP;
     side.watch->set_events(events);
   };
-  want(client_, exchange_.to_client);
-  want(server_, exchange_.to_server);
+  want(client_, talk_->to_client);
+  want(server_, talk_->to_server);
   if (wait_ms > 0) pause_.start(std::chrono::milliseconds(wait_ms), [this] { move(); });
 }
 
@@ -237,8 +259,6 @@ void BrokerConnection::set_watches() {
 void BrokerConnection::end_softly() {
   if (closing_) return;
   closing_ = true;
-  if (!exchange_.trouble().empty())
-    owner_.on_refused(*this, exchange_.trouble(), exchange_.trouble_is_quiet());
   server_.watch.reset();
   server_.tls.close();
   server_.tls = {};

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/os/event_loop.h"
-#include "egress/broker/http_exchange.h"
+#include "egress/broker/exchange.h"
 #include "egress/broker/tls_stream.h"
 #include "egress/carrier.h"
 #include "egress/meter.h"
@@ -21,8 +21,8 @@ class BrokerConnection : public Carrier {
     virtual ~Judge() = default;
     virtual ssl_ctx_st* server_context(const std::string& host) = 0;
     virtual ssl_ctx_st* client_context() = 0;
-    // Must call exchange.pass() or answer(), now or later, then go_on().
-    virtual void on_request(HttpExchange& exchange, std::function<void()> go_on) = 0;
+    // Must let the exchange go on, now or later, then call go_on().
+    virtual void on_request(Exchange& exchange, std::function<void()> go_on) = 0;
   };
 
   BrokerConnection(base::Loop& loop, Meter& meter, Owner& owner, std::unique_ptr<Judge> judge,
@@ -58,9 +58,10 @@ class BrokerConnection : public Carrier {
   bool shake_hands(Side& side);
   bool read(Side& side);
   bool write(Side& side, std::string& bytes);
-  void on_hello();
+  void on_handshake(Side& side);
   void ask_judge();
   void connect_if_needed();
+  void note_troubles();
   bool has_room_for(const Side& side) const;
   void set_watches();
   void end_softly();
@@ -73,10 +74,9 @@ class BrokerConnection : public Carrier {
   std::unique_ptr<Judge> judge_;
   Side client_;
   Side server_;
-  HttpExchange exchange_;
+  std::unique_ptr<Conversation> talk_;  // once the client has chosen a protocol
   std::unique_ptr<Dialer> dialer_;
   bool asked_way_ = false;
-  uint64_t asked_ = 0;  // the request that the judge was asked about
   bool closing_ = false;
   bool ended_ = false;
   base::Timer timer_;

@@ -186,15 +186,14 @@ void HttpExchange::answer(int status, std::string_view message) {
 }
 
 void HttpExchange::refuse(std::string_view why, bool quiet) {
-  trouble_ = why;
-  quiet_ = quiet;
-  if (answer_passes_) return break_off(std::string(why));
+  if (answer_passes_) return break_off(why);
+  troubles_.push_back({std::string(why), quiet});
   answer(kForbidden, why);
 }
 
 // Too late for an answer: the client sees that the connection ends early.
-void HttpExchange::break_off(std::string why) {
-  trouble_ = std::move(why);
+void HttpExchange::break_off(std::string_view why) {
+  troubles_.push_back({std::string(why)});
   state_ = State::over;
 }
 
@@ -269,6 +268,14 @@ void HttpExchange::pass_answer_head() {
   }
 }
 
+Exchange* HttpExchange::next() {
+  if (state_ != State::judging || judged_ == requests_) return nullptr;
+  judged_ = requests_;
+  return this;
+}
+
+void HttpExchange::server_failed(std::string_view why) { answer(kBadGateway, why); }
+
 void HttpExchange::server_ended() {
   if (state_ == State::over) return;
   if (state_ == State::passing && response_ && response_->is_header_done() &&
@@ -305,6 +312,7 @@ void HttpExchange::end_message() {
 void HttpExchange::begin_next() {
   request_ = std::make_unique<HttpParser<true>>();
   response_.reset();
+  ticket_.reset();
   request_ended_ = answer_passes_ = answer_ended_ = false;
   state_ = State::head;
   parse_client();

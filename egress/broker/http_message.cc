@@ -8,6 +8,11 @@ namespace {
 
 // permessage-deflate is the only extension of WebSockets that programs offer.
 constexpr std::string_view kExtensions = "Sec-WebSocket-Extensions";
+// Of HTTP, of gRPC's messages and of Connect's.
+constexpr std::string_view kAcceptEncodings[] = {"Accept-Encoding", "Grpc-Accept-Encoding",
+                                                 "Connect-Accept-Encoding"};
+constexpr std::string_view kEncodings[] = {"Content-Encoding", "Grpc-Encoding",
+                                           "Connect-Content-Encoding"};
 constexpr int kNoContent = 204;
 constexpr int kNotModified = 304;
 constexpr std::string_view kOverrides[] = {"X-HTTP-Method-Override", "X-HTTP-Method",
@@ -30,12 +35,15 @@ std::string override_in(const Fields& fields) {
 }
 
 bool allows_compression(const Field& field) {
-  return same_name(field.name, "Accept-Encoding") || same_name(field.name, kExtensions);
+  return same_name(field.name, kExtensions) ||
+         std::ranges::any_of(kAcceptEncodings,
+                             [&field](auto name) { return same_name(name, field.name); });
 }
 
 bool is_compressed(const ResponseHead& head) {
   return std::ranges::any_of(head.fields, [](const Field& field) {
-    const bool encoding = same_name(field.name, "Content-Encoding");
+    const bool encoding = std::ranges::any_of(
+        kEncodings, [&field](auto name) { return same_name(name, field.name); });
     return (encoding && !same_name(field.value, "identity")) || same_name(field.name, kExtensions);
   });
 }

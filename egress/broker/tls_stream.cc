@@ -37,12 +37,17 @@ TlsStream TlsStream::accepting(const Fd& socket, ssl_ctx_st* context) {
   return made;
 }
 
-TlsStream TlsStream::connecting(const Fd& socket, ssl_ctx_st* context, const std::string& host) {
+TlsStream TlsStream::connecting(const Fd& socket, ssl_ctx_st* context, const std::string& host,
+                                const std::string& protocol) {
   TlsStream made(socket, context);
   SSL* ssl = made.ssl_.get();
   SSL_set_connect_state(ssl);
   if (SSL_set_tlsext_host_name(ssl, host.c_str()) != 1 || SSL_set1_host(ssl, host.c_str()) != 1)
     throw Error(Code::resource_exhausted, "no memory for a TLS connection");
+  const std::string name = protocol.empty() ? "http/1.1" : protocol;
+  const std::string offer = static_cast<char>(name.size()) + name;  // RFC 7301
+  SSL_set_alpn_protos(ssl, reinterpret_cast<const unsigned char*>(offer.data()),
+                      static_cast<unsigned>(offer.size()));
   return made;
 }
 

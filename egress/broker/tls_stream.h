@@ -21,9 +21,11 @@ class TlsStream {
     ended,   // the other side said that nothing more will come
     broken,  // see error()
   };
-  // The socket must outlive it. `host`: whose certificate is expected.
+  // The socket must outlive it. `host`: whose certificate is expected. `protocol`: to offer by
+  // ALPN; empty: HTTP/1.1.
   static TlsStream accepting(const Fd& socket, ssl_ctx_st* context);
-  static TlsStream connecting(const Fd& socket, ssl_ctx_st* context, const std::string& host);
+  static TlsStream connecting(const Fd& socket, ssl_ctx_st* context, const std::string& host,
+                              const std::string& protocol);
   TlsStream() = default;
   TlsStream(TlsStream&&) = default;
   TlsStream& operator=(TlsStream&&) = default;

@@ -27,6 +27,7 @@ struct Exchange : HttpExchange {
     for (; !bytes.empty(); bytes.remove_prefix(std::min(piece, bytes.size())))
       from_server(bytes.substr(0, piece));
   }
+  std::string trouble() { return troubles_.empty() ? "" : troubles_.back().why; }
   HeadChange change;
 };
 

@@ -39,6 +39,22 @@ def ask(host, path, headers="", method="GET", **more):
     return tls(host, f"{method} {path} HTTP/1.1\\r\\nHost: {host}\\r\\nConnection: close\\r\\n{headers}\\r\\n".encode(), **more)
 """
 
+# http2(fields): the bytes of the answer to one stream with this head. RFC 9113, RFC 7541.
+HTTP2 = """
+def frame(kind, flags, stream, payload):
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+def http2(fields):
+    head = b"".join(b"\\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode() for name, value in fields.items())
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["h2"])
+    with context.wrap_socket(socket.create_connection(("web.example", 443), 10), server_hostname="web.example") as s:
+        assert s.selected_alpn_protocol() == "h2"
+        s.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + frame(4, 0, 0, b"") + frame(1, 5, 1, head))
+        got = b""
+        while b"}}" not in got and (piece := s.recv(65536)): got += piece
+        return got.replace(bytes.fromhex("48826c02"), b"502")  # nghttp2 writes it as Huffman codes
+"""
+
 
 def asks(each, **more):
     """A program: the answer to each of these arguments of `ask`, one a line."""
@@ -212,7 +228,7 @@ class Broker(NamedHosts):
             self.assertNotIn(form, text, what)
 
     @threat(47, "C", "a request to an allowed host that asks for another host, path or protocol than it seems to: Host, absolute targets, a second "
-            "request, smuggled bodies, CONNECT, TRACE; in plain HTTP, and over TLS that ends at the egress",
+            "request, smuggled bodies, CONNECT, TRACE; in plain HTTP, and in HTTP/1.1 and HTTP/2 over TLS that ends at the egress",
             "every request of a connection is parsed before it leaves, judged by itself and written anew; otherwise it gets 403 from the egress, and nothing "
             "of it is forwarded",
             "the same requests for the right host reach it, one after another on a connection; the wrong ones do, sent directly")
@@ -248,6 +264,7 @@ class Broker(NamedHosts):
                 self.assertEqual(self.tls(self.SEQUENCE.format(begin=begin, requests=(GOOD, GOOD, EVIL))).split(), ["200", "200", refusal])
         self.assertEqual(self.plain.requests, [("web.example", "/good")] * 2)
         self.assertEqual(self.secure.requests, [("web.example", "/good")] * 2)
+        self.attack_over_http2()
         # the controls
         self.assertIn("200 OK", self.on_host(gets(self.WEB, 80, [EVIL])))
         self.assertEqual(self.plain.requests[2:], [("evil.org", "/evil")])
@@ -284,6 +301,20 @@ with {begin} as s, s.makefile("rb") as answers:
         # A good first request is answered; the host closes the connection after a POST, which it does not know.
         self.assertLessEqual(set(self.secure.requests), {("web.example", "/good")})
         self.secure.requests.clear()
+
+    def attack_over_http2(self):
+        """The last one is the control: it is dialed, and the host does not speak HTTP/2."""
+        good = {":method": "GET", ":scheme": "https", ":authority": "web.example", ":path": "/good"}
+        attacks = [good | change for change in (
+            {":authority": "evil.org"}, {":authority": "web.example@evil.org"}, {":authority": "web.example:444"}, {"host": "evil.org"},
+            {":scheme": "http"}, {":method": "TRACE"}, {":path": "/v1/../evil"}, {":path": "/v1/%2e%2e/evil"}, {"x-original-url": "/v1/evil"},
+            {":path": "/other", "x-api-key": "moorage-credential-web"})]
+        attacks.append({":method": "CONNECT", ":authority": "evil.org:443"})
+        connections = self.secure.connections
+        for attack, answer in zip([*attacks, good], self.tls(HTTP2 + f"for fields in {[*attacks, good]!r}: print(http2(fields))").split("\n"), strict=True):
+            self.assertIn("does not speak HTTP/2" if attack is good else "moorage_refused", answer, attack)
+            self.assertIn("502" if attack is good else "403", answer, attack)
+        self.assertEqual(self.secure.connections, connections + 1)
 
     @threat(48, "C", "get the credential back from the host: by TRACE, a redirect, an error page, a header, a trailer, pieces, and forms like Base64; "
             "from another host or path of the allow list; by the death of the egress at any step",
