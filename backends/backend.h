@@ -67,6 +67,7 @@ struct SandboxSpec {
   std::string runtime{};       // one from Capabilities; empty: the default
   uint32_t first_host_id = 0;  // inside ids 0..65535 are host ids first_host_id...
   std::vector<Mount> mounts;   // /workspace, /home/user, the git objects
+  std::string certificates{};  // the directory that trust.h describes; empty: none
   Limits limits;
   bool sudo = true;  // password-less sudo inside the namespace
   // The warden's end of the line for the network (base/wire/network_line.h), borrowed for the call.
@@ -121,8 +122,9 @@ class Backend {
   virtual std::vector<pid_t> members(const std::string& name) = 0;
   virtual std::vector<std::string> list() = 0;
   virtual Endpoint endpoint(const std::string& name) = 0;
-  // Starts the sandbox's moorage-egress, in its control group and for as long as it lives. `control`
-  // is the listening socket of egress/control.h, borrowed. Returns when it takes messages.
+  // Starts the sandbox's moorage-egress, in its control group and for as long as it lives.
+  // `control` is the listening socket of egress/control.h, borrowed. Returns when it takes
+  // messages.
   virtual void start_egress(const std::string& name, int control) = 0;
   virtual void kill_egress(const std::string& name) = 0;  // none: fine
   // The process group of one exec (idempotent by exec_name); see backends/cgroups/exec_group.h.

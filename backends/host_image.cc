@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/trust.h"
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/os/files.h"
@@ -149,7 +150,7 @@ constexpr Text kTexts[] = {
 };
 
 // Stands for all tables above: change it when they change, so that a new image is made.
-constexpr std::string_view kFormat = "host image 2";
+constexpr std::string_view kFormat = "host image 3";
 
 void make_directory(const std::string& path, mode_t mode = 0755) {
   base::check(mkdir(path.c_str(), mode), "make " + path);
@@ -221,6 +222,23 @@ void copy_from_host(const std::string& root) {
   }
 }
 
+// Programs read the store's authority where they read the host's.
+void link_trust(const std::string& root) {
+  const auto link = [&root](const std::string& place, const char* file) {
+    base::make_directories(root + place.substr(0, place.rfind('/')), 0755);
+    unlink((root + place).c_str());
+    const std::string target = std::string(kCertificatesInside) + "/" + file;
+    base::check(symlink(target.c_str(), (root + place).c_str()), "link " + place);
+  };
+  for (const char* place : kBundles) {
+    if (place == kBundles[0] || base::path_exists(place)) link(place, kAllCertificates);
+  }
+  for (const char* place : kJavaStores) {
+    if (std::string_view(place).starts_with("/etc/") && base::path_exists(place))
+      link(place, kJavaCertificates);
+  }
+}
+
 void build(const std::string& root) {
   make_directory(root);
   for (const char* directory : kDirectories) make_directory(root + "/" + directory);
@@ -234,6 +252,7 @@ void build(const std::string& root) {
     base::write_file(root + "/" + text.path, text.content, text.mode);
   }
   copy_from_host(root);
+  link_trust(root);
   const std::pair<const char*, const char*> links[] = {
       {"etc/mtab", "../proc/self/mounts"}, {"var/run", "../run"}, {"var/lock", "../run/lock"}};
   for (const auto& [name, target] : links) {

@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include <optional>
 #include <sstream>
 
+#include "backends/engine/container_files.h"
 #include "backends/host_image.h"
 #include "base/error.h"
 #include "base/os/fd.h"
@@ -16,17 +16,6 @@ namespace moorage::backends {
 namespace {
 
 constexpr size_t kMaxBytes = 1 << 20;
-
-std::optional<std::string> read_inside(int root, const std::string& path) {
-  try {
-    const Fd file = base::open_regular_in_root(root, path, O_RDONLY);
-    return base::read_up_to(file.get(), kMaxBytes);
-  } catch (const Error& error) {
-    if (error.code() == Code::not_found || error.code() == Code::invalid_argument)
-      return std::nullopt;
-    throw;
-  }
-}
 
 bool is_executable(int root, const std::string& path) {
   try {
@@ -75,29 +64,28 @@ uint32_t first_mapped_id(const base::ProcessIdentity& process) {
   return outside;
 }
 
-std::vector<std::pair<std::string, std::string>> write_users(const base::ProcessIdentity& init,
-                                                             uint32_t user_id,
-                                                             const std::string& directory) {
+ShownFiles write_users(const base::ProcessIdentity& init, uint32_t user_id,
+                       const std::string& directory) {
   const Fd root = base::open_directory("/proc/" + std::to_string(init.pid) + "/root");
   const std::string id = std::to_string(user_id);
-  std::vector<std::pair<std::string, std::string>> files;
+  ShownFiles files;
   const auto write = [&](const std::string& name, const std::string& text) {
     const std::string copy = directory + "/" + name;
     base::write_file(copy, text, 0644);
     files.emplace_back(copy, "/etc/" + name);
   };
-  if (const auto text = read_inside(root.get(), "/etc/passwd")) {
+  if (const auto text = read_inside(root.get(), "/etc/passwd", kMaxBytes)) {
     const Users users = split(*text, id);
     write("passwd", users.others + "user:x:" + id + ":" + id +
                         ":user:/home/user:" + shell_of(users, root.get()) + "\n");
   }
-  if (const auto text = read_inside(root.get(), "/etc/group"))
+  if (const auto text = read_inside(root.get(), "/etc/group", kMaxBytes))
     write("group", split(*text, id).others + "user:x:" + id + ":\n");
   // An engine shows its host's files in their place, or empty ones.
   const std::pair<const char*, const char*> names[] = {
       {"hosts", kHosts}, {"hostname", "sandbox\n"}, {"resolv.conf", kResolverFile}};
   for (const auto& [name, text] : names) {
-    if (read_inside(root.get(), std::string("/etc/") + name)) write(name, text);
+    if (read_inside(root.get(), std::string("/etc/") + name, kMaxBytes)) write(name, text);
   }
   return files;
 }

@@ -4,9 +4,8 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "backends/engine/container_files.h"
 #include "base/os/process.h"
 
 namespace moorage::backends {
@@ -19,9 +18,8 @@ uint32_t first_mapped_id(const base::ProcessIdentity& process);
 
 // Writes to `directory` copies of the container's /etc/passwd and /etc/group, where `user` has that
 // id (inside) and /home/user, and files with the sandbox's names; returns where to show each. Skips
-// files that the container lacks. All input is hostile: an image may contain anything.
-std::vector<std::pair<std::string, std::string>> write_users(const base::ProcessIdentity& init,
-                                                             uint32_t user_id,
-                                                             const std::string& directory);
+// files that the container lacks.
+ShownFiles write_users(const base::ProcessIdentity& init, uint32_t user_id,
+                       const std::string& directory);
 
 }  // namespace moorage::backends

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "backends/cgroups/device_rules.h"
+#include "backends/engine/container_files.h"
 #include "backends/engine/container_users.h"
 #include "backends/engine/docker_image.h"
 #include "backends/engine/engine_client.h"
@@ -289,7 +290,13 @@ LaunchPlan::Files DockerBackend::take_over(const SandboxSpec& spec,
   for (const std::string& file : join) {
     base::write_all(base::open_file(file, O_WRONLY).get(), std::to_string(init.pid));
   }
-  return write_users(init, ids.user == 0 ? kInsideUser : ids.user, spec.directory);
+  LaunchPlan::Files files =
+      write_users(init, ids.user == 0 ? kInsideUser : ids.user, spec.directory);
+  if (!spec.certificates.empty()) {
+    for (auto& file : write_trust(init, spec.certificates, spec.directory))
+      files.push_back(std::move(file));
+  }
+  return files;
 }
 
 void DockerBackend::forget(const std::string& name) {

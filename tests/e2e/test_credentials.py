@@ -14,6 +14,20 @@ OTHER = outside.address("2.11")
 SECRET = "sk-canary-5e1f0c7a9b"
 
 
+JAVA = """
+import java.net.URI;
+import java.net.http.*;
+
+class Fetch {
+  public static void main(String[] arguments) throws Exception {
+    var request = HttpRequest.newBuilder(URI.create("https://api.example/v1/java")).build();
+    var answer = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
+    if (answer.statusCode() != 200) throw new Exception("status " + answer.statusCode());
+  }
+}
+"""
+
+
 class ApiHandler(outside.Handler):
     """Answers 401 unless the key is the server's; notes what came."""
 
@@ -190,11 +204,22 @@ class Credentials(harness.TestCase):
         self.workspace("trust", "api.example")
         python = "import urllib.request; print(urllib.request.urlopen('https://api.example/v1/py').status)"
         node = "fetch('https://api.example/v1/node').then(r => console.log(r.status))"
-        for argv in (["python3", "-c", python], ["node", "-e", node],
-                     ["wget", "-q", "-O-", "https://api.example/v1/wget"],
-                     ["openssl", "s_client", "-brief", "-verify_return_error", "-connect", "api.example:443"]):
+        self.client.write_file("trust", "Fetch.java", JAVA.encode())
+        programs = [["python3", "-c", python], ["wget", "-q", "-O-", "https://api.example/v1/wget"],
+                    ["curl", "-sS", "https://api.example/v1/curl"], ["java", "Fetch.java"],
+                    ["openssl", "s_client", "-brief", "-verify_return_error", "-connect", "api.example:443"]]
+        # Without variables they read the bundle of the system.
+        bare = [["env", "-i", f"PATH={os.environ['PATH']}", *argv] for argv in programs]
+        for argv in [["node", "-e", node], *programs, *bare]:
             result = self.client.exec("trust", argv)
             self.assertEqual(result.exit_code, 0, (argv, result.stdout, result.stderr))
+            self.assertNotIn(b"Picked up", result.stderr)
+        # Neither a package's script nor root inside changes it: the system's directories are read-only.
+        if harness.HAS_ROOT:
+            update = self.client.exec("trust", ["update-ca-certificates"], user="root")
+            self.assertNotEqual(update.exit_code, 0)
+            self.assertIn(b"Read-only file system", update.stderr)
+            self.assertEqual(self.client.exec("trust", bare[1]).exit_code, 0)
 
 
 if __name__ == "__main__":

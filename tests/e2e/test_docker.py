@@ -1,9 +1,11 @@
 """Backend docker from outside: images, runtimes, and an engine that dies, hangs, restarts, or is used by others."""
 
+import io
 import json
 import os
 import pathlib
 import signal
+import tarfile
 import time
 import unittest
 import urllib.parse
@@ -73,6 +75,29 @@ class Containers(OnDocker):
         for name in names:  # every user who may create a workspace reads this
             self.assertNotIn(name, refused.exception.message + refused.exception.hint)
         self.refused(404, "has no image", self.create, "missing", image="../containers/json")  # no path to other answers of the engine
+
+    def test_the_bundle_of_an_image_gets_the_authority_of_the_store(self):
+        content = io.BytesIO(engine.small_tar())
+        with tarfile.open(fileobj=content, mode="a") as tar:
+            for path, text in (("etc/ssl/certs/ca-certificates.crt", b"# of the image\n"), ("opt/java/openjdk/lib/security/cacerts", b"old")):
+                member = tarfile.TarInfo(path)
+                member.size = len(text)
+                tar.addfile(member, io.BytesIO(text))
+            for path, target in (("etc/ssl/cert.pem", "certs/ca-certificates.crt"), ("etc/pki/java/cacerts", "/dev/null"),
+                                 ("etc/pki/tls/certs/ca-bundle.crt", "../../../../../../etc/missing")):
+                member = tarfile.TarInfo(path)
+                member.type, member.linkname = tarfile.SYMTYPE, target
+                tar.addfile(member)
+        self.engine.load_image("localhost/trust:1", content.getvalue())
+        self.create("trust", image="localhost/trust:1")
+        own = self.out("trust", "cat /.moorage/certificates/own.pem")
+        self.assertIn("BEGIN CERTIFICATE", own)
+        for place in ("/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/cert.pem"):
+            bundle = self.out("trust", f"cat {place}")
+            self.assertTrue(bundle.startswith("# of the image\n") and bundle.endswith(own), bundle)
+        self.assertEqual(self.out("trust", "cmp /opt/java/openjdk/lib/security/cacerts /.moorage/certificates/java.jks && echo same"), "same")
+        self.assertEqual(self.out("trust", "cat /etc/pki/java/cacerts; ls /etc/missing 2>&1 | grep -c 'No such'"), "1")
+        self.assertEqual(self.out("trust", "sh -c 'echo x >>/etc/ssl/cert.pem' 2>/dev/null || echo kept"), "kept")
 
     def test_a_workspace_on_an_image_is_imported_if_the_image_exists(self):
         self.create("leaves", image=self.small)

@@ -346,6 +346,7 @@ class Certificates(harness.TestCase):
         files = tempfile.TemporaryDirectory(prefix="moorage-network-")
         cls.addClassCleanup(files.cleanup)
         authority = outside.Authority(files.name)
+        cls.authority_file = authority.file
         cls.settings = {"network.resolvers": [outside.DNS_ADDRESS], "network.reachable": [outside.NETWORK],
                         "network.ca_file": str(authority.file)}
         super().setUpClass()
@@ -361,8 +362,18 @@ class Certificates(harness.TestCase):
         for argv, expected in ((["curl", "-sS", "https://web.example/curl"], b"web.example /curl"),
                                (["python3", "-c", fetch], b"web.example /py")):
             self.assertEqual(self.client.exec("trust", argv).stdout.strip(), expected)
-        own = {"CURL_CA_BUNDLE": "/etc/ssl/certs/ca-certificates.crt"}
+        other = outside.Authority(self.daemon.directory / "other").file.read_bytes()
+        self.client.write_file("trust", "other.pem", other)
+        own = {"CURL_CA_BUNDLE": "/workspace/other.pem"}
         self.assertEqual(self.client.exec("trust", ["curl", "-sS", "https://web.example/"], env=own).exit_code, 60)
+        # Without variables, too; the company's next authority replaces it at the next start of the daemon.
+        bare = ["env", "-i", "curl", "-sS", "https://web.example/bare"]
+        self.assertEqual(self.client.exec("trust", bare).stdout, b"web.example /bare\n")
+        self.addCleanup(self.daemon.restart)
+        self.addCleanup(self.authority_file.write_bytes, self.authority_file.read_bytes())
+        self.authority_file.write_bytes(other)
+        self.daemon.restart()
+        self.assertEqual(self.client.exec("trust", bare).exit_code, 60)
         # Nobody inside, nor root there, changes them.
         self.assertNotEqual(self.client.exec("trust", "echo x >> $SSL_CERT_FILE").exit_code, 0)
         if harness.HAS_ROOT:

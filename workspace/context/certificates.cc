@@ -4,8 +4,10 @@
 
 #include <string_view>
 
+#include "backends/trust.h"
 #include "base/error.h"
 #include "base/net/certificates.h"
+#include "base/net/java_store.h"
 #include "base/os/files.h"
 
 namespace moorage::workspace {
@@ -15,14 +17,9 @@ using base::Code;
 using base::Error;
 
 constexpr int64_t kAuthorityDays = 3'650;
-constexpr const char* kOwn = "own.pem";
-constexpr const char* kAll = "all.pem";
-// Of Debian and its like; of Fedora and its like.
-constexpr const char* kOfTheHost[] = {"/etc/ssl/certs/ca-certificates.crt",
-                                      "/etc/pki/tls/certs/ca-bundle.crt"};
 
 std::string certificates_of_host() {
-  for (const char* path : kOfTheHost) {
+  for (const char* path : backends::kBundles) {
     if (auto text = base::read_file_if_exists(path)) return *text;
   }
   return {};
@@ -60,16 +57,20 @@ void write_certificates(const std::string& store, const std::string& ca_file) {
   constexpr mode_t kReadable = 0644;
   base::make_directories(directory);
   base::check(chmod(directory.c_str(), 0755), "set the mode of " + directory);
-  base::write_file(directory + "/" + kOwn, own, kReadable);
-  base::write_file(directory + "/" + kAll, certificates_of_host() + "\n" + own, kReadable);
+  const std::string all = certificates_of_host() + "\n" + own;
+  base::write_file(directory + "/" + backends::kOwnCertificates, own, kReadable);
+  base::write_file(directory + "/" + backends::kAllCertificates, all, kReadable);
+  base::write_file(directory + "/" + backends::kJavaCertificates, base::java_store(all), kReadable);
 }
 
 std::map<std::string, std::string> certificate_variables() {
-  const std::string place(kCertificatesPlace);
-  std::map<std::string, std::string> variables{{"NODE_EXTRA_CA_CERTS", place + "/" + kOwn}};
+  const std::string place(backends::kCertificatesInside);
+  std::map<std::string, std::string> variables;
+  for (const char* name : {"NODE_EXTRA_CA_CERTS", "DENO_CERT"})
+    variables[name] = place + "/" + backends::kOwnCertificates;
   for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
-                           "REQUESTS_CA_BUNDLE", "CARGO_HTTP_CAINFO"})
-    variables[name] = place + "/" + kAll;
+                           "REQUESTS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "HEX_CACERTS_PATH"})
+    variables[name] = place + "/" + backends::kAllCertificates;
   return variables;
 }
 

@@ -1,7 +1,8 @@
 // Certificates of authorities, shown read-only inside sandboxes, and the variables by which
 // programs find them: the store's own authority, which signs for hosts whose TLS ends outside of
-// the sandbox, and a company's (setting network.ca_file). Node reads them besides its own; other
-// programs read one file only, which therefore has the host's certificates, too.
+// the sandbox, and a company's (setting network.ca_file). Node and Deno read them besides their
+// own; other programs read one file only, which therefore has the host's certificates, too. It also
+// takes the place of the bundle that programs read without a variable (backends/trust.h).
 #pragma once
 
 #include <map>
@@ -9,7 +10,6 @@
 
 namespace moorage::workspace {
 
-inline constexpr const char* kCertificatesPlace = "/.moorage/certificates";  // inside
 // A file in the directory of a sandbox that shows them: later settings do not change that.
 inline constexpr const char* kShowsCertificates = "shows-certificates";
 

@@ -1,6 +1,7 @@
 #include "workspace/sandbox/sandboxes.h"
 
 #include "backends/registry.h"
+#include "backends/trust.h"
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -89,7 +90,8 @@ LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::
                  {objects.get(), kObjectsTarget}};
   const base::Fd certificates =
       context_.storage.bind_read_only(certificates_directory(context_.options.store), first_id);
-  spec.mounts.push_back({certificates.get(), kCertificatesPlace});
+  spec.mounts.push_back({certificates.get(), backends::kCertificatesInside});
+  spec.certificates = certificates_directory(context_.options.store);
   const auto& limits = row.policy.limits;
   spec.limits = {limits.memory_bytes, limits.cpus, limits.pids};
   spec.sudo = context_.options.sudo && running.backend->capabilities().sudo;
