@@ -33,6 +33,9 @@ class Exchange {
   virtual void answer(int status, std::string_view message) = 0;
   // Answers 403; `why` is the trouble. `quiet`: programs do without it.
   virtual void refuse(std::string_view why, bool quiet = false) = 0;
+  // From on_response(): drops the host's answer and judges the request again, once. False: it is
+  // not kept whole, or the connection to the host ends.
+  virtual bool repeat() { return false; }
 
   // While it is judged: keeps the body instead of forwarding it, and calls the listener when more
   // of it came, or all. pass() forwards it.

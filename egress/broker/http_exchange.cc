@@ -88,11 +88,42 @@ void HttpExchange::parse_client() {
     if (judge_head()) state_ = State::judging;
     return;
   }
+  keep_body();
   add_body(to_server, std::exchange(request_->body, {}), request_->framing.chunked);
   if (!request_->is_done() || request_ended_) return;
   if (request_->framing.chunked) to_server += "0\r\n\r\n";
   request_ended_ = true;
   end_message();
+}
+
+void HttpExchange::keep_body() {
+  if (!repeatable_) return;
+  repeatable_ = kept_.size() + request_->body.size() <= kMaxKept;
+  repeatable_ ? void(kept_ += request_->body) : kept_.clear();
+}
+
+bool HttpExchange::repeat() {
+  const bool can = repeatable_ && request_ended_ && state_ == State::passing && !answer_passes_ &&
+                   response_->keep_alive() && !response_->need_eof();
+  if (!can) return false;
+  dropped_ = 0;
+  state_ = State::repeating;
+  return true;
+}
+
+// Of a request that is repeated.
+void HttpExchange::drop_answer() {
+  dropped_ += std::exchange(response_->body, {}).size();
+  if (dropped_ > kMaxKept) return answer(kBadGateway, "the host's refusal is too long");
+  if (!response_->is_done()) return;
+  if (!server_pending_.empty()) return break_off("the host sent more than its answer");
+  response_.reset();
+  repeatable_ = request_ended_ = false;
+  request_->body = std::exchange(kept_, {});
+  std::erase_if(request_->head.fields,
+                [](const Field& field) { return same_name(field.name, "Expect"); });
+  state_ = State::judging;
+  judged_ = 0;
 }
 
 // What no rule can allow. Brings the target to its usual form.
@@ -145,12 +176,14 @@ void HttpExchange::pass(const HeadChange& change) {
   to_server += text + "\r\n";
   filter_ = SecretFilter(change.secrets);
   on_gathered_ = {};
+  repeatable_ = repeatable_ && !change.secrets.empty();
   state_ = State::passing;
   parse_client();
 }
 
 void HttpExchange::gather(std::function<void()> listener) {
   on_gathered_ = std::move(listener);
+  repeatable_ = false;  // who gathers it acts on it, once
   // Nobody else will ask for the body.
   if (std::erase_if(request_->head.fields,
                     [](const Field& field) { return same_name(field.name, "Expect"); }) > 0)
@@ -212,7 +245,7 @@ void HttpExchange::from_server(std::string_view bytes) {
 }
 
 void HttpExchange::parse_server() {
-  while (state_ == State::passing && !answer_ended_) {
+  while ((state_ == State::passing || state_ == State::repeating) && !answer_ended_) {
     if (!response_) {
       response_ = std::make_unique<HttpParser<false>>();
       response_->skip(request_->head.method == "HEAD");
@@ -223,6 +256,11 @@ void HttpExchange::parse_server() {
       return answer(kBadGateway, "the host's answer: " + error);
     if (!error.empty()) return break_off("the host's answer: " + error);
     if (!response_->is_header_done()) return;
+    if (state_ == State::repeating) {
+      drop_answer();
+      if (!response_ || server_pending_.size() == before) return;
+      continue;
+    }
     if (!answer_passes_) {
       pass_answer_head();
       continue;
@@ -284,7 +322,8 @@ void HttpExchange::server_ended() {
     response_->put_eof(error);
     return end_message();
   }
-  const bool early = state_ == State::passing || state_ == State::judging;
+  const bool early =
+      state_ == State::passing || state_ == State::repeating || state_ == State::judging;
   if (early && !answer_passes_)
     return answer(kBadGateway, "the host closed the connection without an answer");
   if (early) return break_off("the host closed the connection before its answer ended");
@@ -314,6 +353,8 @@ void HttpExchange::begin_next() {
   response_.reset();
   ticket_.reset();
   request_ended_ = answer_passes_ = answer_ended_ = false;
+  repeatable_ = true;
+  kept_.clear();
   state_ = State::head;
   parse_client();
 }

@@ -24,12 +24,13 @@ class HttpExchange : public Exchange, public Conversation {
   ~HttpExchange() override;
 
   enum class State {
-    head,      // of the next request, from the client
-    judging,   // of the request: pass() or answer() go on
-    passing,   // the request and its answer
-    dropping,  // the rest of a request that is answered here
-    tunnel,    // a WebSocket: bytes of both, unread
-    over,      // the connection ends when all is written
+    head,       // of the next request, from the client
+    judging,    // of the request: pass() or answer() go on
+    passing,    // the request and its answer
+    repeating,  // the host's answer is dropped, then the request is judged again
+    dropping,   // the rest of a request that is answered here
+    tunnel,     // a WebSocket: bytes of both, unread
+    over,       // the connection ends when all is written
   };
   State state() const { return state_; }
   bool takes_from_client() const override;
@@ -50,12 +51,17 @@ class HttpExchange : public Exchange, public Conversation {
   void answer(int status, std::string_view message) override;
   void refuse(std::string_view why, bool quiet = false) override;
   void answer_at_end(std::string_view type, std::string_view body) override;
+  bool repeat() override;
+
+  static constexpr size_t kMaxKept = 64 << 10;  // of a request's body, and of a dropped answer's
 
  private:
   void parse_client();
   void parse_server();
   bool judge_head();
   void pass_answer_head();
+  void keep_body();
+  void drop_answer();
   void end_message();
   void begin_next();
   void break_off(std::string_view why);
@@ -74,6 +80,9 @@ class HttpExchange : public Exchange, public Conversation {
   bool request_ended_ = false;
   bool answer_passes_ = false;  // its head has been passed on
   bool answer_ended_ = false;
+  bool repeatable_ = true;
+  std::string kept_;     // the request's body so far, while it is repeatable
+  size_t dropped_ = 0;   // bytes of the answer's body
   uint64_t judged_ = 0;  // the request that next() returned last
 };
 

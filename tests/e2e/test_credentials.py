@@ -44,6 +44,10 @@ class ApiHandler(outside.Handler):
             return self.wfile.write(self.server.key.encode())
         return super().do_GET()
 
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.do_GET()
+
 
 class Credentials(harness.TestCase):
     @classmethod
@@ -131,7 +135,7 @@ class Credentials(harness.TestCase):
         self.daemon.restart()
         self.assertEqual(self.curl("kept", "/v1/models")[0], "200")
 
-    def test_a_rotated_secret_is_used_from_the_next_request_on(self):
+    def test_a_rotated_secret_is_used_at_once(self):
         secret = self.place / "rotated"
         secret.write_text(SECRET)
         self.add("rotated", "--for", "https://api.example/v1/", "--as", "header:X-Api-Key", "--from-command",
@@ -140,10 +144,16 @@ class Credentials(harness.TestCase):
         self.assertEqual(self.curl("rotated", "/v1/a")[0], "200")
         self.api.key = "sk-another-canary-77"
         secret.write_text(self.api.key)
-        status, body = self.curl("rotated", "/v1/b")
+        self.assertEqual(self.curl("rotated", "/v1/b"), ("200", "api.example /v1/b\n"))
+        self.assertEqual(self.api.keys, [SECRET, SECRET, "sk-another-canary-77"])
+        # A request with a body, too; an expired one is refused.
+        self.api.key = "sk-a-third-canary-78"
+        secret.write_text(self.api.key)
+        self.assertEqual(self.curl("rotated", "/v1/c", "-d", "x" * 10_000), ("200", "api.example /v1/c\n"))
+        self.api.key = "sk-nobody-has-it"
+        status, body = self.curl("rotated", "/v1/d")
         self.assertEqual(status, "403")
         self.assertIn("api.example did not accept the credential rotated (401)", body)
-        self.assertEqual(self.curl("rotated", "/v1/c")[0], "200")
 
     def test_without_a_secret_the_answer_has_the_reason(self):
         refused = self.add("broken", "--for", "https://api.example/v1/", "--from-command",

@@ -165,6 +165,33 @@ TEST_CASE("403 gives the reason if there is no secret, or it is not accepted") {
   CHECK(got.starts_with("HTTP/1.1 403 "));
 }
 
+TEST_CASE("a secret that was rotated costs the program nothing") {
+  Brokered network;
+  std::vector<std::string> seen;
+  FakeHost host("127.0.0.1", 443, [&](int socket) {
+    Tls tls = Tls::server(socket, network.own);
+    for (const char* status : {"200 OK", "401 Unauthorized", "200 OK"}) {
+      seen.push_back(tls.until("\r\n\r\n"));
+      tls.send(answer(status, status));
+    }
+    tls.all();
+  });
+  std::thread giver([&] {
+    network.give(kSecret);
+    network.give("the-next-secret");
+  });
+  network.inside_tls([&](Tls& tls) {
+    for (int i = 0; i < 2; ++i) {
+      tls.send(get("/v1/x"));
+      CHECK(tls.until("\r\n\r\n200 OK").starts_with("HTTP/1.1 200 OK\r\n"));
+    }
+  });
+  giver.join();
+  REQUIRE(seen.size() == 3);
+  CHECK(seen[1].find("Bearer " + kSecret) != std::string::npos);
+  CHECK(seen[2].find("Bearer the-next-secret") != std::string::npos);
+}
+
 TEST_CASE("the host's certificate is verified before anything is sent") {
   Brokered network;
   const auto other = base::Issuer::self_signed({.name = kHost, .hosts = {kHost}});

@@ -341,3 +341,88 @@ TEST_CASE("the judge's answer takes the place of the host's") {
         R"("message":"moorage: the credential api has expired"}})"
         "\n");
 }
+
+TEST_CASE("a request that is kept whole is sent again, and the first answer is dropped") {
+  const std::string post =
+      "POST /a HTTP/1.1\r\nHost: api.example.com\r\nExpect: 100-continue\r\nContent-Length: "
+      "3\r\n\r\nabc";
+  const std::string piece_of_chunks = "4\r\nno!!\r\n0\r\n\r\n";
+  const auto [request, refusal] = GENERATE_COPY(table<std::string, std::string>(
+      {{kGet, "Content-Length: 0\r\n\r\n"},
+       {"HEAD" + kGet.substr(3), "Content-Length: 7\r\n\r\n"},
+       {post, "Content-Length: 7\r\n\r\nrefused"},
+       {post, "Transfer-Encoding: chunked\r\n\r\n" + piece_of_chunks}}));
+  const size_t piece = GENERATE(1, 2, 1000);
+  Exchange exchange;
+  exchange.change = {{}, {{"X-Key", "old-secret"}}, {"old-secret"}};
+  bool repeats = false;
+  exchange.on_response([&](const egress::ResponseHead& head) {
+    if (head.status == 401) repeats = exchange.repeat();
+  });
+  exchange.client(request);
+  const std::string first = exchange.at_server();
+  exchange.server("HTTP/1.1 401 No\r\n" + refusal, piece);
+  CHECK(repeats);
+  REQUIRE(exchange.state() == State::judging);
+  CHECK(exchange.at_client().empty());
+  CHECK(exchange.next() == &exchange);
+  exchange.pass({{}, {{"X-Key", "new-secret"}}, {"new-secret"}});
+  const std::string second = exchange.at_server();
+  CHECK(second.starts_with(first.substr(0, first.find("Host"))));
+  CHECK(second.find("new-secret") != std::string::npos);
+  CHECK(second.find("Expect") == std::string::npos);
+  CHECK(body_of(second) == body_of(first));
+  exchange.server("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  CHECK(exchange.at_client() == "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  CHECK(exchange.state() == State::head);
+}
+
+TEST_CASE(
+    "a request is not sent again twice, nor if it is long, incomplete, or without a credential") {
+  Exchange exchange;
+  exchange.change.secrets = {"a-secret"};
+  std::vector<bool> repeats;
+  exchange.on_response([&](const egress::ResponseHead&) { repeats.push_back(exchange.repeat()); });
+  const auto post = [](size_t size) {
+    return "POST /a HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: " + std::to_string(size) +
+           "\r\n\r\n";
+  };
+  const std::string refusal = "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n";
+  SECTION("twice") {
+    exchange.client(kGet);
+    exchange.server(refusal);
+    exchange.next();
+    exchange.pass(exchange.change);
+    exchange.server(refusal);
+    CHECK(repeats == std::vector<bool>{true, false});
+  }
+  SECTION("long") {
+    exchange.client(post(HttpExchange::kMaxKept + 1) + std::string(HttpExchange::kMaxKept + 1, 'x'),
+                    10'000);
+    exchange.server(refusal);
+    CHECK(repeats == std::vector<bool>{false});
+  }
+  SECTION("incomplete") {
+    exchange.client(post(10) + "x");
+    exchange.server(refusal);
+    CHECK(repeats == std::vector<bool>{false});
+  }
+  SECTION("without a credential") {
+    exchange.change.secrets.clear();
+    exchange.client(kGet);
+    exchange.server(refusal);
+    CHECK(repeats == std::vector<bool>{false});
+  }
+  SECTION("the host closes") {
+    exchange.client(kGet);
+    exchange.server("HTTP/1.1 401 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    CHECK(repeats == std::vector<bool>{false});
+  }
+  SECTION("a refusal without an end") {
+    exchange.client(kGet);
+    exchange.server("HTTP/1.1 401 No\r\nContent-Length: 1000000\r\n\r\n" +
+                    std::string(HttpExchange::kMaxKept + 1, 'x'));
+    CHECK(exchange.at_client().starts_with("HTTP/1.1 502 "));
+    CHECK(exchange.state() == State::over);
+  }
+}
