@@ -44,6 +44,8 @@ struct RepoSettings {
   std::vector<std::string> file_roots{};  // parents of local repositories that may be cloned
   int64_t fetch_deadline_s = 3600;
   uint64_t max_fetch_bytes = 20ULL << 30;
+  uint64_t max_git_memory_bytes = 4ULL << 30;
+  uint64_t max_objects = 50'000'000;
   uint32_t checkout_threads = 0;  // 0: number of CPUs
   std::string https_proxy{};      // empty: none
   std::vector<std::string> no_proxy{};

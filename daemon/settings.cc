@@ -32,6 +32,8 @@ repo_cache::RepoCacheOptions repo_options(const config::Settings& settings) {
   options.root = settings.store.directory + "/repos";
   options.url_policy.file_roots = settings.repo.file_roots;
   options.max_fetch_bytes = settings.repo.max_fetch_bytes;
+  options.max_git_memory_bytes = settings.repo.max_git_memory_bytes;
+  options.max_objects = settings.repo.max_objects;
   options.disk_first_id = settings.ids.disk_first_id;
   options.checkout_threads = settings.repo.checkout_threads;
   const auto& repo = settings.repo;

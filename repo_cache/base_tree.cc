@@ -67,7 +67,8 @@ class Checkout {
   Checkout(const RepoCache& cache, std::string git_directory, const std::string& commit,
            const Deadline& deadline, ProgressFunction progress, std::function<void()> check_room,
            const std::string& old_index)
-      : owner_(cache.options().disk_first_id + 1000),
+      : options_(cache.options()),
+        owner_(options_.disk_first_id + 1000),
         threads_(thread_count(cache.options())),
         git_directory_(std::move(git_directory)),
         commit_(commit),
@@ -121,7 +122,7 @@ class Checkout {
 
   void write_pieces(int root) {
     try {
-      BlobWriter writer(git_directory_, attributes_, mtime_s_);
+      BlobWriter writer(options_, git_directory_, attributes_, mtime_s_);
       for (Piece piece = take_piece(); piece.first < piece.end && !failed_; piece = take_piece()) {
         write_piece(root, piece, writer);
       }
@@ -172,6 +173,7 @@ class Checkout {
     progress_(Progress{"checkout", percent, base::count_text(done, "file")});
   }
 
+  const RepoCacheOptions& options_;
   const uint32_t owner_;
   const unsigned threads_;
   const std::string git_directory_;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -19,7 +20,9 @@ namespace moorage::repo_cache {
 namespace {
 
 constexpr uint64_t kMaxAttributeBytes = 128 << 20;  // the rules of one commit, in memory
-constexpr size_t kMaxBlobBytes = 2ull << 30;        // blobs are read whole
+constexpr size_t kMaxBlobBytes = 2ull << 30;
+constexpr size_t kMaxReadBytes = 64 << 20;  // of a blob, into memory
+constexpr Duration kLargeDeadline{600'000};
 constexpr uint32_t kYear1980 = 315'532'800;
 
 [[noreturn]] void throw_create_error(const ListedFile& file, int error_number) {
@@ -35,6 +38,10 @@ constexpr uint32_t kYear1980 = 315'532'800;
 
 [[noreturn]] void throw_large_attributes() {
   throw Error(Code::resource_exhausted, "the .gitattributes files of this commit are too large");
+}
+
+std::string shown(const ListedFile& file) {
+  return "\"" + base::escape_for_message(file.path) + "\"";
 }
 
 }  // namespace
@@ -60,28 +67,48 @@ Attributes read_attributes(git_repository* repository, const TreeListing& listin
   return attributes;
 }
 
-BlobWriter::BlobWriter(const std::string& git_directory, const Attributes& attributes,
-                       uint32_t mtime_s)
-    : repository_(open_mirror(git_directory)),
+BlobWriter::BlobWriter(const RepoCacheOptions& options, const std::string& git_directory,
+                       const Attributes& attributes, uint32_t mtime_s)
+    : options_(options),
+      git_directory_(git_directory),
+      repository_(open_mirror(git_directory)),
       odb_(open_odb(repository_.get())),
       attributes_(attributes),
       mtime_s_(mtime_s) {}
 
-GitOdbObject BlobWriter::read(const ListedFile& file) {
-  const auto shown = [&file] { return "\"" + base::escape_for_message(file.path) + "\""; };
+size_t BlobWriter::size_of(const ListedFile& file) {
   size_t size = 0;
   git_object_t type = GIT_OBJECT_INVALID;
-  int answer = git_odb_read_header(&size, &type, odb_.get(), &file.oid);
-  if (answer < 0) check_git_object(answer, "read " + shown());
-  if (type != GIT_OBJECT_BLOB) throw Error(Code::corrupted, shown() + " is not a blob");
+  const int answer = git_odb_read_header(&size, &type, odb_.get(), &file.oid);
+  if (answer < 0) check_git_object(answer, "read " + shown(file));
+  if (type != GIT_OBJECT_BLOB) throw Error(Code::corrupted, shown(file) + " is not a blob");
   if (size > kMaxBlobBytes) {
     throw Error(Code::resource_exhausted,
-                shown() + " is larger than 2 GiB, which is not supported");
+                shown(file) + " is larger than 2 GiB, which is not supported");
   }
+  return size;
+}
+
+GitOdbObject BlobWriter::read(const ListedFile& file) {
+  if (size_of(file) > kMaxReadBytes)
+    throw Error(Code::resource_exhausted,
+                shown(file) + " is larger than 64 MiB, and .gitattributes has it converted");
   git_odb_object* raw = nullptr;
-  answer = git_odb_read(&raw, odb_.get(), &file.oid);
-  if (answer < 0) check_git_object(answer, "read " + shown());
+  const int answer = git_odb_read(&raw, odb_.get(), &file.oid);
+  if (answer < 0) check_git_object(answer, "read " + shown(file));
   return GitOdbObject(raw);
+}
+
+// In a process of its own, which a hostile delta may fill: the daemon's memory stays small. One at
+// a time.
+uint64_t BlobWriter::write_large(int fd, const ListedFile& file, size_t size) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  GitCommand(options_).run(
+      {"cat-file", "blob", format_oid(file.oid)}, Deadline(kLargeDeadline),
+      {.directory = git_directory_, .output_fd = fd, .max_file_bytes = kMaxBlobBytes},
+      "write " + shown(file));
+  return size;
 }
 
 FileStat BlobWriter::write(int directory_fd, const char* name, const ListedFile& file) {
@@ -112,26 +139,35 @@ uint64_t BlobWriter::write_link(int directory_fd, const char* name, const Listed
   return target.size();
 }
 
-uint64_t BlobWriter::write_file(int directory_fd, const char* name, const ListedFile& file) {
+uint64_t BlobWriter::write_small(int fd, const ListedFile& file, const Conversion* conversion) {
   const GitOdbObject object = read(file);
   std::string_view bytes = content_of(object);
   std::optional<std::string> converted;
+  if (conversion) converted = to_worktree(*conversion, bytes, format_oid(file.oid));
+  if (converted) bytes = *converted;
+  base::write_all(fd, bytes);
+  return bytes.size();
+}
+
+uint64_t BlobWriter::write_file(int directory_fd, const char* name, const ListedFile& file) {
+  Conversion conversion;
   if (attributes_.relevant()) {
-    const Conversion conversion = attributes_.conversion(file.path);
-    if (conversion.changes_bytes())
-      converted = to_worktree(conversion, bytes, format_oid(file.oid));
+    conversion = attributes_.conversion(file.path);
     if (!conversion.filter.empty())
       ++(conversion.filter == "lfs" ? counts_.lfs_files : counts_.other_filters);
   }
-  if (converted) bytes = *converted;
   const mode_t mode = file.mode == kModeExecutable ? 0755 : 0644;
   const Fd fd(
       openat(directory_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!fd) throw_create_error(file, errno);
-  base::write_all(fd.get(), bytes);
+  const size_t size = size_of(file);
+  const bool converts = conversion.changes_bytes();
+  const uint64_t written = size > kMaxReadBytes && !converts
+                               ? write_large(fd.get(), file, size)
+                               : write_small(fd.get(), file, converts ? &conversion : nullptr);
   const timespec times[2] = {{mtime_s_, 0}, {mtime_s_, 0}};
   base::check(futimens(fd.get(), times), "set the time of a file");
-  return bytes.size();
+  return written;
 }
 
 uint32_t file_time_of(git_repository* repository, const std::string& commit) {

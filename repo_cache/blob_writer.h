@@ -7,6 +7,7 @@
 #include "repo_cache/base_tree.h"
 #include "repo_cache/formats/attributes.h"
 #include "repo_cache/formats/index_file.h"
+#include "repo_cache/git_command.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/tree_listing.h"
 
@@ -19,7 +20,8 @@ Attributes read_attributes(git_repository* repository, const TreeListing& listin
 class BlobWriter {
  public:
   // mtime_s: of every file written. attributes is shared and outlives this.
-  BlobWriter(const std::string& git_directory, const Attributes& attributes, uint32_t mtime_s);
+  BlobWriter(const RepoCacheOptions& options, const std::string& git_directory,
+             const Attributes& attributes, uint32_t mtime_s);
 
   // Creates `name` (in directories that we made) below directory_fd; it must not exist. A submodule
   // becomes an empty directory.
@@ -30,8 +32,13 @@ class BlobWriter {
  private:
   uint64_t write_file(int directory_fd, const char* name, const ListedFile& file);
   uint64_t write_link(int directory_fd, const char* name, const ListedFile& file);
+  size_t size_of(const ListedFile& file);
   GitOdbObject read(const ListedFile& file);
+  uint64_t write_small(int fd, const ListedFile& file, const Conversion* conversion);
+  uint64_t write_large(int fd, const ListedFile& file, size_t size);
 
+  const RepoCacheOptions& options_;
+  const std::string git_directory_;
   GitRepository repository_;
   GitOdb odb_;
   const Attributes& attributes_;

@@ -44,7 +44,9 @@ std::vector<std::string> fixed_settings() {
 // Git prints progress as "Receiving objects:  45% (9/20), 1.2 MiB\r".
 class ProgressReader {
  public:
-  explicit ProgressReader(const ProgressFunction& report) : report_(report) {}
+  // Throws resource_exhausted when git announces more objects than that.
+  ProgressReader(const ProgressFunction& report, uint64_t max_objects)
+      : report_(report), max_objects_(max_objects) {}
 
   void feed(std::string_view bytes) {
     for (char c : bytes) {
@@ -58,7 +60,21 @@ class ProgressReader {
   }
 
  private:
+  // "Receiving objects:   0% (9/20000)": the second number is in the head of the pack.
+  void check_objects() const {
+    if (!line_.starts_with("Receiving objects:")) return;
+    const size_t slash = line_.find('/');
+    if (slash == std::string::npos) return;
+    const uint64_t objects = std::strtoull(line_.c_str() + slash + 1, nullptr, 10);
+    if (objects > max_objects_)
+      throw Error(Code::resource_exhausted,
+                  "upstream sends " + std::to_string(objects) + " objects at once",
+                  "the limit for one fetch is the setting repo.max_objects");
+  }
+
   void report_line() {
+    check_objects();
+    if (!report_) return;
     const size_t sign = line_.find('%');
     if (sign == std::string::npos || sign < 1) return;
     size_t first = sign;
@@ -70,6 +86,7 @@ class ProgressReader {
   }
 
   const ProgressFunction& report_;
+  const uint64_t max_objects_;
   std::string line_;
 };
 
@@ -115,8 +132,10 @@ constexpr Explanation kExplanations[] = {
      "died of signal 25|File too large"},
     {Code::resource_exhausted, "the disk of the store is full: free space, then try again",
      "No space left on device|Disk quota exceeded"},
-    {Code::resource_exhausted, "git exceeded its memory limit",
-     "Out of memory|Cannot allocate memory|mmap failed"},
+    {Code::resource_exhausted,
+     "git exceeded its memory limit; for a repository that you trust, raise "
+     "repo.max_git_memory_bytes",
+     "ut of memory|Cannot allocate memory|mmap failed|unable to create thread"},
     {Code::unsupported, "repositories with SHA-256 object ids are not supported yet",
      "mismatched algorithms|unsupported hash|unknown object format"},
     {Code::invalid_argument, "upstream has objects that git's own checks refuse", "fsck error"},
@@ -231,10 +250,11 @@ base::ProcessResult GitCommand::try_run(const std::vector<std::string>& argument
   }
   options.deadline = deadline.left();
   options.max_output_bytes = kMaxOutputBytes;
-  options.max_memory_bytes = options_.max_git_memory_bytes;
+  options.max_memory_bytes = options_.max_git_address_bytes;
+  options.max_data_bytes = options_.max_git_memory_bytes;
   options.max_file_bytes = run.max_file_bytes;
-  ProgressReader reader(run.progress);
-  if (run.progress)
+  ProgressReader reader(run.progress, options_.max_objects);
+  if (run.progress || run.from_upstream)
     options.on_error_output = [&reader](std::string_view bytes) { reader.feed(bytes); };
   return base::run_process(argv, options);
 }

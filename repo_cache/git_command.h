@@ -33,6 +33,7 @@ struct GitRun {
   std::vector<int> inherit_fds = {};
   uint64_t max_file_bytes = 0;
   ProgressFunction progress = {};
+  bool from_upstream = false;  // a fetch with --progress: refuse too many objects
 };
 
 class GitCommand {

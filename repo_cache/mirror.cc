@@ -161,7 +161,8 @@ void Mirror::fetch_into(const std::string& git_directory, const FetchTask& task)
                    .access = &task.access,
                    .inherit_fds = {task.lock.fd()},
                    .max_file_bytes = options_.max_fetch_bytes,
-                   .progress = task.progress};
+                   .progress = task.progress,
+                   .from_upstream = true};
   git_.run({"fetch", "--prune", "--no-tags", "--no-auto-gc", "--no-write-fetch-head",
             "--no-recurse-submodules", "--progress", "--", task.url.fetch,
             "+refs/heads/*:refs/upstream/heads/*", "+refs/tags/*:refs/upstream/tags/*"},

@@ -39,12 +39,13 @@ struct RepoCacheOptions {
   std::string ssh_command = "ssh -oBatchMode=yes -oConnectTimeout=20 -oPermitLocalCommand=no";
   std::map<std::string, std::string> environment;  // for git: proxies, certificates
   uint64_t max_fetch_bytes = 32ull << 30;          // of one pack
-  uint64_t max_git_memory_bytes = 8ull << 30;      // address space of git (it maps packs)
+  uint64_t max_git_memory_bytes = 4ull << 30;      // of each process of git, without mapped packs
+  uint64_t max_git_address_bytes = 12ull << 30;    // with them
+  uint64_t max_objects = 50'000'000;               // that one fetch brings
   uint32_t max_refs = 500'000;
   uint32_t disk_first_id = 1'900'000'000;  // D; files in base trees belong to D + 1000
   unsigned checkout_threads = 0;           // 0: one per core, at most 8
-  // Limit of matching .gitattributes patterns for one base tree (repo_cache/formats/attributes.h):
-  // about a minute.
+  // Matching .gitattributes patterns for one base tree (formats/attributes.h): about a minute.
   uint64_t max_attribute_steps = 10'000'000'000;
 };
 

@@ -243,7 +243,7 @@ DeltaInfo run_delta(const DeltaTask& task) {
   // These files are changes over the old tree's index: their time must differ from its time, or git
   // would take a file of equal size for unchanged. The index's time is always in the past.
   const auto mtime_s = static_cast<uint32_t>(base::system_clock().wall_ms() / 1000);
-  BlobWriter blobs(git, after, mtime_s);
+  BlobWriter blobs(task.cache.options(), git, after, mtime_s);
   DeltaWriter delta(repository.get(), blobs, task.upper);
   delta.compare(git_tree_id(from.get()), git_tree_id(to.get()), "");
   if (delta.attributes_changed()) rewrite_converted(task, repository.get(), after, listing, delta);
@@ -273,7 +273,7 @@ class IndexedDelta {
     else
       listing.files = old_attributes();
     const Attributes after = read_attributes(repository_.get(), listing, task_.most_steps());
-    BlobWriter blobs(git_, after, file_time_of(repository_.get(), task_.to));
+    BlobWriter blobs(task_.cache.options(), git_, after, file_time_of(repository_.get(), task_.to));
     DeltaWriter delta(repository_.get(), blobs, task_.upper);
     delta.compare(git_tree_id(from.get()), git_tree_id(to.get()), "");
     if (converted) rewrite_converted(task_, repository_.get(), after, listing, delta);

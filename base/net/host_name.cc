@@ -45,13 +45,13 @@ std::string to_ascii(const std::string& text) {
   const std::unique_ptr<uint8_t, Free> ascii(raw);
   if (status != IDN2_OK) {
     throw Error(Code::invalid_argument,
-                "'" + text + "' is not a host name: " + idn2_strerror(status));
+                quoted_unless_secret(text) + " is not a host name: " + idn2_strerror(status));
   }
   return reinterpret_cast<const char*>(raw);
 }
 
 [[noreturn]] void refuse(std::string_view text, const std::string& hint) {
-  throw Error(Code::invalid_argument, "'" + std::string(text) + "' is not a host name", hint);
+  throw Error(Code::invalid_argument, quoted_unless_secret(text) + " is not a host name", hint);
 }
 
 }  // namespace
@@ -88,6 +88,11 @@ bool authority_names(std::string_view authority, std::string_view host, uint16_t
   const std::string suffix = ":" + std::to_string(port);
   if (authority.ends_with(suffix)) authority.remove_suffix(suffix.size());
   return host_name_on_wire(authority) == host;
+}
+
+std::string quoted_unless_secret(std::string_view text) {
+  if (text.find_first_of("@?#") != text.npos) return "the URL";
+  return "'" + std::string(text) + "'";
 }
 
 }  // namespace moorage::base

@@ -14,6 +14,10 @@ namespace moorage::base {
 // a correct spelling.
 std::string host_name(std::string_view text);
 
+// In a message: the text in quotes, or "the URL" if a user, a query or a fragment may have a
+// secret.
+std::string quoted_unless_secret(std::string_view text);
+
 // As a program sends it (a DNS question, SNI, a Host header): ASCII only. Empty: not a host name.
 std::optional<std::string> host_name_on_wire(std::string_view text);
 

@@ -21,7 +21,7 @@ uint16_t parse_port(std::string_view text, std::string_view whole) {
   int port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port < 1 || port > 65535) {
-    throw Error(Code::invalid_argument, "'" + std::string(whole) + "' has an invalid port",
+    throw Error(Code::invalid_argument, quoted_unless_secret(whole) + " has an invalid port",
                 "ports are 1 to 65535, like github.com:22");
   }
   return static_cast<uint16_t>(port);
@@ -47,7 +47,7 @@ std::string take_path(std::string_view& place) {
   if (path.find('?') != path.npos || !is_plain_path(path)) {
     throw Error(
         Code::invalid_argument,
-        "'" + std::string(whole) + "' has a path that servers may read in more than one way",
+        quoted_unless_secret(whole) + " has a path that servers may read in more than one way",
         "like https://example.com/simple/, without '?', '..' and escapes of them");
   }
   place.remove_suffix(path.size());
@@ -121,7 +121,7 @@ NetworkRule parse_rule(Verdict verdict, std::string_view text) {
       is_url ? rule.ports == std::vector{kHttps} : std::ranges::all_of(rule.ports, is_usual);
   if ((is_url || is_narrow(rule)) && !judged) {
     throw Error(Code::invalid_argument,
-                "'" + std::string(text) + "' is about requests at a port where none are read",
+                quoted_unless_secret(text) + " is about requests at a port where none are read",
                 "methods are judged at ports 80 and 443, paths at 443");
   }
   return rule;

@@ -138,7 +138,8 @@ RequestDecision decide_request(const NetworkPolicy& policy,
   for (const CredentialScope& scope : credentials) {
     if (scope.host != host || port != kHttps) continue;
     if (scope.path != "/" && !is_plain) return refused(kUnclear);
-    if (!path_is_below(usual, usual_path(scope.path)) || !has_method(scope.methods, method)) continue;
+    if (!path_is_below(usual, usual_path(scope.path)) || !has_method(scope.methods, method))
+      continue;
     if (best.credential == nullptr || scope.path.size() > best.credential->path.size())
       best.credential = &scope;
   }
@@ -173,7 +174,7 @@ FieldValue field_value(const CredentialScope& scope, const std::string& secret) 
 
 CredentialScope parse_scope(std::string_view url) {
   const auto refuse = [url](const std::string& why) -> Error {
-    return Error(Code::invalid_argument, "'" + std::string(url) + "' " + why,
+    return Error(Code::invalid_argument, quoted_unless_secret(url) + " " + why,
                  "like https://api.example.com/v1/ or ssh://git@git.example.com/acme/");
   };
   CredentialScope scope;

@@ -60,6 +60,7 @@ struct ChildPlan {
   int streams[3] = {-1, -1, -1};  // all above 2, so that no dup2 overwrites another
   const std::vector<int>* inherit_fds = nullptr;
   uint64_t max_memory_bytes = 0;
+  uint64_t max_data_bytes = 0;
   uint64_t max_file_bytes = 0;
   int failure_fd = -1;
 
@@ -96,6 +97,7 @@ void ChildPlan::apply() const {
   }
   if (chdir(directory) < 0) fail(ChildStep::directory, errno);
   if (max_memory_bytes) limit(RLIMIT_AS, max_memory_bytes);
+  if (max_data_bytes) limit(RLIMIT_DATA, max_data_bytes);
   if (max_file_bytes) limit(RLIMIT_FSIZE, max_file_bytes);
 }
 
@@ -261,6 +263,7 @@ class Run {
         .streams = {input.get(), file ? file.get() : out.write_end.get(), error.write_end.get()},
         .inherit_fds = &options.inherit_fds,
         .max_memory_bytes = options.max_memory_bytes,
+        .max_data_bytes = options.max_data_bytes,
         .max_file_bytes = options.max_file_bytes,
         .failure_fd = failure.write_end.get()};
     child_.emplace(setup, name_);

@@ -25,6 +25,7 @@ struct ProcessOptions {
   size_t max_output_bytes = 16 << 20;  // standard output; more: killed, resource_exhausted
   std::vector<int> inherit_fds;        // keep their numbers in the child
   uint64_t max_memory_bytes = 0;       // RLIMIT_AS; 0 = none
+  uint64_t max_data_bytes = 0;         // RLIMIT_DATA: memory of its own, without mapped files
   uint64_t max_file_bytes = 0;         // RLIMIT_FSIZE; 0 = none
   // Called with each piece of standard error as it arrives (git's progress); may be empty.
   std::function<void(std::string_view)> on_error_output;
