@@ -12,9 +12,11 @@ import pathlib
 import re
 import shlex
 import subprocess
+import tempfile
 import unittest
 
 import harness
+import outside
 
 PAGES = [harness.ROOT / "README.md", *sorted((harness.ROOT / "docs/guide").glob("*.md"))]
 
@@ -118,11 +120,38 @@ def pattern_of(lines, known):
     return re.compile("".join(map(line_pattern, lines)))
 
 
+KEY = "sk-of-the-guide"
+MODEL = outside.address("5.10")
+
+
+class ModelHandler(outside.Handler):
+    """A model's host that lists no models to whoever has the key."""
+
+    def do_GET(self):
+        known = self.headers.get("X-Api-Key") == KEY
+        body = b'{"data":[],"has_more":false}\n' if known else b'{"error":"no key"}\n'
+        self.send_response(200 if known else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
 class Guide(harness.TestCase):
     files = {"README.md": "The shop\n", "Makefile": MAKEFILE, "my-agent": AGENT, "src/auth/session.ts": "export {}\n", "src/cart.ts": "export {}\n"}
 
     @classmethod
     def setUpClass(cls):
+        place = tempfile.TemporaryDirectory(prefix="moorage-guide-")
+        cls.addClassCleanup(place.cleanup)
+        authority = outside.Authority(place.name)
+        cls.key = pathlib.Path(place.name) / "key"
+        cls.key.write_text(KEY + "\n")
+        dns = outside.Dns({"api.anthropic.com": MODEL})
+        cls.addClassCleanup(dns.close)
+        model = outside.Host(MODEL, 443, authority.context("api.anthropic.com"), ModelHandler)
+        cls.addClassCleanup(model.close)
+        cls.settings = {"network.resolvers": [outside.DNS_ADDRESS], "network.reachable": [outside.NETWORK],
+                        "network.ca_file": str(authority.file)}
         super().setUpClass()
         upstream = cls.upstream / "acme/shop"
         (upstream / "my-agent").chmod(0o755)
@@ -140,6 +169,7 @@ class Guide(harness.TestCase):
             (r"/etc/moorage/moorage\.yaml", lambda: str(cls.daemon.config)),
             (r"/run/moorage/mooraged\.sock", lambda: str(cls.daemon.socket)),
             (r"\$\(pidof mooraged\)", lambda: str(cls.daemon.process.pid)),
+            (r"~/anthropic\.key", lambda: str(cls.key)),
             (r"\bdevs\b", lambda: "daemon"),  # a group that every host has
         ]
 
@@ -196,6 +226,8 @@ class Guide(harness.TestCase):
                 self.client.lease_token = self.client.acquire_lease(workspace["id"], "the test", takeover=True)["token"]
             self.client.delete(workspace["id"], purge=True)
             self.client.lease_token = None
+        for credential in self.client.credentials():
+            self.client.remove_credential(credential["name"])
 
     def test_each_command_that_is_not_run_is_in_a_page(self):
         commands = {step.command for page in PAGES for step in steps_of(page)}
