@@ -324,10 +324,17 @@ void HttpExchange::server_ended() {
   }
   const bool early =
       state_ == State::passing || state_ == State::repeating || state_ == State::judging;
-  if (early && !answer_passes_)
-    return answer(kBadGateway, "the host closed the connection without an answer");
-  if (early) return break_off("the host closed the connection before its answer ended");
-  state_ = State::over;
+  // The host may close a connection that is kept while the next request is on its way. Programs
+  // know this, and send that again over a new connection; of a 502 they would tell their user.
+  const bool crossed = requests_ > 1 && (!response_ || !response_->got_some());
+  if (early && crossed)
+    state_ = State::over;
+  else if (early && !answer_passes_)
+    answer(kBadGateway, "the host closed the connection without an answer");
+  else if (early)
+    break_off("the host closed the connection before its answer ended");
+  else
+    state_ = State::over;
 }
 
 // The request or its answer has ended, perhaps both.

@@ -302,6 +302,32 @@ TEST_CASE(
   CHECK(exchange.at_client() == "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end");
 }
 
+TEST_CASE("a host that closes without an answer: 502, but not when it closes a kept connection") {
+  Exchange exchange;
+  exchange.client(kGet);
+  SECTION("the first request") {
+    exchange.server_ended();
+    CHECK(exchange.at_client().starts_with("HTTP/1.1 502 "));
+  }
+  SECTION("a later one, which the program sends again over a new connection") {
+    exchange.server("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    exchange.at_client();
+    exchange.client(kGet);
+    exchange.server_ended();
+    CHECK(exchange.at_client().empty());
+    CHECK(exchange.trouble().empty());
+  }
+  SECTION("a later one whose answer has begun") {
+    exchange.server("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    exchange.at_client();
+    exchange.client(kGet);
+    exchange.server("HTTP/1.1 2");
+    exchange.server_ended();
+    CHECK(exchange.at_client().starts_with("HTTP/1.1 502 "));
+  }
+  CHECK(exchange.state() == State::over);
+}
+
 TEST_CASE("a host that says more than it was asked ends the connection") {
   Exchange exchange;
   SECTION("before a request") {
