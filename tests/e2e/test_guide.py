@@ -17,6 +17,8 @@ import unittest
 
 import harness
 import outside
+import private_git
+from https_server import ConnectProxy
 
 PAGES = [harness.ROOT / "README.md", *sorted((harness.ROOT / "docs/guide").glob("*.md"))]
 
@@ -35,6 +37,8 @@ NOT_RUN = {
     "moorage move fix --backend docker": "it needs an engine: e2e_move",
     "moorage exec auth -- npm install express": "it needs the registry of npm: e2e_network_tools",
     "sudo moorage restore-store /mnt/other-disk": "it needs a lost store: e2e_replica",
+    "moorage credential add deploy --for ssh://git@git.example.com/acme/app --as ssh-key --from-file ~/.ssh/deploy_key":
+        "it needs a key: e2e_private_repositories",
     "moorage rescue export auth auth.tar.zst": "it needs a damaged database: threats_database",
 }
 
@@ -121,7 +125,7 @@ def pattern_of(lines, known):
 
 
 KEY = "sk-of-the-guide"
-MODEL = outside.address("5.10")
+MODEL, GIT = outside.address("5.10"), outside.address("5.11")
 
 
 class ModelHandler(outside.Handler):
@@ -146,11 +150,14 @@ class Guide(harness.TestCase):
         authority = outside.Authority(place.name)
         cls.key = pathlib.Path(place.name) / "key"
         cls.key.write_text(KEY + "\n")
-        dns = outside.Dns({"api.anthropic.com": MODEL})
+        dns = outside.Dns({"api.anthropic.com": MODEL, "git.example.com": GIT})
         cls.addClassCleanup(dns.close)
         model = outside.Host(MODEL, 443, authority.context("api.anthropic.com"), ModelHandler)
         cls.addClassCleanup(model.close)
-        cls.settings = {"network.resolvers": [outside.DNS_ADDRESS], "network.reachable": [outside.NETWORK],
+        cls.serve_private_repository(pathlib.Path(place.name), authority)
+        proxy = ConnectProxy({"git.example.com": GIT})
+        cls.addClassCleanup(proxy.stop)
+        cls.settings = {"repo.ca_file": str(authority.file), "repo.https_proxy": proxy.url, "network.resolvers": [outside.DNS_ADDRESS], "network.reachable": [outside.NETWORK],
                         "network.ca_file": str(authority.file)}
         super().setUpClass()
         upstream = cls.upstream / "acme/shop"
@@ -170,8 +177,19 @@ class Guide(harness.TestCase):
             (r"/run/moorage/mooraged\.sock", lambda: str(cls.daemon.socket)),
             (r"\$\(pidof mooraged\)", lambda: str(cls.daemon.process.pid)),
             (r"~/anthropic\.key", lambda: str(cls.key)),
+            (r"~/git\.token", lambda: str(cls.token)),
             (r"\bdevs\b", lambda: "daemon"),  # a group that every host has
         ]
+
+    @classmethod
+    def serve_private_repository(cls, place, authority):
+        """acme/app at git.example.com, for the token in ~/git.token."""
+        cls.token = place / "token"
+        cls.token.write_text("ghp-of-the-guide\n")
+        (place / "git/acme").mkdir(parents=True)
+        private_git.bare_repository(place / "git/acme/app")
+        host = private_git.HttpsHost(GIT, authority.context("git.example.com"), place / "git", [cls.token.read_text().strip()])
+        cls.addClassCleanup(host.close)
 
     def substituted(self, text):
         for pattern, value in self.substitutions:

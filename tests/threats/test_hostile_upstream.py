@@ -230,7 +230,7 @@ class HostileUpstream(Threats):
                 if fits:
                     self.arrives(url, "stat -c %s large; git status --porcelain", b"%d\n" % size)
                 else:
-                    self.refused(url, "resource_exhausted", seconds=60)
+                    self.refused(url, "resource_exhausted", "deadline_exceeded", seconds=60)
         self.assertEqual(self.daemon.process.pid, daemon)
         self.assertIsNone(self.daemon.process.poll())
         if not harness.SANITIZED:
