@@ -41,7 +41,8 @@ std::string rule_for(const NetworkPolicy& policy, std::string_view host, uint16_
   NetworkRule rule;
   rule.host = host;
   rule.methods = {std::string(request.method)};
-  if (depends_on_path(policy, host, port)) rule.path = request.path;
+  if (request.path.starts_with('/') && depends_on_path(policy, host, port))
+    rule.path = request.path;
   return rule_text(rule);
 }
 

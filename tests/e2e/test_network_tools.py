@@ -115,7 +115,7 @@ class NetworkTools(harness.TestCase):
         harness.make_repository(upstream, {"a.txt": "first\n", "big": os.urandom(8 << 20)})
         self.serve("git.example", https_server.Handler, directory=self.place / "git")
         self.workspace("git")
-        git = "git -c http.sslCAInfo=ca.pem"
+        git = "GIT_SSL_CAINFO=$PWD/ca.pem git"
         result = self.assert_refused("git", f"{git} clone -q https://git.example/acme/shop", "git.example", 128)
         self.assertIn(b"Could not resolve host", result.stderr)
         out = self.allow_meanwhile("git", f"until {git} clone -q https://git.example/acme/shop; do sleep 0.2; done; "
@@ -123,7 +123,7 @@ class NetworkTools(harness.TestCase):
         self.assertEqual(out, b"first\n")
         tip = harness.commit(upstream, "a.txt", "second\n")
         self.daemon.cli("net", "deny", "git", "git.example")
-        fetch = "git -C shop -c http.sslCAInfo=../ca.pem fetch -q"
+        fetch = f"{git} -C shop fetch -q"
         self.assertEqual(self.inside("git", fetch).returncode, 128)
         self.daemon.cli("net", "forget", "git", "git.example")
         out = self.allow_meanwhile("git", f"until {fetch}; do sleep 0.2; done; git -C shop rev-parse origin/main", "git.example")
@@ -148,7 +148,7 @@ class NetworkTools(harness.TestCase):
         server = self.serve("pypi.example", registries.Files, files=registries.python_index(wheels))
         self.workspace("pip")
         self.assertEqual(self.inside("pip", "python3 -m venv venv").returncode, 0)
-        pip = "venv/bin/pip install --disable-pip-version-check --cert ca.pem --index-url https://pypi.example/simple whole"
+        pip = "REQUESTS_CA_BUNDLE=ca.pem venv/bin/pip install --disable-pip-version-check --index-url https://pypi.example/simple whole"
         self.assert_refused("pip", f"{pip} --retries 0", "pypi.example", 1)
         self.assertEqual(server.connections, 0)
         self.allow_meanwhile("pip", pip, "pypi.example")  # with its own retries, for some seconds
