@@ -128,6 +128,10 @@ void EgressClient::refuse_secret(const std::string& credential, const std::strin
   ask("no-secret " + credential + " " + why, "done", deadline);
 }
 
+void EgressClient::answer_push(const base::PushAnswer& answer, std::chrono::milliseconds deadline) {
+  ask("push " + base::to_json(answer), "done", deadline);
+}
+
 std::vector<base::Sighting> EgressClient::seen_by(uint64_t cgroup,
                                                   std::chrono::milliseconds deadline) {
   return base::read_sightings(ask("seen " + std::to_string(cgroup), "sightings", deadline));
@@ -145,6 +149,7 @@ std::optional<EgressClient::News> EgressClient::next() {
   if (word == "seen") return base::read_sighting(rest);
   if (word == "use") return base::read_network_use(rest);
   if (word == "need") return Need{std::string(rest)};
+  if (word == "push") return base::read_push_question(rest);
   throw Error(Code::corrupted, "moorage-egress sent what nobody asked for");
 }
 

@@ -41,6 +41,7 @@ class EgressClient {
   void give_secret(const std::string& credential, int pipe, std::chrono::milliseconds deadline);
   void refuse_secret(const std::string& credential, const std::string& why,
                      std::chrono::milliseconds deadline);
+  void answer_push(const base::PushAnswer& answer, std::chrono::milliseconds deadline);
   // Of the command with that control group.
   std::vector<base::Sighting> seen_by(uint64_t cgroup, std::chrono::milliseconds deadline);
   void follow(uint64_t after, std::chrono::milliseconds deadline);
@@ -49,7 +50,7 @@ class EgressClient {
   struct Need {
     std::string credential;
   };
-  using News = std::variant<base::Sighting, base::NetworkUse, Need>;
+  using News = std::variant<base::Sighting, base::NetworkUse, Need, base::PushQuestion>;
   std::optional<News> next();
   int fd() const { return socket_.get(); }
 

@@ -9,10 +9,11 @@ namespace moorage::base {
 namespace {
 
 constexpr size_t kBytes = 32;
+constexpr size_t kBytesSha1 = 20;
 
 void require(int answer) {
   if (answer == 1) return;
-  throw Error(Code::internal, "SHA-256 is not available in this build of OpenSSL");
+  throw Error(Code::internal, "a digest is not available in this build of OpenSSL");
 }
 
 EVP_MD_CTX* as_context(void* context) { return static_cast<EVP_MD_CTX*>(context); }
@@ -40,6 +41,13 @@ std::string sha256_hex(std::string_view bytes) {
   Sha256 digest;
   digest.add(bytes);
   return to_hex(digest.raw());
+}
+
+std::string sha1_hex(std::string_view bytes) {
+  std::string digest(kBytesSha1, '\0');
+  require(EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()),
+                     nullptr, EVP_sha1(), nullptr));
+  return to_hex(digest);
 }
 
 void Sha256::Free::operator()(void* context) const { EVP_MD_CTX_free(as_context(context)); }

@@ -1,5 +1,5 @@
-// SHA-256, from OpenSSL's libcrypto: compares requests under one idempotency key, trees before and
-// after, file contents, and detects a flipped bit in an archive.
+// SHA-256 (and SHA-1), from OpenSSL's libcrypto: compares requests under one idempotency key, trees
+// before and after, file contents, and detects a flipped bit in an archive.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 namespace moorage::base {
 
 std::string sha256_hex(std::string_view bytes);
+std::string sha1_hex(std::string_view bytes);  // only for names that git gave
 std::string to_hex(std::string_view bytes);
 std::string random_hex(size_t bytes);  // two digits a byte, from the kernel
 

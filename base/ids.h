@@ -45,6 +45,7 @@ using ExecId = Id<"ex">;
 using SnapshotId = Id<"sn">;
 using BestOfId = Id<"bo">;
 using AttemptId = Id<"at">;
+using ApprovalId = Id<"ap">;
 
 }  // namespace moorage::base
 

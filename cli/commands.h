@@ -78,8 +78,9 @@ Declare lease_acquire_command, lease_show_command, lease_keep_command;  // lease
 Declare lease_release_command, lease_run_command, share_command;
 Declare net_allow_command, net_deny_command, net_forget_command;  // net_commands.cc
 Declare net_show_command, net_check_command, net_log_command;
-Declare credential_add_command, credential_ls_command;  // credential_commands.cc
+Declare credential_add_command, credential_ls_command;       // credential_commands.cc
 Declare credential_rm_command, credential_test_command;
+Declare approvals_command, approve_command, refuse_command;  // approval_commands.cc
 Declare repo_add_command, repo_ls_command, repo_fetch_command, repo_rm_command;  // repo_commands.cc
 Declare du_command, gc_command, pin_command, unpin_command;                      // disk_commands.cc
 Declare archive_command, unarchive_command, export_command, import_command;  // archive_commands.cc

@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kSeen = "seen ";
 constexpr const char* kUse = "use ";
 constexpr const char* kNeed = "need ";
+constexpr const char* kPush = "push ";
 constexpr size_t kMaxRoots = 4 << 20;
 constexpr std::chrono::milliseconds kUseInterval{1'000};
 
@@ -37,6 +38,7 @@ struct Control::Client {
   std::optional<uint64_t> followed;  // the serial up to which it was sent all
   bool use_due = false;
   bool need_due = false;
+  uint64_t asked = 0;  // the push up to which it was asked about all
   bool gone = false;
   std::unique_ptr<base::Watch> watch;
 };
@@ -53,12 +55,14 @@ Control::Control(base::Loop& loop, Fd listener, Gateway& gateway)
   });
   gateway_.on_use_change([this] { on_use_change(); });
   gateway_.broker().on_need([this](const std::string&) { on_need(); });
+  gateway_.broker().pushes().on_question([this] { on_push(); });
 }
 
 Control::~Control() {
   gateway_.ledger().on_new({});
   gateway_.on_use_change({});
   gateway_.broker().on_need({});
+  gateway_.broker().pushes().on_question({});
 }
 
 void Control::accept_client() {
@@ -119,6 +123,9 @@ void Control::answer(Client& client, std::string_view text, std::vector<Fd> fds)
     const std::string name(base::take_until(text, ' '));
     gateway_.broker().secrets().fail(name, std::string(text));
     send(client, "done");
+  } else if (word == "push") {
+    gateway_.broker().pushes().answer(base::read_push_answer(text));
+    send(client, "done");
   } else if (word == "seen") {
     list(client, text);
   } else if (word == "follow") {
@@ -164,6 +171,10 @@ void Control::send_news(Client& client) {
       all = all && fits(client, kNeed + name);
     client.need_due = !all;
   }
+  for (const base::PushQuestion& question : gateway_.broker().pushes().waiting(client.asked)) {
+    all = all && fits(client, kPush + base::to_json(question));
+    if (all) client.asked = question.id;
+  }
   client.watch->set_events(all ? EPOLLIN : EPOLLIN | EPOLLOUT);
 }
 
@@ -182,6 +193,10 @@ void Control::on_need() {
     client.need_due = true;
     send_news(client);
   }
+}
+
+void Control::on_push() {
+  for (Client& client : clients_) send_news(client);
 }
 
 // Ends a client that has to read before it asks again.

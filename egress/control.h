@@ -7,10 +7,12 @@
 //   roots            with a file as its one descriptor: the authorities of real hosts; "done"
 //   secret NAME      with a pipe as its one descriptor, out of which the secret comes; "done"
 //   no-secret NAME WHY   "done"
+//   push JSON        a base::PushAnswer; "done"
 //   seen CGROUP      answered with "sightings JSON", those of one command
 //   follow SERIAL    "done"; then "seen JSON", a base::Sighting, for each one after SERIAL, and
 //                    "use JSON", a base::NetworkUse: at once, and a second after each change, and
-//                    "need NAME" for each credential whose secret a request waits for
+//                    "need NAME" for each credential whose secret a request waits for, and
+//                    "push JSON", a base::PushQuestion, for each push that waits
 //   hello            answered with "hello OLDEST NEWEST RELEASE", its protocols
 //
 // Refusals are "error TEXT". A follower that reads slowly gets what the ledger still keeps.
@@ -47,6 +49,7 @@ class Control {
   void send_news(Client& client);
   void on_use_change();
   void on_need();
+  void on_push();
   static void send(Client& client, const std::string& text);
   static bool fits(Client& client, const std::string& text);
   static void end(Client& client);

@@ -54,8 +54,9 @@ std::string_view host_of_service(std::string_view name) {
 }  // namespace
 
 GatewayOptions gateway_options(const base::NetworkSettings& settings) {
-  GatewayOptions options{settings.workspace, settings.policy, settings.credentials, {}, {},
-                         settings.limits};
+  GatewayOptions options{
+      settings.workspace, settings.policy, settings.credentials, settings.push, {}, {},
+      settings.limits};
   options.resolver.servers = settings.resolver.servers;
   for (const auto& [name, addresses] : settings.resolver.hosts)
     options.resolver.hosts[name] = parsed(addresses);
@@ -101,7 +102,7 @@ Gateway::~Gateway() = default;
 
 size_t Gateway::configure(GatewayOptions options) {
   options_ = std::move(options);
-  broker_.configure(options_->workspace, options_->policy, options_->credentials);
+  broker_.configure(options_->workspace, options_->policy, options_->credentials, options_->push);
   meter_.set_limits(options_->limits);
   resolver_.configure(options_->resolver);
   std::erase_if(listeners_, [this](const auto& one) {

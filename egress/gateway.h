@@ -37,6 +37,7 @@ struct GatewayOptions {
   std::string workspace;
   base::NetworkPolicy policy;
   std::vector<base::CredentialScope> credentials;
+  base::PushPolicy push;
   ResolverOptions resolver;
   std::optional<UpstreamProxy> proxy;
   NetworkLimits limits;

@@ -431,6 +431,20 @@ class Moorage:
         """Reads the secret once and forgets it. Fails with the reason why it is not available."""
         return self.request("POST", f"/credentials/{_quoted(credential)}/test", json_body={})
 
+    # -- pushes that wait ----------------------------------------------------------------------------
+
+    def approvals(self, workspace=None, all=False):
+        """Pushes of git that wait for an approval or have one, newest first. `all`: of that workspace, in any state."""
+        query = {"workspace": workspace, "all": 1 if all else None}
+        return self.request("GET", "/approvals", query)["approvals"]
+
+    def approve(self, approval, key=None):
+        """The same push then passes, once. For the owner of the workspace and root."""
+        return self.request("POST", f"/approvals/{_quoted(approval)}/approve", json_body={}, key=key)
+
+    def refuse(self, approval, key=None):
+        return self.request("POST", f"/approvals/{_quoted(approval)}/refuse", json_body={}, key=key)
+
     # -- the writer lease ---------------------------------------------------------------------------
 
     def acquire_lease(self, workspace, holder, ttl_s=60, takeover=False, keep_execs=False, key=None):

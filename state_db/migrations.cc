@@ -198,6 +198,19 @@ constexpr Migration kMigrations[] = {
      "urls BLOB NOT NULL, methods BLOB NOT NULL, labels BLOB NOT NULL, variable TEXT NOT NULL, "
      "source TEXT NOT NULL, place TEXT NOT NULL, created_wall_ms INTEGER NOT NULL, "
      "PRIMARY KEY (owner_uid, name)) STRICT, WITHOUT ROWID"},
+    {"0029-approvals",
+     "ALTER TABLE workspaces ADD COLUMN push TEXT NOT NULL DEFAULT 'ask';"
+     "ALTER TABLE workspaces ADD COLUMN push_refs BLOB NOT NULL DEFAULT x'';"
+     "CREATE TABLE approvals (id INTEGER PRIMARY KEY AUTOINCREMENT, workspace INTEGER NOT "
+     "NULL REFERENCES workspaces (id), repository TEXT NOT NULL, ref TEXT NOT NULL, "
+     "old_id TEXT NOT NULL, new_id TEXT NOT NULL, commits INTEGER, title TEXT NOT NULL, "
+     "state TEXT NOT NULL CHECK (state IN "
+     "('waiting','approved','used','refused','expired')), reason TEXT NOT NULL DEFAULT "
+     "'', asked_wall_ms INTEGER NOT NULL, asked_age_ms INTEGER NOT NULL, decided_uid "
+     "INTEGER, decided_wall_ms INTEGER NOT NULL DEFAULT 0, used_wall_ms INTEGER NOT NULL "
+     "DEFAULT 0, outcome TEXT NOT NULL DEFAULT '') STRICT;CREATE INDEX "
+     "approvals_of_workspace ON approvals (workspace, id);CREATE INDEX approvals_open ON "
+     "approvals (workspace) WHERE state IN ('waiting','approved')"},
 };
 
 class Rollback {

@@ -145,6 +145,8 @@ CREATE TABLE workspaces (        -- The durable objects that tasks work in.
   fork_of         TEXT NOT NULL DEFAULT '',  -- "STORE_ID/ws_N/sn_N/NAME": origin of an imported fork; empty: not an imported fork.
   network         TEXT NOT NULL DEFAULT '',  -- none, or the name of a preset; empty: as configured.
   network_rules   BLOB NOT NULL DEFAULT x'',  -- Its own rules, like "allow github.com:22": each followed by NUL.
+  push            TEXT NOT NULL DEFAULT 'ask',  -- Pushes of git, where TLS ends outside: refuse, ask, allow.
+  push_refs       BLOB NOT NULL DEFAULT x'',  -- Patterns of refs that may be pushed: each followed by NUL; none: refs/heads/*.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
@@ -180,9 +182,30 @@ CREATE TABLE credentials (       -- Credentials for hosts; never their secrets.
   variable        TEXT NOT NULL,     -- That holds the placeholder inside; empty: none.
   source          TEXT NOT NULL,     -- A word of SecretSource.
   place           TEXT NOT NULL,     -- The command or the file that has the secret; or the name of the sealed one in the store.
-  created_wall_ms INTEGER NOT NULL,
+  created_wall_ms INTEGER NOT NULL,  -- When it was added.
   PRIMARY KEY (owner_uid, name)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE approvals (         -- Pushes that somebody has to allow, and what became of them.
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,  -- ap_N.
+  workspace       INTEGER NOT NULL REFERENCES workspaces (id),  -- Where it was pushed.
+  repository      TEXT NOT NULL,     -- The URL, as it was pushed to.
+  ref             TEXT NOT NULL,     -- In full: "refs/heads/main".
+  old_id          TEXT NOT NULL,     -- The ref's object before; zeros: it did not exist.
+  new_id          TEXT NOT NULL,     -- The ref's object after.
+  commits         INTEGER,           -- From old to new; null: a new ref.
+  title           TEXT NOT NULL,     -- First line of the new commit's message, as a program inside wrote it; may be empty.
+  state           TEXT NOT NULL CHECK (state IN ('waiting','approved','used','refused','expired')),  -- Life cycle.
+  reason          TEXT NOT NULL DEFAULT '',  -- Why the last move was made.
+  asked_wall_ms   INTEGER NOT NULL,  -- When it was first pushed.
+  asked_age_ms    INTEGER NOT NULL,  -- The store's age then, or at the last decision: start of its expiry.
+  decided_uid     INTEGER,           -- Host uid of the user who approved or refused it last; null: nobody yet.
+  decided_wall_ms INTEGER NOT NULL DEFAULT 0,  -- When; 0: not yet.
+  used_wall_ms    INTEGER NOT NULL DEFAULT 0,  -- When the push passed; 0: not yet.
+  outcome         TEXT NOT NULL DEFAULT ''     -- What upstream answered; empty: not known.
+) STRICT;
+CREATE INDEX approvals_of_workspace ON approvals (workspace, id);
+CREATE INDEX approvals_open ON approvals (workspace) WHERE state IN ('waiting','approved');
 
 CREATE TABLE leases (            -- The right to write, one row per workspace; it outlives the lease, so that no generation repeats.
   workspace        INTEGER PRIMARY KEY REFERENCES workspaces (id),  -- The workspace.

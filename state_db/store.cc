@@ -35,6 +35,7 @@ constexpr std::array kStateTables{
     StateTable{"exec", "execs", "NULL, workspace, sandbox, id, NULL"},
     StateTable{"snapshot", "snapshots", "NULL, workspace, NULL, exec, id"},
     StateTable{"best_of", "best_of", "NULL, workspace, NULL, NULL, NULL"},
+    StateTable{"approval", "approvals", "NULL, workspace, NULL, NULL, NULL"},
     StateTable{"attempt", "best_of_attempts", "NULL, workspace, NULL, test_exec, NULL"},
 };
 

@@ -15,11 +15,13 @@ BOOST_DESCRIBE_STRUCT(NetworkPolicy, (),
 BOOST_DESCRIBE_ENUM(CredentialForm, bearer, basic, header, ssh_key)
 BOOST_DESCRIBE_STRUCT(CredentialScope, (),
                       (credential, host, path, methods, form, field, user, port))
+BOOST_DESCRIBE_ENUM(PushMode, refuse, ask, allow)
+BOOST_DESCRIBE_STRUCT(PushPolicy, (), (mode, refs))
 BOOST_DESCRIBE_STRUCT(ResolverSettings, (), (servers, hosts, host, reachable))
 BOOST_DESCRIBE_STRUCT(ProxySettings, (), (addresses, port, authorization, no_proxy))
 BOOST_DESCRIBE_STRUCT(NetworkLimits, (), (connections, rate_bytes, total_bytes))
 BOOST_DESCRIBE_STRUCT(NetworkSettings, (),
-                      (workspace, policy, credentials, resolver, proxy, limits))
+                      (workspace, policy, credentials, push, resolver, proxy, limits))
 BOOST_DESCRIBE_STRUCT(NetworkUse, (),
                       (connections, connected, names, bytes_in, bytes_out, refused, over_limit))
 BOOST_DESCRIBE_ENUM(SightingKind, reached, refused, unreachable)

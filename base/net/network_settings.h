@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/net/network_policy.h"
+#include "base/net/push_policy.h"
 #include "base/net/request_policy.h"
 
 namespace moorage::base {
@@ -40,6 +41,7 @@ struct NetworkSettings {
   std::string workspace;  // its name, for messages
   NetworkPolicy policy;
   std::vector<CredentialScope> credentials;
+  PushPolicy push;
   ResolverSettings resolver;
   std::optional<ProxySettings> proxy;
   NetworkLimits limits;

@@ -33,6 +33,17 @@ void add_network(JsonObject& request, std::string_view field, const std::string&
                  const std::string&) {
   request.add(field, text == "default" ? std::string() : text);
 }
+void add_text(JsonObject& request, std::string_view field, const std::string& text,
+              const std::string&) {
+  request.add(field, text);
+}
+std::string text_of(const Json& workspace, const std::string& field) {
+  return workspace.text(field);
+}
+std::string branches_or_words(const Json& workspace, const std::string& field) {
+  const auto words = workspace.byte_list(field);
+  return words.empty() ? "refs/heads/*" : shorten(join_command(words), 60);
+}
 std::string text_or_default(const Json& workspace, const std::string& field) {
   const std::string text = workspace.text(field);
   return text.empty() ? "default" : text;
@@ -151,7 +162,9 @@ constexpr Row kRows[] = {
     {"--disk-files", "N", "Limit on the number of files; none", "limits.disk_files",
      add_limit<count>, number_or_none},
     {"--network", "NAME", "Hosts it may reach: none, packages, dev, open; default", "network",
-     add_network, text_or_default}};
+     add_network, text_or_default},
+    {"--push", "MODE", "What git may push there: refuse, ask (each is approved), allow", "push",
+     add_text, text_of}};
 
 // Those of the given options that are limits of the sandbox, or the others.
 std::vector<Row> given_rows(const PolicyOptions& policy, bool limits) {
@@ -199,6 +212,7 @@ void set(Context& context, const SetOptions& options) {
   }
   if (!policy.snapshot.empty()) print_change("--snapshot", "", snapshot_moments);
   if (!policy.caches.empty()) print_change("--cache", "caches", words_or_none);
+  if (!policy.push_refs.empty()) print_change("--push-refs", "push_refs", branches_or_words);
   if (after->has("notice")) context.print_label("note", after->text("notice"));
 }
 
@@ -209,6 +223,8 @@ void PolicyOptions::declare(Options& options) {
     options.value({row.option, row.placeholder, row.help}, values[row.option]);
   options.values({"--cache", "PATH", "gc may delete this when idle, like /home/user/.cache"},
                  caches);
+  options.values({"--push-refs", "PATTERN", "Refs it may push, like refs/heads/agent/*"},
+                 push_refs);
   options.value({"--snapshot", "WHEN", "before-exec,on-stop,10m (any of them), or manual"},
                 snapshot);
 }
@@ -221,6 +237,7 @@ void add_policy(JsonObject& request, const PolicyOptions& policy) {
   for (const Row& row : given_rows(policy, false))
     row.add(request, row.field, policy.values.at(row.option), row.option);
   if (!policy.caches.empty()) request.add_bytes("caches", policy.caches);
+  if (!policy.push_refs.empty()) request.add_bytes("push_refs", policy.push_refs);
   add_snapshot_moments(request, policy.snapshot);
 }
 

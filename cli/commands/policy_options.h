@@ -14,6 +14,7 @@ namespace moorage::cli {
 struct PolicyOptions {
   std::map<std::string, std::string> values;  // by option, like "--memory"; empty: not given
   std::vector<std::string> caches;
+  std::vector<std::string> push_refs;
   std::string snapshot;
 
   void declare(Options& options);  // before any use: fills `values`

@@ -38,6 +38,8 @@ workspace::PolicyChange policy_change(JsonFields& fields) {
   change.take("snapshot_every_s", fields.whole("snapshot_every_s", 0, kMost_s),
               to.snapshot_every_s);
   change.take("network", fields.text("network"), to.network);
+  change.take("push", fields.text("push"), to.push);
+  change.take("push_refs", fields.byte_list("push_refs"), to.push_refs);
   return change;
 }
 
@@ -63,6 +65,8 @@ void put_policy(JsonObject& object, const state_db::WorkspacePolicy& policy) {
   object["snapshot_every_s"] = policy.snapshot_every_s;
   object["network"] = policy.network;
   put_byte_list(object, "network_rules", policy.network_rules);
+  object["push"] = policy.push;
+  put_byte_list(object, "push_refs", policy.push_refs);
 }
 
 }  // namespace moorage::daemon

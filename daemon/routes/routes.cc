@@ -62,6 +62,7 @@ void add_all_routes(Router& router, Api& api, const InfoSource& source) {
   add_lease_routes(router, api);
   add_network_routes(router, api);
   add_credential_routes(router, api);
+  add_approval_routes(router, api);
   add_gc_routes(router, api);
   RouteTable(router, api).add("GET /v1/rescue/workspaces/{}", Right::none, nothing_to_rescue);
 }

@@ -110,6 +110,7 @@ void add_exec_routes(Router& router, Api& api);
 void add_lease_routes(Router& router, Api& api);
 void add_network_routes(Router& router, Api& api);
 void add_credential_routes(Router& router, Api& api);
+void add_approval_routes(Router& router, Api& api);
 void add_gc_routes(Router& router, Api& api);
 void add_usage_routes(Router& router, Api& api);
 void add_info_routes(Router& router, Api& api, const InfoSource& source);

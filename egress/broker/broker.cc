@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "egress/broker/push_gate.h"
 
 namespace moorage::egress {
 namespace {
@@ -51,6 +52,12 @@ std::string stray_placeholder(const RequestHead& head, const CredentialScope* cr
   return {};
 }
 
+// A fetch reads, though it sends what it has; a push writes, though it first lists refs.
+std::string_view method_of(const RequestHead& head, const std::optional<GitRequest>& git) {
+  if (git && git->push) return "POST";
+  return git && is_fetch_body(head) ? "GET" : std::string_view(head.method);
+}
+
 }  // namespace
 
 class Broker::Judge : public BrokerConnection::Judge {
@@ -64,6 +71,14 @@ class Broker::Judge : public BrokerConnection::Judge {
   void on_request(Exchange& exchange, std::function<void()> go_on) override;
 
  private:
+  using GoOn = std::function<void()>;
+  void judge_push(Exchange& exchange, const GitRequest& push, const CredentialScope* credential,
+                  GoOn go_on);
+  using WithSecret = std::function<void(const Secrets::Found& found)>;
+  void with_secret(Exchange& exchange, const CredentialScope& scope, const GoOn& go_on,
+                   WithSecret then);
+  // Lets the request pass, with the credential if there is one.
+  void admit(Exchange& exchange, const CredentialScope* credential, const GoOn& go_on);
   void inject(Exchange& exchange, const CredentialScope& scope, const Secrets::Found& found);
 
   Broker& broker_;
@@ -73,23 +88,63 @@ class Broker::Judge : public BrokerConnection::Judge {
 void Broker::Judge::on_request(Exchange& exchange, std::function<void()> go_on) {
   const RequestHead& head = exchange.request();
   exchange.on_response({});
-  const base::RequestDecision decision = base::decide_request(
-      broker_.policy_, broker_.credentials_, host_, kHttps, head.method, head.target);
+  const auto git = git_request(head.method, head.target);
+  const auto decide = [&](std::string_view method) {
+    return base::decide_request(broker_.policy_, broker_.credentials_, host_, kHttps, method,
+                                head.target);
+  };
+  const base::RequestDecision decision = decide(method_of(head, git));
   if (!decision.allowed)
     return exchange.refuse(base::refusal_text(decision, broker_.workspace_), decision.quiet);
+  if (const std::string why = hidden_push(head); !why.empty()) return exchange.refuse(why);
   const std::string stray = stray_placeholder(head, decision.credential);
   if (!stray.empty())
     return exchange.refuse("the placeholder of the credential " + stray +
                            " was sent where it is not valid: " + head.method + " " + host_ +
                            head.target.substr(0, head.target.find('?')));
-  if (decision.credential == nullptr) return exchange.pass({});
+  if (!git || !git->push) return admit(exchange, decision.credential, go_on);
+  const base::CredentialScope* reads = decide("GET").credential;
+  if (decision.credential == nullptr && reads != nullptr)
+    return exchange.refuse("the credential " + reads->credential + " is not for pushes");
+  judge_push(exchange, *git, decision.credential, std::move(go_on));
+}
+
+// The secret comes first: what was approved must not be used up by a push that cannot be sent.
+void Broker::Judge::judge_push(Exchange& exchange, const GitRequest& push,
+                               const CredentialScope* credential, GoOn go_on) {
+  if (!push.transfers && broker_.push_.mode == base::PushMode::refuse)
+    return exchange.refuse("this workspace may not push");
+  if (!push.transfers) return admit(exchange, credential, go_on);
+  PushGate::Push held{
+      .repository = "https://" + host_ + push.repository, .policy = broker_.push_, .go_on = go_on};
+  if (credential == nullptr) {
+    held.pass = [&exchange] { exchange.pass({}); };
+    return PushGate::judge(broker_.pushes_, exchange, std::move(held));
+  }
+  held.pass = [this, &exchange, scope = *credential, go_on] { admit(exchange, &scope, go_on); };
+  with_secret(exchange, *credential, go_on, [this, &exchange, held](const Secrets::Found& found) {
+    if (!found.error.empty()) return exchange.refuse(found.error);
+    PushGate::judge(broker_.pushes_, exchange, held);
+  });
+}
+
+void Broker::Judge::admit(Exchange& exchange, const CredentialScope* credential,
+                          const GoOn& go_on) {
+  if (credential == nullptr) return exchange.pass({});
+  with_secret(exchange, *credential, go_on,
+              [this, &exchange, scope = *credential](const auto& found) {
+                inject(exchange, scope, found);
+              });
+}
+
+void Broker::Judge::with_secret(Exchange& exchange, const CredentialScope& scope, const GoOn& go_on,
+                                WithSecret then) {
   const auto now = std::make_shared<bool>(true);
-  exchange.keep(broker_.secrets_.get(
-      decision.credential->credential,
-      [this, &exchange, scope = *decision.credential, go_on, now](const Secrets::Found& found) {
-        inject(exchange, scope, found);
-        if (!*now) go_on();
-      }));
+  auto ticket = broker_.secrets_.get(scope.credential, [then, go_on, now](const auto& found) {
+    then(found);
+    if (!*now) go_on();
+  });
+  if (ticket) exchange.keep(std::move(ticket));
   *now = false;
 }
 
@@ -111,13 +166,16 @@ void Broker::Judge::inject(Exchange& exchange, const CredentialScope& scope,
 }
 
 Broker::Broker(base::Loop& loop)
-    : loop_(loop), secrets_(loop, [this](const std::string& credential) {
-        if (on_need_) on_need_(credential);
-      }) {}
+    : loop_(loop),
+      secrets_(loop,
+               [this](const std::string& credential) {
+                 if (on_need_) on_need_(credential);
+               }),
+      pushes_(loop) {}
 Broker::~Broker() = default;
 
 void Broker::configure(std::string workspace, base::NetworkPolicy policy,
-                       std::vector<CredentialScope> credentials) {
+                       std::vector<CredentialScope> credentials, base::PushPolicy push) {
   workspace_ = std::move(workspace);
   for (const CredentialScope& old : credentials_) {
     const bool stays = std::ranges::any_of(credentials, [&old](const CredentialScope& scope) {
@@ -127,6 +185,7 @@ void Broker::configure(std::string workspace, base::NetworkPolicy policy,
   }
   policy_ = std::move(policy);
   credentials_ = std::move(credentials);
+  push_ = std::move(push);
 }
 
 void Broker::set_authority(std::string_view pem) { authority_ = std::make_unique<Authority>(pem); }

@@ -10,6 +10,7 @@
 #include "base/net/request_policy.h"
 #include "egress/broker/authority.h"
 #include "egress/broker/broker_connection.h"
+#include "egress/broker/pushes.h"
 #include "egress/broker/secrets.h"
 
 namespace moorage::egress {
@@ -20,7 +21,7 @@ class Broker {
   ~Broker();
 
   void configure(std::string workspace, base::NetworkPolicy policy,
-                 std::vector<base::CredentialScope> credentials);
+                 std::vector<base::CredentialScope> credentials, base::PushPolicy push);
   // PEM: see Authority, and client_context(). Until both have come, connections are refused.
   void set_authority(std::string_view pem);
   void set_roots(std::string_view pem);
@@ -32,6 +33,7 @@ class Broker {
                                       Carrier::Host host);
 
   Secrets& secrets() { return secrets_; }
+  Pushes& pushes() { return pushes_; }
   // Called when a secret is needed that is not there.
   void on_need(std::function<void(const std::string& credential)> listener) {
     on_need_ = std::move(listener);
@@ -43,10 +45,12 @@ class Broker {
   std::string workspace_;  // its name
   base::NetworkPolicy policy_;
   std::vector<base::CredentialScope> credentials_;
+  base::PushPolicy push_;
   std::unique_ptr<Authority> authority_;
   TlsContext roots_;
   std::function<void(const std::string&)> on_need_;
   Secrets secrets_;
+  Pushes pushes_;
 };
 
 }  // namespace moorage::egress

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/net/host_name.h"
+#include "egress/broker/git_request.h"
 #include "egress/broker/http_parser.h"
 
 namespace moorage::egress {
@@ -75,7 +76,10 @@ void HttpExchange::parse_client() {
     return;
   const std::string error = request_->parse(client_pending_);
   if (!error.empty()) return refuse(error);
-  if (gathers) return on_gathered_();
+  if (gathers) {
+    const auto listener = on_gathered_;  // it may end the gathering
+    return listener();
+  }
   if (state_ == State::dropping) {
     request_->body.clear();
     if (!request_->is_done()) return;
@@ -207,9 +211,11 @@ void HttpExchange::answer_at_end(std::string_view type, std::string_view body) {
 }
 
 void HttpExchange::answer(int status, std::string_view message) {
-  const std::string body = error_body(message);
+  // Git shows the text of an answer that lists refs.
+  const bool is_git = git_request(request_->head.method, request_->head.target).has_value();
+  const std::string body = is_git ? "moorage: " + std::string(message) + "\n" : error_body(message);
   to_client += "HTTP/1.1 " + std::to_string(status) + " Refused by moorage\r\n";
-  add_field(to_client, "Content-Type", "application/json");
+  add_field(to_client, "Content-Type", is_git ? "text/plain" : "application/json");
   add_field(to_client, "Connection", "close");
   add_field(to_client, "Content-Length", std::to_string(body.size()));
   to_client += "\r\n" + body;

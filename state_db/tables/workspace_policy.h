@@ -34,9 +34,11 @@ struct WorkspacePolicy {
   std::vector<std::string> caches{};  // inside paths that collection may remove when idle
   bool snapshot_before_exec = false;  // so that any command can be undone
   bool snapshot_on_stop = false;
-  int64_t snapshot_every_s = 0;  // while it runs and works; 0: never
-  std::string network{};         // none, or the name of a preset; empty: as configured
+  int64_t snapshot_every_s = 0;              // while it runs and works; 0: never
+  std::string network{};                     // none, or the name of a preset; empty: as configured
   std::vector<std::string> network_rules{};  // before the preset's: "allow github.com:22"
+  std::string push = "ask";                  // by git, where TLS ends outside: refuse, ask, allow
+  std::vector<std::string> push_refs{};      // patterns of refs; empty: refs/heads/*
   bool operator==(const WorkspacePolicy&) const = default;
 };
 
@@ -62,6 +64,8 @@ void each_policy_field(const Visit& visit, Policies&... policies) {
   visit("snapshot_every_s", policies.snapshot_every_s...);
   visit("network", policies.network...);
   visit("network_rules", policies.network_rules...);
+  visit("push", policies.push...);
+  visit("push_refs", policies.push_refs...);
 }
 
 // A field's value for people, also used to compare two requests.

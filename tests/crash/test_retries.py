@@ -36,7 +36,7 @@ def general(value, name):
     if isinstance(value, str):
         value = re.sub(r"\b[0-9a-f]{40}\b", "COMMIT", value.replace(name, "NAME"))
         value = re.sub(r"\bws_\d+\.\d+\.tar", "ARCHIVE.tar", value)
-        return re.sub(r"\b(ws|sn|ly|sb|ex|bo|at|repo)_\d+", r"\1_N", value)
+        return re.sub(r"\b(ws|sn|ly|sb|ex|bo|at|ap|repo)_\d+", r"\1_N", value)
     return value
 
 
@@ -138,6 +138,18 @@ class Requests:
     def delete_v1_credentials_credential(self, name):
         self.client.add_credential(name, ["https://api.example/"], sealed=self.client.seal(b"gone"))
         return lambda key: self.client.remove_credential(name, key=key)
+
+    def approval(self, name):
+        self.workspace(name)
+        return self.suite.daemon.add_approval(self.client.workspace(name)["id"])
+
+    def post_v1_approvals_approval_approve(self, name):
+        approval = self.approval(name)
+        return lambda key: self.client.approve(approval, key=key)
+
+    def post_v1_approvals_approval_refuse(self, name):
+        approval = self.approval(name)
+        return lambda key: self.client.refuse(approval, key=key)
 
     def post_v1_workspaces_workspace_lease(self, name):
         self.workspace(name)

@@ -26,6 +26,8 @@ OPERATIONS = {
     "post /v1/workspaces/{workspace}/move/check": "changes nothing",
     "post /v1/workspaces/{workspace}/share": ONE_WRITE,
     "post /v1/workspaces/{workspace}/network": ONE_WRITE + "; the next start brings it to a running sandbox",
+    "post /v1/approvals/{approval}/approve": ONE_WRITE,
+    "post /v1/approvals/{approval}/refuse": ONE_WRITE,
     "post /v1/credentials": ("credential_add",),
     "delete /v1/credentials/{credential}": ("credential_rm",),
     "post /v1/credentials/{credential}/test": "changes nothing",

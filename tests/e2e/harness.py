@@ -12,6 +12,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -244,6 +245,16 @@ class Daemon:
         environment = {"PATH": os.environ["PATH"], "HOME": "/root", "MOORAGE_SOCKET": str(self.socket),
                        "XDG_STATE_HOME": str(self.directory / "state")}
         return subprocess.Popen([str(BIN / "moorage"), *map(str, argv)], env=environment, **options)
+
+    def add_approval(self, workspace, ref="refs/heads/main"):
+        """As a push makes it, without a git host."""
+        with contextlib.closing(sqlite3.connect(self.store / "state.db", timeout=30)) as database, database:
+            age, = database.execute("SELECT max(created_age_ms) FROM snapshots").fetchone()
+            row = database.execute(
+                "INSERT INTO approvals (workspace, repository, ref, old_id, new_id, commits, title, state, asked_wall_ms, asked_age_ms) "
+                "VALUES (?, 'https://git.example/acme/shop.git', ?, ?, ?, 3, 'Title', 'waiting', ?, ?)",
+                (int(workspace.removeprefix("ws_")), ref, "1" * 40, "2" * 40, time.time_ns() // 1_000_000, age or 0))
+            return f"ap_{row.lastrowid}"
 
     def reconcile(self):
         """Waits for a full round of the reconciler: it removes two orphaned directories in the middle of one."""

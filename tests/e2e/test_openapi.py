@@ -211,6 +211,7 @@ class OpenApi(harness.TestCase):
         self.about_files()
         self.about_execs()
         self.about_credentials()
+        self.about_approvals()
         self.about_rescue()
         self.about_ends()
         self.about_what_is_not_there()
@@ -565,6 +566,23 @@ class OpenApi(harness.TestCase):
             self.bad(400, method, path + rest, {"nonsense": 1}, code="invalid_argument")
         for name in ("all", "file", "sealed"):
             self.call(204, "DELETE", f"{path}/{name}")
+
+    def about_approvals(self):
+        path, approval = "/v1/approvals", self.daemon.add_approval(self.client.workspace("one")["id"])
+        listed, = self.call(200, "GET", path)["approvals"]
+        self.assertEqual((listed["id"], listed["state"], listed["commits"]), (approval, "waiting", 3))
+        self.assertEqual(self.call(200, "GET", path, {"workspace": "one", "all": "1"})["approvals"], [listed])
+        approved = self.call(200, "POST", f"{path}/{approval}/approve", body={}, Idempotency_Key="approve")
+        self.assertEqual((approved["state"], approved["decided_by"]), ("approved", "root"))
+        self.assertEqual(self.call(200, "POST", f"{path}/{approval}/approve", body={}, Idempotency_Key="approve"), approved)
+        self.assertEqual(self.call(200, "POST", f"{path}/{approval}/refuse", body={})["state"], "refused")
+        self.assertEqual(self.call(200, "GET", path)["approvals"], [])
+        for verb in ("approve", "refuse"):
+            self.bad(404, "POST", f"{path}/ap_4711/{verb}", body={})
+            self.bad(400, "POST", f"{path}/nonsense/{verb}", body={})
+            self.bad(400, "POST", f"{path}/{approval}/{verb}", body={"x": 1})
+        self.bad(400, "GET", path, {"nonsense": 1}, code="invalid_argument")
+        self.bad(404, "GET", path, {"workspace": "nobody"})
 
     def about_ends(self):
         execs = "/v1/workspaces/one/execs"

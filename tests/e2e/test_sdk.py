@@ -15,7 +15,7 @@ import harness  # noqa: F401  (puts the SDK on the path)
 import moorage
 
 HOSTILE = ("p1?purge=1", "a/../../repos/repo_1", "a#b", "a b", "ws_1%2fstop", "..", "ö\n")
-NAMES = ("workspace", "exec_id", "snapshot", "fork", "repo", "best_of", "credential")
+NAMES = ("workspace", "exec_id", "snapshot", "fork", "repo", "best_of", "credential", "approval")
 
 
 class Asked(Exception):

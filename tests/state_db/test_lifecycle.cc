@@ -4,6 +4,7 @@
 
 #include "state_db/lifecycle.h"
 #include "state_db/statement.h"
+#include "state_db/tables/approvals.h"
 #include "state_db/tables/best_of.h"
 #include "state_db/tables/snapshots.h"
 #include "store_fixture.h"
@@ -134,6 +135,13 @@ TEST_CASE("every legal move works and every illegal one is refused") {
     check_all_pairs<AttemptState>(store, "best_of_attempts", attempt.id);
     check_conflicts<AttemptState>(store, "best_of_attempts", attempt.id);
   }
+  const auto approval = ApprovalTable(store)
+                            .ask({.workspace = workspace, .repository = "https://a.example.com/b"})
+                            .id;
+  SECTION("approval") {
+    check_all_pairs<ApprovalState>(store, "approvals", approval);
+    check_conflicts<ApprovalState>(store, "approvals", approval);
+  }
   SECTION("snapshot") {
     check_all_pairs<SnapshotState>(store, "snapshots", snapshot);
     check_conflicts<SnapshotState>(store, "snapshots", snapshot);
@@ -148,6 +156,7 @@ TEST_CASE("every state is reachable and each move is listed once") {
   check_reachable<SnapshotState>();
   check_reachable<BestOfState>();
   check_reachable<AttemptState>();
+  check_reachable<ApprovalState>();
 }
 
 TEST_CASE("a state's name maps back to the state") {

@@ -136,6 +136,8 @@ REQUESTS = {
     ("get", "/v1/credentials"): ("list", {}), ("get", "/v1/credentials/key"): ("open", {}),
     ("post", "/v1/credentials"): ("open", {"body": {"name": "x", "for": ["http://plain.example/"], "command": "true"}}),
     ("post", "/v1/credentials/{credential}/test"): ("repo", {}), ("delete", "/v1/credentials/{credential}"): ("repo", {}),
+    ("get", "/v1/approvals"): ("list", {}), ("post", "/v1/approvals/{approval}/approve"): ("own", {"body": {}}),
+    ("post", "/v1/approvals/{approval}/refuse"): ("own", {"body": {}}),
     ("post", "/v1/workspaces/{workspace}/share"): ("own", {"body": {"group": GROUP}}),
     ("post", "/v1/workspaces/{workspace}/undelete"): ("own", {}), ("delete", "/v1/workspaces/{workspace}"): ("own", {"query": "?force=1"}),
 }
@@ -192,11 +194,11 @@ class Access(Threats):
         self.assertEqual(set(REQUESTS) - listed, set(), "an operation that there is not")
         for (method, path), (wants, how) in REQUESTS.items():
             template = how.get("target", path) + how.get("query", "")
-            kind = next((k for k in ("workspace", "exec", "repo", "bestof", "credential") if "{" + k + "}" in template), "workspace" if "{}" in template else None)
+            kind = next((k for k in ("workspace", "exec", "repo", "bestof", "credential", "approval") if "{" + k + "}" in template), "workspace" if "{}" in template else None)
             body = {"import": self.work, "name": "stolen"} if how.get("body") == "IMPORT" else how.get("body")
             for name in ids[kind] if kind else [None]:
                 target = re.sub(r"\{[a-z]*\}", name or "", template)
-                prefix = name and re.match(r"(ws_|ex_|repo_|bo_)\d+$", name)
+                prefix = name and re.match(r"(ws_|ex_|repo_|bo_|ap_)\d+$", name)
                 nothing = prefix[1] + "4711" if prefix else "nobody"
                 yield wants, name, method.upper(), target, body, how.get("headers", {}), (re.sub(r"\{[a-z]*\}", nothing, template), nothing)
 
@@ -207,7 +209,7 @@ class Access(Threats):
         error = json.loads(raw)
         if error["code"] in ("internal", "io", "corrupted"):
             return "BUG: " + error["message"]
-        if error["code"] == "not_found" and re.search(r"no (deleted )?(workspace|exec|repository|credential)|there is no (repo|ws|ex|best-of bo)_", error["message"]):
+        if error["code"] == "not_found" and re.search(r"no (deleted )?(workspace|exec|repository|credential)|there is no (repo|ws|ex|best-of bo|approval ap)_", error["message"]):
             return "hidden"
         return "forbidden" if error["code"] == "permission_denied" else "allowed"
 
@@ -221,9 +223,11 @@ class Access(Threats):
         self.assertEqual(self.owner.ask("DELETE", f"/v1/workspaces/{old}?force=1")[0], 200)
         private, private_exec = self.make("private-name")
         ids = {"workspace": [workspace, secret, old], "exec": [exec_, old_exec], "repo": [self.work["repo"]],
-               "bestof": [self.best_of(workspace)], "credential": [self.credential("sesame-key")]}
+               "bestof": [self.best_of(workspace)], "credential": [self.credential("sesame-key")],
+               "approval": [self.daemon.add_approval(workspace)]}
         private_ids = {"workspace": [private, "private-name"], "exec": [private_exec], "repo": [self.work["repo"]],
-                       "bestof": [self.best_of(private)], "credential": ["sesame-key"]}
+                       "bestof": [self.best_of(private)], "credential": ["sesame-key"],
+                       "approval": [self.daemon.add_approval(private)]}
         outside = [("stranger", self.stranger, ids), ("stranger", self.stranger, private_ids), ("member", self.member, private_ids)]
         asked = 0
         for who, user, theirs in outside:

@@ -2,12 +2,14 @@
 
 #include "base/error.h"
 #include "base/limit_ranges.h"
+#include "base/net/push_policy.h"
 #include "layers/declared_caches.h"
 
 namespace moorage::workspace {
 namespace {
 
 constexpr size_t kMaxHookBytes = 16 << 10;
+constexpr size_t kMostPatterns = 100;
 
 int64_t value_or(int64_t value, int64_t configured) {
   return value == state_db::kAsConfigured ? configured : value;
@@ -43,6 +45,14 @@ void check_policy(const PolicyChange& change) {
   refuse_if("snapshot_every_s",
             change.to.snapshot_every_s > 0 && change.to.snapshot_every_s < kMinSnapshotEvery_s,
             "snapshot_every_s must be at least 10, or 0 for never");
+  const std::string& push = change.to.push;
+  refuse_if("push", push != "refuse" && push != "ask" && push != "allow",
+            "push must be refuse, ask or allow");
+  refuse_if("push_refs", change.to.push_refs.size() > kMostPatterns,
+            "push_refs has more than 100 patterns");
+  if (change.named.contains("push_refs")) {
+    for (const std::string& pattern : change.to.push_refs) base::check_ref_pattern(pattern);
+  }
   if (change.named.contains("caches")) layers::check_cache_paths(change.to.caches);
 }
 

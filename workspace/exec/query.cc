@@ -16,6 +16,7 @@ namespace moorage::workspace {
 namespace {
 
 constexpr size_t kMaxAnswerBytes = 4096;
+constexpr int kMostCommits = 10'000;
 constexpr std::chrono::milliseconds kLook{2};
 // CPU time that a question costs the warden and that the count in milliseconds leaves out.
 constexpr uint64_t kQuestion_usec = 5'000;
@@ -27,11 +28,35 @@ base::Fd make_memory_journal() {
   return file;
 }
 
-// Standard output, at most 4 KiB, of a command that exited 0 within the deadline; else nullopt.
+// Git names its repository to the program that pushes. Prints from the first one that has the new
+// commit, and the old one if there is one.
+constexpr const char* kCommitsBetween = R"(
+old=$1 new=$2 most=$3
+export GIT_NO_REPLACE_OBJECTS=1
+print() {
+  git --git-dir="$1" cat-file -e "$new^{commit}" 2>/dev/null || return
+  case $old in
+    *[!0]*) git --git-dir="$1" cat-file -e "$old^{commit}" 2>/dev/null || return
+       echo "$new"
+       git --git-dir="$1" rev-list --topo-order --max-count="$most" "$new" "^$old" ;;
+    *) echo "$new" ;;
+  esac | git --git-dir="$1" cat-file --batch
+  exit 0
+}
+for process in /proc/[0-9]*; do
+  case $(readlink "$process/exe") in */git-remote-http*) ;; *) continue ;; esac
+  dir=$(tr '\0' '\n' <"$process/environ" | sed -n 's/^GIT_DIR=//p' | head -n 1)
+  case $dir in /*) print "$dir" ;; *) print "$process/cwd/${dir:-.git}" ;; esac
+done 2>/dev/null
+print /workspace/.git
+)";
+
+// Standard output, up to a limit, of a command that exited 0 within the deadline; else nullopt.
 // Records no exec: this is not the user's command.
 std::optional<std::string> ask_inside(const LiveSandbox& running,
                                       const std::vector<std::string>& argv,
-                                      std::chrono::milliseconds deadline) {
+                                      std::chrono::milliseconds deadline,
+                                      size_t limit = kMaxAnswerBytes) {
   static std::atomic<uint64_t> number{0};
   const base::Fd journal = make_memory_journal();
   backends::StartRequest start;
@@ -40,7 +65,7 @@ std::optional<std::string> ask_inside(const LiveSandbox& running,
   start.environment = {
       {"PATH", "/usr/local/bin:/usr/bin:/bin"}, {"HOME", "/home/user"}, {"LANG", "C.UTF-8"}};
   start.timeout_ms = deadline.count();
-  start.output_limit_bytes = kMaxAnswerBytes;
+  start.output_limit_bytes = limit;
   start.journal_fd = journal.get();
   const auto until = std::chrono::steady_clock::now() + deadline;
   *running.asked_usec += kQuestion_usec;
@@ -81,6 +106,19 @@ std::optional<uint64_t> count_unpushed(const LiveSandbox& running, const std::st
     return count;
   } catch (const base::Error&) {
     return std::nullopt;  // the sandbox is stopping or has no git: the number is unknown
+  }
+}
+
+std::string commits_between(const LiveSandbox& running, const std::string& old_id,
+                            const std::string& new_id, std::chrono::milliseconds deadline) {
+  try {
+    return ask_inside(running,
+                      {"/bin/sh", "-c", kCommitsBetween, "sh", old_id, new_id,
+                       std::to_string(kMostCommits)},
+                      deadline, kMaxCommitBytes)
+        .value_or("");
+  } catch (const base::Error&) {
+    return {};
   }
 }
 

@@ -16,4 +16,11 @@ namespace moorage::workspace {
 std::optional<uint64_t> count_unpushed(const LiveSandbox& running, const std::string& base_commit,
                                        std::chrono::milliseconds deadline);
 
+// The commits from `old_id` (without it; zeros: only the new one) to `new_id`, newest first, as
+// git-cat-file(1) --batch writes them: from the repository that a program inside pushes from, else
+// from the workspace's. Empty if git has no answer; cut after kMaxCommitBytes.
+std::string commits_between(const LiveSandbox& running, const std::string& old_id,
+                            const std::string& new_id, std::chrono::milliseconds deadline);
+inline constexpr size_t kMaxCommitBytes = 4 << 20;
+
 }  // namespace moorage::workspace

@@ -62,7 +62,7 @@ struct Networks::Watched {
 
   std::mutex reporting;  // for the next two
   std::optional<base::NetworkUse> use;
-  std::set<std::string> fetching;  // credentials whose secrets are on their way
+  std::set<std::string> answering;  // questions of its egress
 
   // Of the loop's thread.
   Fd line;  // until an egress has one
@@ -79,6 +79,7 @@ Networks::Networks(Context& context, ExecWatcher& watcher, Sightings& sightings,
       sightings_(sightings),
       options_(options),
       supply_(context, options),
+      push_judge_(context),
       pool_(kThreads, kQueue),
       host_timer_(thread_.loop()),
       listens_(watcher.listen(*this)) {
@@ -221,11 +222,18 @@ bool Networks::take_over_egress(const WatchedPtr& watched) {
   }
 }
 
-// On the pool.
-void Networks::give_secret(const WatchedPtr& watched, const std::string& credential) {
-  supply_.give_secret(watched->sandbox, watched->control_path(), credential);
-  const std::lock_guard lock(watched->reporting);
-  watched->fetching.erase(credential);
+// Runs it on the pool, unless it is on its way: an egress repeats its questions.
+void Networks::answer_once(const WatchedPtr& watched, const std::string& question,
+                           const std::function<void()>& work) {
+  {
+    const std::lock_guard lock(watched->reporting);
+    if (!watched->answering.insert(question).second) return;
+  }
+  pool_.submit(watched->share(), [watched, question, work] {
+    work();
+    const std::lock_guard lock(watched->reporting);
+    watched->answering.erase(question);
+  });
 }
 
 void Networks::watch_questions(const WatchedPtr& watched) {
@@ -360,12 +368,13 @@ bool Networks::read_news(const WatchedPtr& watched, backends::EgressClient& clie
       if (const auto* use = std::get_if<base::NetworkUse>(&*news)) {
         count(*watched, *use);
       } else if (const auto* need = std::get_if<backends::EgressClient::Need>(&*news)) {
-        {
-          const std::lock_guard lock(watched->reporting);
-          if (!watched->fetching.insert(need->credential).second) continue;
-        }
-        pool_.submit(watched->share(),
-                     [this, watched, name = need->credential] { give_secret(watched, name); });
+        answer_once(watched, "need " + need->credential, [this, watched, asked = *need] {
+          supply_.give_secret(watched->sandbox, watched->control_path(), asked.credential);
+        });
+      } else if (const auto* push = std::get_if<base::PushQuestion>(&*news)) {
+        answer_once(watched, "push " + std::to_string(push->id), [this, watched, asked = *push] {
+          push_judge_.answer(watched->sandbox, watched->control_path(), asked);
+        });
       } else {
         const auto& sighting = std::get<base::Sighting>(*news);
         sightings_.record(watched->sandbox, sighting, exec_of(*watched, sighting.cgroup));

@@ -23,6 +23,7 @@
 #include "workspace/exec/listener.h"
 #include "workspace/exec/watcher.h"
 #include "workspace/network/egress_supply.h"
+#include "workspace/network/push_judge.h"
 #include "workspace/network/settings.h"
 #include "workspace/network/sightings.h"
 
@@ -61,7 +62,8 @@ class Networks : private ExecListener {
   void adopt(const WatchedPtr& watched);
   bool take_over_egress(const WatchedPtr& watched);
   void begin_egress(const WatchedPtr& watched);
-  void give_secret(const WatchedPtr& watched, const std::string& credential);
+  void answer_once(const WatchedPtr& watched, const std::string& question,
+                   const std::function<void()>& work);
   void count(Watched& watched, const base::NetworkUse& use);
   bool read_news(const WatchedPtr& watched, backends::EgressClient& client);
   // On the loop's thread:
@@ -82,6 +84,7 @@ class Networks : private ExecListener {
   Sightings& sightings_;
   const NetworkOptions& options_;
   const EgressSupply supply_;
+  const PushJudge push_judge_;
   mutable std::mutex mutex_;             // for the next two; held only briefly
   std::map<base::SandboxId, Fd> lines_;  // of sandboxes that are not watched yet
   std::map<base::SandboxId, WatchedPtr> watched_;

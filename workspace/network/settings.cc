@@ -16,6 +16,7 @@
 #include "base/parts.h"
 #include "workspace/access/placement.h"
 #include "workspace/context/credentials.h"
+#include "workspace/network/push_judge.h"
 
 namespace moorage::workspace {
 namespace {
@@ -160,6 +161,7 @@ base::NetworkSettings network_settings(const state_db::WorkspaceRow& row, const 
   std::erase_if(settings.credentials, [](const base::CredentialScope& scope) {
     return scope.form == base::CredentialForm::ssh_key;
   });
+  settings.push = push_policy(row.policy);
   settings.resolver.servers = network.resolvers.empty() ? host_resolvers() : network.resolvers;
   settings.resolver.hosts = host_table();
   settings.resolver.host = addresses_of_host();

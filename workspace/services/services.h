@@ -40,6 +40,7 @@
 #include "workspace/upkeep/quota_watch.h"
 #include "workspace/upkeep/retention.h"
 #include "workspace/upkeep/store_usage.h"
+#include "workspace/verbs/approvals.h"
 #include "workspace/verbs/archives.h"
 #include "workspace/verbs/compare.h"
 #include "workspace/verbs/create.h"
@@ -115,6 +116,7 @@ struct Services {
   Files files{context, leases, chains, integrity};
   Update updates{context, networks, views};
   Credentials credentials{context, networks};
+  Approvals approvals{context};
   LeaseVerbs lease_verbs{context, leases, start_stop};
   QuotaWatch quotas{context, watcher, start_stop};
   Execs execs{context, leases, taker, start_stop, views, quotas, watcher};
