@@ -2,7 +2,7 @@
 
     python3 -c SOURCE MODE HOST PORT ...      prints one JSON value; times are milliseconds
 
-It asks network_server.py with one line a request. On port 443 a TLS hello goes first, and the rest is plain bytes:
+The last three modes speak HTTPS; the others ask network_server.py with one line a request. On port 443 a TLS hello goes first, and the rest is plain bytes:
 nobody between the two ends could see the difference.
 """
 
@@ -137,7 +137,55 @@ def download(host, port, size, rate):
         return {"ms": since(began), "pause_ms": longest / 1e6, "sha256": digest.hexdigest()}
 
 
-MODES = {one.__name__: one for one in (connect, fresh, get, put, requests, download)}
+def secured(address, host):
+    """TLS, verified by the authorities in SSL_CERT_FILE."""
+    import ssl
+    secured.context = getattr(secured, "context", None) or ssl.create_default_context()
+    return secured.context.wrap_socket(opened(address), server_hostname=host)
+
+
+def https_connect(host, port, n):
+    """From connect() to the first byte of an answer over TLS; the name is resolved before."""
+    address, times = resolve(host, port), []
+    for _ in range(n + 1):  # the first loads the authorities
+        began = time.perf_counter_ns()
+        with secured(address, host) as made:
+            made.sendall(b"GET /1 HTTP/1.1\r\nHost: %s\r\n\r\n" % host.encode())
+            if not made.recv(1):
+                raise SystemExit("the connection ended before its first byte")
+            times.append(since(began))
+    return times[1:]
+
+
+def https_get(host, port, size):
+    with secured(resolve(host, port), host) as made:
+        buffer, head = bytearray(PIECE), b""
+        began = time.perf_counter_ns()
+        made.sendall(b"GET /%d HTTP/1.1\r\nHost: %s\r\n\r\n" % (size, host.encode()))
+        while b"\r\n\r\n" not in head:
+            head += made.recv(PIECE)
+        left = size - len(head.partition(b"\r\n\r\n")[2])
+        while left:
+            taken = made.recv_into(buffer)
+            if not taken:
+                raise SystemExit(f"{left} bytes are missing")
+            left -= taken
+        return since(began)
+
+
+def https_put(host, port, size):
+    with secured(resolve(host, port), host) as made:
+        buffer = bytes(PIECE)
+        began = time.perf_counter_ns()
+        made.sendall(b"PUT / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n" % (host.encode(), size))
+        for at in range(0, size, PIECE):
+            made.sendall(buffer[:size - at])
+        if made.recv(12) != b"HTTP/1.1 200":
+            raise SystemExit("not all bytes arrived")
+        return since(began)
+
+
+MODES = {one.__name__: one for one in (connect, fresh, get, put, requests, download, https_connect, https_get, https_put)}
 
 if __name__ == "__main__":
     mode, host, *numbers = sys.argv[1:]

@@ -1,13 +1,16 @@
 """Measures of the network by name: network_client.py in a sandbox, through moorage-egress, and the same on the host."""
 
+import atexit
 import contextlib
 import functools
 import hashlib
 import json
+import os
 import pathlib
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import clock
@@ -20,6 +23,8 @@ RULES = [f"{network_server.DOMAIN}:443,8080", f".{network_server.DOMAIN}:443,808
 PLAIN, TLS = 8080, 443
 SANDBOXES, CONNECTIONS, SECONDS = 100, 10, 5
 KILLS = 5
+# Requests to the first are judged, and get a credential; the bytes of the others pass through.
+JUDGED, PASSED = (f"{name}.{network_server.SECURE}" for name in ("judged", "passed"))
 
 
 @functools.cache
@@ -32,8 +37,18 @@ def network():
     raise RuntimeError("no free addresses for the server of the network rows")
 
 
+@functools.cache
+def authority():
+    """Of the server's certificate."""
+    directory = tempfile.TemporaryDirectory(prefix="moorage-bench-ca-")
+    atexit.register(directory.cleanup)
+    made = network_server.outside.Authority(directory.name)
+    made.context(JUDGED, PASSED)
+    return made
+
+
 def settings():
-    return {"network.resolvers": [f"{network()}.53"], "network.reachable": [f"{network()}.0/24"]}
+    return {"network.resolvers": [f"{network()}.53"], "network.reachable": [f"{network()}.0/24"], "network.ca_file": str(authority().file)}
 
 
 def argv(mode, *arguments):
@@ -47,7 +62,8 @@ class Outside:
         directory.mkdir()
         self.resolvers = directory / "resolv.conf"
         self.resolvers.write_text(f"nameserver {network()}.53\n")
-        server = [sys.executable, network_server.__file__, f"{network()}.53", f"{network()}.10"]
+        own = [authority().directory / f"{JUDGED}.{end}" for end in ("pem", "key")]
+        server = [sys.executable, network_server.__file__, f"{network()}.53", f"{network()}.10", f"{network()}.11", *own]
         self.process = subprocess.Popen(server, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         if self.process.stdout.readline() != b"ready\n":
             self.close()
@@ -56,7 +72,7 @@ class Outside:
     def popen(self, mode, *arguments):
         bind = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
         return subprocess.Popen(["unshare", "-m", "sh", "-c", bind, self.resolvers, *argv(mode, *arguments)],
-                                stdout=subprocess.PIPE)
+                                env={**os.environ, "SSL_CERT_FILE": str(authority().file)}, stdout=subprocess.PIPE)
 
     def run(self, mode, *arguments):
         process = self.popen(mode, *arguments)
@@ -131,6 +147,30 @@ def net_throughput(bench, rounds=7, size=10**9):
     for name in ("net_throughput", "net_upload"):
         ours, direct = (size / 1e3 / clock.percentile(bench.samples[each], 50) for each in (name, f"{name}/direct"))
         say(f"  {name}: {ours:.0f} MB/s, direct {direct:.0f} MB/s")
+
+
+def net_terminated(bench, rounds=5, n=40, size=10**9):
+    """A host whose TLS ends at the egress, with a credential in each request: beside one whose bytes pass through, and
+    beside direct TLS."""
+    outside = bench.peer("outside")
+    with tempfile.NamedTemporaryFile("w", prefix="moorage-bench-secret-") as secret:
+        secret.write("sk-bench-9f3ab2c4d5e6")
+        secret.flush()
+        bench.moorage.json("POST", "/v1/credentials", {"name": "bench", "for": [f"https://{JUDGED}/"], "as": "bearer", "file": secret.name})
+        sandbox = Sandbox(bench)
+        for i in range(rounds + 1):  # the first is to warm up
+            for name, host in (("net_terminated", JUDGED), ("net_terminated/passed", PASSED)):
+                times = sandbox.run("https_connect", host, TLS, n)
+                bench.samples[name] += times if i else []
+        for row, mode in (("net_terminated_get", "https_get"), ("net_terminated_put", "https_put")):
+            for i in range(rounds + 1):
+                for name, run, host in ((row, sandbox.run, JUDGED), (f"{row}/direct", outside.run, PASSED)):
+                    ms = run(mode, host, TLS, size)
+                    bench.samples[name] += [ms] if i else []
+            ours, direct = (size / 1e3 / clock.percentile(bench.samples[each], 50) for each in (row, f"{row}/direct"))
+            say(f"  {row}: {ours:.0f} MB/s, direct {direct:.0f} MB/s")
+        sandbox.close()
+        bench.moorage.call("DELETE", "/v1/credentials/bench")
 
 
 def net_sandboxes(bench, rounds=3):

@@ -4,12 +4,15 @@ ports of the same address. A process of its own, so that the bench's work does n
 A request is a line: "get N" is answered with N bytes, "get N RATE" with N bytes at RATE bytes a second, "put N" with a
 byte after N more came, "meet N" with a byte once N clients have asked for it. On port 443 a TLS hello, one record,
 comes first.
+
+At a second address, port 443 is a real HTTPS server: GET /N is answered with N bytes, PUT once its body came.
 """
 
 import pathlib
 import random
 import socket
 import socketserver
+import ssl
 import sys
 import threading
 import time
@@ -18,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/e2e"
 import outside  # noqa: E402
 
 DOMAIN = "bench.example"
+SECURE = "secure.bench.example"  # the names below it have the second address
 PORTS = (8080, 443)
 # Not a power of two, so that no piece of a copy begins where one of these does.
 BLOCK = random.Random(1).randbytes(1_000_003)
@@ -35,11 +39,13 @@ def pieces(size, most=len(BLOCK)):
 class Names(dict):
     """Every name of the domain."""
 
-    def __init__(self, address):
+    def __init__(self, address, secure_address):
         super().__init__()
-        self.address = address
+        self.address, self.secure_address = address, secure_address
 
     def get(self, name, default=None):
+        if name.endswith("." + SECURE):
+            return self.secure_address
         return self.address if name == DOMAIN or name.endswith("." + DOMAIN) else default
 
 
@@ -83,6 +89,45 @@ class Handler(socketserver.BaseRequestHandler):
             request.sendall(b"m")
 
 
+class SecureHandler(socketserver.BaseRequestHandler):
+    """HTTP/1.1, with no more memory or work than it takes."""
+
+    def handle(self):
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = self.server.context.wrap_socket(self.request, server_side=True)
+        while head := self.head(connection):
+            first, body = head.split(b"\r\n\r\n", 1)
+            method, target, _ = first.split(b"\r\n")[0].split()
+            if method == b"GET":
+                size = int(target[1:])
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+                for piece in pieces(size):
+                    connection.sendall(piece)
+            else:
+                lengths = [line for line in first.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+                self.take(connection, int(lengths[0].split(b":")[1]) - len(body))
+
+    @staticmethod
+    def head(connection):
+        head = b""
+        while b"\r\n\r\n" not in head:
+            piece = connection.recv(65536)
+            if not piece:
+                return b""
+            head += piece
+        return head
+
+    @staticmethod
+    def take(connection, left):
+        buffer = bytearray(1 << 20)
+        while left:
+            taken = connection.recv_into(buffer, min(left, len(buffer)))
+            if not taken:
+                return
+            left -= taken
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+
 class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
@@ -96,12 +141,15 @@ class Server(socketserver.ThreadingTCPServer):
         pass  # clients that leave
 
 
-def main(dns_address, address):
+def main(dns_address, address, secure_address, certificate, key):
     threading.stack_size(256 << 10)
     dns = outside.Dns(address=dns_address)
-    dns.names = Names(address)
+    dns.names = Names(address, secure_address)
     servers = [Server((address, port), Handler) for port in PORTS]
-    for server in servers:
+    secure = Server((secure_address, 443), SecureHandler)
+    secure.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    secure.context.load_cert_chain(certificate, key)
+    for server in (*servers, secure):
         threading.Thread(target=server.serve_forever, daemon=True).start()
     print("ready", flush=True)
     sys.stdin.read()  # until the bench ends

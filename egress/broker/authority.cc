@@ -11,7 +11,8 @@
 namespace moorage::egress {
 namespace {
 
-constexpr int64_t kLeafDays = 30;  // an egress ends with its sandbox, but a sandbox may last
+constexpr size_t kReadAhead = 64 << 10;  // bytes of each side of a connection that reads
+constexpr int64_t kLeafDays = 30;        // an egress ends with its sandbox, but a sandbox may last
 // ALPN's list of lengths and names, the preferred one first: HTTP/2 is for programs that need it.
 constexpr unsigned char kProtocols[] = "\x08http/1.1\x02h2";
 
@@ -39,6 +40,9 @@ TlsContext context_of(const SSL_METHOD* method) {
   SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                       SSL_MODE_RELEASE_BUFFERS);
+  // Else each record takes two calls of read(2).
+  SSL_CTX_set_read_ahead(context.get(), 1);
+  SSL_CTX_set_default_read_buffer_len(context.get(), kReadAhead);
   return context;
 }
 

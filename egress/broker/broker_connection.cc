@@ -187,8 +187,10 @@ bool BrokerConnection::has_room_for(const Side& from) const {
 
 bool BrokerConnection::read(Side& side) {
   if (meter_.pause_ms() > 0) return false;
-  std::string bytes;
-  const TlsStream::Result result = side.tls.read(bytes, kPiece);
+  const auto buffer = base::io_buffer();
+  size_t size = 0;
+  const TlsStream::Result result = side.tls.read(buffer, size);
+  const std::string_view bytes(buffer.data(), size);
   const bool is_client = &side == &client_;
   if (!bytes.empty()) {
     meter_.count(!is_client, bytes.size());

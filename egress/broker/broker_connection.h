@@ -39,7 +39,6 @@ class BrokerConnection : public Carrier {
 
  private:
   static constexpr size_t kMost = 256 << 10;  // bytes that wait for a side that does not read
-  static constexpr size_t kPiece = 64 << 10;  // read at once
   static constexpr int kRounds = 16;          // of moving bytes, before others get their turn
 
   struct Side {

@@ -30,8 +30,12 @@ void add_upgrade(std::string& text) {
   add_field(text, "Upgrade", "websocket");
 }
 
-void add_body(std::string& to, std::string_view body, bool chunked) {
+void add_body(std::string& to, std::string body, bool chunked) {
   if (body.empty()) return;
+  if (!chunked && to.empty()) {
+    to = std::move(body);
+    return;
+  }
   if (!chunked) {
     to.append(body);
     return;
@@ -120,7 +124,7 @@ void HttpExchange::drop_answer() {
   dropped_ += std::exchange(response_->body, {}).size();
   if (dropped_ > kMaxKept) return answer(kBadGateway, "the host's refusal is too long");
   if (!response_->is_done()) return;
-  if (!server_pending_.empty()) return break_off("the host sent more than its answer");
+  if (!server_coming_.empty()) return break_off("the host sent more than its answer");
   response_.reset();
   repeatable_ = request_ended_ = false;
   request_->body = std::exchange(kept_, {});
@@ -244,8 +248,12 @@ void HttpExchange::from_server(std::string_view bytes) {
   if (state_ == State::tunnel) {
     to_client += filter_.pass(std::string(bytes));
   } else {
-    server_pending_ += bytes;
+    // Most bytes are parsed where they are.
+    const bool more = !server_pending_.empty();
+    if (more) server_pending_ += bytes;
+    server_coming_ = more ? std::string_view(server_pending_) : bytes;
     parse_server();
+    server_pending_ = std::string(std::exchange(server_coming_, {}));
   }
   if (filter_.found()) break_off("the host's answer contained the credential");
 }
@@ -256,15 +264,15 @@ void HttpExchange::parse_server() {
       response_ = std::make_unique<HttpParser<false>>();
       response_->skip(request_->head.method == "HEAD");
     }
-    const size_t before = server_pending_.size();
-    const std::string error = response_->parse(server_pending_);
+    const size_t before = server_coming_.size();
+    const std::string error = response_->parse(server_coming_);
     if (!error.empty() && !answer_passes_)
       return answer(kBadGateway, "the host's answer: " + error);
     if (!error.empty()) return break_off("the host's answer: " + error);
     if (!response_->is_header_done()) return;
     if (state_ == State::repeating) {
       drop_answer();
-      if (!response_ || server_pending_.size() == before) return;
+      if (!response_ || server_coming_.size() == before) return;
       continue;
     }
     if (!answer_passes_) {
@@ -274,7 +282,7 @@ void HttpExchange::parse_server() {
     add_body(to_client, filter_.pass(std::exchange(response_->body, {})),
              response_->framing.chunked);
     if (response_->is_done()) return end_message();
-    if (server_pending_.size() == before) return;
+    if (server_coming_.size() == before) return;
   }
 }
 
@@ -304,7 +312,7 @@ void HttpExchange::pass_answer_head() {
   if (upgrades) {
     state_ = State::tunnel;
     to_server += std::exchange(client_pending_, {});
-    to_client += filter_.pass(std::exchange(server_pending_, {}));
+    to_client += filter_.pass(std::string(std::exchange(server_coming_, {})));
   } else if (is_final) {
     answer_passes_ = true;
   } else {
@@ -357,7 +365,7 @@ void HttpExchange::end_message() {
     return;
   }
   if (!request_ended_) return;
-  if (!server_pending_.empty()) return break_off("the host sent more than its answer");
+  if (!server_coming_.empty()) return break_off("the host sent more than its answer");
   begin_next();
 }
 

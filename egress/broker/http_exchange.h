@@ -73,6 +73,7 @@ class HttpExchange : public Exchange, public Conversation {
   std::unique_ptr<HttpParser<false>> response_;
   std::string client_pending_;  // not parsed yet
   std::string server_pending_;
+  std::string_view server_coming_;  // while it is parsed: what is left of it
   SecretFilter filter_;
   uint64_t requests_ = 0;
   std::function<void()> on_gathered_;

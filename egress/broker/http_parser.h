@@ -33,12 +33,18 @@ class HttpParser : public boost::beast::http::basic_parser<is_request> {
   // Parses what it can of `pending`, and removes it there. Returns an error's text, or nothing.
   // Stops behind the head.
   std::string parse(std::string& pending) {
+    std::string_view left(pending);
+    std::string error = parse(left);
+    pending.erase(0, pending.size() - left.size());
+    return error;
+  }
+  std::string parse(std::string_view& pending) {
     const bool in_head = !this->is_header_done();
     while (!pending.empty() && !this->is_done()) {
       if (is_between_chunks() && pending.size() < kLeastChunk) break;
       ErrorCode error;
       const size_t taken = this->put(boost::asio::buffer(pending.data(), pending.size()), error);
-      pending.erase(0, taken);
+      pending.remove_prefix(taken);
       if (!refusal_.empty()) return refusal_;
       if (error && error != boost::beast::http::error::need_more)
         return "not valid HTTP/1.1: " + error.message();

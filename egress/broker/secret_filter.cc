@@ -66,20 +66,22 @@ size_t SecretFilter::held_in(std::string_view window) const {
 std::string SecretFilter::pass(std::string bytes) {
   if (found_) return {};
   if (forms_.empty() || bytes.empty()) return bytes;
-  const size_t passed = tail_.size() - held_;
-  std::string window = std::move(tail_) + bytes;
-  tail_.clear();
-  if (contains(window)) {
+  const size_t most = longest_ - 1;
+  // A form begins in the bytes before, or in these, which are not copied for it.
+  if (contains(tail_ + bytes.substr(0, most)) || contains(bytes)) {
     found_ = true;
     held_ = 0;
+    tail_.clear();
     return {};
   }
+  std::string held = tail_.substr(tail_.size() - held_);
+  tail_ += std::string_view(bytes).substr(bytes.size() - std::min(bytes.size(), most));
+  if (tail_.size() > most) tail_.erase(0, tail_.size() - most);
   // Its first bytes may have passed before it was long enough to be held.
-  held_ = std::min(held_in(window), window.size() - passed);
-  tail_ = window.substr(window.size() - std::min(window.size(), longest_ - 1));
-  window.resize(window.size() - held_);
-  window.erase(0, passed);
-  return window;
+  held_ = std::min(held_in(tail_), held.size() + bytes.size());
+  if (!held.empty()) bytes.insert(0, held);
+  bytes.resize(bytes.size() - held_);
+  return bytes;
 }
 
 std::string SecretFilter::rest() {

@@ -14,8 +14,6 @@
 namespace moorage::egress {
 namespace {
 
-constexpr size_t kRecord = 16 << 10;  // the most that one SSL_read returns
-
 std::string reason_of_error() {
   const unsigned long code = ERR_peek_last_error();
   const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
@@ -72,16 +70,14 @@ TlsStream::Result TlsStream::handshake() {
   return result == 1 ? Result::done : judge(result);
 }
 
-TlsStream::Result TlsStream::read(std::string& to, size_t most) {
-  const size_t before = to.size();
-  while (to.size() - before < most) {
-    const size_t at = to.size();
-    to.resize(at + std::min(kRecord, most - (at - before)));
+TlsStream::Result TlsStream::read(std::span<char> buffer, size_t& size) {
+  for (size = 0; size < buffer.size();) {
     ERR_clear_error();
     errno = 0;
-    const int size = SSL_read(ssl_.get(), to.data() + at, static_cast<int>(to.size() - at));
-    to.resize(at + static_cast<size_t>(std::max(size, 0)));
-    if (size <= 0) return judge(size);
+    const auto room = static_cast<int>(buffer.size() - size);
+    const int got = SSL_read(ssl_.get(), buffer.data() + size, room);
+    if (got <= 0) return judge(got);
+    size += static_cast<size_t>(got);
   }
   return Result::done;
 }

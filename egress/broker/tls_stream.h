@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -32,8 +33,8 @@ class TlsStream {
 
   explicit operator bool() const { return ssl_ != nullptr; }
   Result handshake();
-  // Appends up to `most` bytes; done: there may be more.
-  Result read(std::string& to, size_t most);
+  // Fills the buffer from its beginning; done: there may be more.
+  Result read(std::span<char> buffer, size_t& size);
   // Removes from `bytes` what was written; done: all of it.
   Result write(std::string& bytes);
   void close();  // sends that nothing more will come, if the socket takes it

@@ -44,10 +44,12 @@ class Bench(unittest.TestCase):
         self.assertTrue(rows["fork_disk"]["holds"], rows["fork_disk"])
 
     def test_rows_of_the_network_are_compared_with_direct_connections(self):
-        rows = {(row["name"], row["peer"]): row for row in self.measured("net_connect,net_throughput")}
+        rows = {(row["name"], row["peer"]): row for row in self.measured("net_connect,net_throughput,net_terminated")}
         for name in ("net_connect", "net_connect_tls", "net_connect_fresh", "net_throughput", "net_upload"):
             self.assertGreater(rows[name, "direct"]["ratio"], 0)
         self.assertGreater(rows["net_connect_first", None]["p50_ms"], 0)
+        for name, peer in (("net_terminated", "passed"), ("net_terminated_get", "direct"), ("net_terminated_put", "direct")):
+            self.assertGreater(rows[name, peer]["ratio"], 0)
 
     def test_a_failed_row_keeps_the_others(self):
         found, printed = self.ran("diff,base_tree", exit_code=1, broken_git="mktree")
