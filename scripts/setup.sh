@@ -15,7 +15,7 @@ packages_vm_inside=(linux-image-cloud-amd64 initramfs-tools kmod udev systemd-sy
   libboost-json1.81.0 libgit2-1.5 libsqlite3-0 libssl3 libyaml-cpp0.7 liblxc1 libseccomp2 libc-ares2 libnghttp2-14 libidn2-0 libstdc++6 zlib1g libarchive13 libzstd1 zstd strace faketime openssl binutils curl
   gcc libc6-dev make nodejs npm)
 packages_faults=(strace util-linux e2fsprogs xfsprogs btrfs-progs faketime)  # tests/crash, and other tests that trace
-packages_network_tools=(wget golang-go python3-grpcio python3-venv default-jdk-headless)  # only for e2e_network_tools, e2e_packages, e2e_protocols and e2e_credentials
+packages_network_tools=(wget golang-go python3-grpcio python3-venv default-jdk-headless maven)  # only for e2e_network_tools, e2e_packages, e2e_protocols and e2e_credentials
 packages_engines=(docker.io crun podman busybox-static)  # tests/engines starts its own, without their services
 packages_ssh=(openssh-server openssh-client)  # for e2e_private_repositories, which starts its own
 packages_deb=(dpkg-dev lintian debootstrap)  # to build and test Debian packages

@@ -3,6 +3,7 @@
 No tool gets an option about certificates or registries: hosts have their real names, and programs their usual trust.
 """
 
+import hashlib
 import io
 import pathlib
 import tempfile
@@ -13,7 +14,8 @@ import harness
 import outside
 import registries
 
-NAMES = ("registry.npmjs.org", "pypi.org", "deb.debian.org", "proxy.golang.org", "static.rust-lang.org")
+NAMES = ("registry.npmjs.org", "pypi.org", "deb.debian.org", "proxy.golang.org", "static.rust-lang.org",
+         "repo.maven.apache.org")
 HOSTS = {name: outside.address(f"4.{n}") for n, name in enumerate(NAMES, 1)}
 PATIENCE_S = 180 * harness.PATIENCE
 
@@ -128,6 +130,16 @@ class Packages(harness.TestCase):
                                 "main.go": 'package main\n\nimport "example.org/part"\n\nfunc main() { println(part.Name) }\n'})
         # Its database of checksums signs with Google's key, so this one is not in it.
         self.inside("go", "GONOSUMDB='*' GOFLAGS=-mod=mod go run .")
+        self.assertEqual(set(server.methods), {"GET"})
+
+    def test_maven_downloads_a_parent(self):
+        about = "<modelVersion>4.0.0</modelVersion><groupId>example</groupId><version>1</version><packaging>pom</packaging>"
+        parent = f"<project>{about}<artifactId>parent</artifactId></project>".encode()
+        server = self.serve("repo.maven.apache.org", {"/maven2/example/parent/1/parent-1.pom": parent,
+                                                      "/maven2/example/parent/1/parent-1.pom.sha1": hashlib.sha1(parent).hexdigest().encode()})
+        child = "<parent><groupId>example</groupId><artifactId>parent</artifactId><version>1</version><relativePath/></parent>"
+        self.workspace("maven", **{"pom.xml": f"<project>{about}{child}<artifactId>shop</artifactId></project>"})
+        self.inside("maven", "mvn -q -B validate")
         self.assertEqual(set(server.methods), {"GET"})
 
     def test_wget_downloads(self):
