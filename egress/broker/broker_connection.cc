@@ -241,18 +241,18 @@ void BrokerConnection::connect_if_needed() {
 
 void BrokerConnection::set_watches() {
   const int64_t wait_ms = meter_.pause_ms();
-  const auto want = [&](Side& side, const std::string& bytes) {
+  const auto want = [&](Side& side, bool writes) {
     if (!side.watch) return;
     uint32_t events = 0;
     const bool reads = !side.ready || (side.wants_read != 0 && wait_ms == 0);
     if (reads) events |= side.wants_read;
-    if (side.ready && !bytes.empty()) events |= side.wants_write;
+    if (side.ready && writes) events |= side.wants_write;
     // While its request is answered nothing is read from the client, but it may leave.
     if (&side == &client_ && side.ready && !reads) events |= EPOLLRDHUP;
     side.watch->set_events(events);
   };
-  want(client_, talk_->to_client);
-  want(server_, talk_->to_server);
+  want(client_, talk_ && !talk_->to_client.empty());
+  want(server_, talk_ && !talk_->to_server.empty());
   if (wait_ms > 0) pause_.start(std::chrono::milliseconds(wait_ms), [this] { move(); });
 }
 

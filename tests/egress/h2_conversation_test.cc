@@ -355,6 +355,29 @@ TEST_CASE("HTTP/2: windows do not leak: many bodies pass, also of streams that e
   }
 }
 
+TEST_CASE("HTTP/2: bytes of a stream that ends take no room from others") {
+  const std::string much(1 << 20, 'x');
+  Between between;
+  for (int i = 0; i < 20; ++i) {
+    between.client.reads = between.host.reads = false;
+    const int32_t stream = between.client.session.request(between.usual("/x"), false);
+    between.client.session.body(stream, much);
+    between.run();
+    between.host.session.answer(between.host.last, {{":status", "200"}}, false);
+    between.host.session.body(between.host.last, much);
+    between.run();
+    if (i % 2 == 0) between.client.session.reset(stream, NGHTTP2_CANCEL);
+    if (i % 2 == 1) between.host.session.reset(between.host.last, NGHTTP2_INTERNAL_ERROR);
+    between.run();
+    CHECK(between.client.messages[stream].closed);
+  }
+  between.client.reads = between.host.reads = true;
+  const int32_t stream = between.ask(between.usual("/x"), much);
+  CHECK(between.host.messages[between.host.last].body.size() == much.size());
+  between.host_answers({{":status", "200"}}, much);
+  CHECK(between.client.messages[stream].body.size() == much.size());
+}
+
 TEST_CASE("HTTP/2: floods end the connection, and memory is bounded meanwhile") {
   const std::string settings = frame(4, 0, 0, "");
   // HPACK: POST, https, / and the authority.
