@@ -29,7 +29,14 @@ std::string quote(const std::string& value) {
   return result + "\"";
 }
 
-std::string config_of(const WorkspaceGit& git) {
+void put(int directory_fd, const char* name, std::string_view bytes) {
+  const Fd fd = base::open_file_at(directory_fd, name, O_WRONLY | O_CREAT | O_EXCL, 0644);
+  base::write_all(fd.get(), bytes);
+}
+
+}  // namespace
+
+std::string git_config(const std::string& origin_url, const std::vector<std::string>& https_hosts) {
   std::string text =
       "[core]\n"
       "\trepositoryformatversion = 0\n"
@@ -39,19 +46,17 @@ std::string config_of(const WorkspaceGit& git) {
       // The tree is shared through overlays, where inode, device and ctime do not identify content.
       "\tcheckStat = minimal\n"
       "\ttrustctime = false\n";
-  if (!git.origin_url.empty()) {
-    text += "[remote \"origin\"]\n\turl = " + quote(git.origin_url) +
+  if (!origin_url.empty()) {
+    text += "[remote \"origin\"]\n\turl = " + quote(origin_url) +
             "\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
+  }
+  for (const std::string& host : https_hosts) {
+    text += "[url " + quote("https://" + host + "/") +
+            "]\n\tinsteadOf = " + quote("git@" + host + ":") +
+            "\n\tinsteadOf = " + quote("ssh://git@" + host + "/") + "\n";
   }
   return text;
 }
-
-void put(int directory_fd, const char* name, std::string_view bytes) {
-  const Fd fd = base::open_file_at(directory_fd, name, O_WRONLY | O_CREAT | O_EXCL, 0644);
-  base::write_all(fd.get(), bytes);
-}
-
-}  // namespace
 
 void write_head_and_index(int upper, const std::string& commit, const std::string& index) {
   if (mkdirat(upper, ".git", 0755) < 0 && errno != EEXIST) base::throw_errno("create .git");
@@ -69,7 +74,7 @@ void write_git_directory(const std::string& tree, const WorkspaceGit& git) {
     base::check(mkdirat(directory.get(), name, 0755), "create .git");
   }
   put(directory.get(), "HEAD", git.commit + "\n");
-  put(directory.get(), "config", config_of(git));
+  put(directory.get(), "config", git_config(git.origin_url));
   put(directory.get(), "objects/info/alternates", std::string(kObjectsInside) + "\n");
   put(directory.get(), "info/exclude", "");
   put(directory.get(), "index", git.index);

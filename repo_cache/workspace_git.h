@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace moorage::repo_cache {
 
@@ -11,6 +12,10 @@ struct WorkspaceGit {
   std::string origin_url;  // empty: no remote
   std::string index;
 };
+
+// Its config. git rewrites ssh URLs of `https_hosts` to https.
+std::string git_config(const std::string& origin_url,
+                       const std::vector<std::string>& https_hosts = {});
 
 void write_git_directory(const std::string& tree, const WorkspaceGit& git);
 // Those of a delta, in the upper directory of an overlay.

@@ -243,6 +243,19 @@ class GitBroker(harness.TestCase):
         self.assertEqual(self.push()[0], 0)
         self.assertEqual(self.at_host(), self.inside("git rev-parse HEAD")[1].strip())
 
+    def test_ssh_urls_are_rewritten_and_commits_are_the_owner_s(self):
+        """Whoever runs this suite is the owner."""
+        wanted = harness.run("git", "config", "--global", "user.name", check=False).stdout.decode().strip()
+        self.inside("git config --unset user.name; git config --unset user.email", check=False)
+        for url in (f"git@{HOST}:acme/{self.name}.git", f"ssh://git@{HOST}/acme/{self.name}.git"):
+            self.inside(f"git remote set-url origin {url}; git fetch -q origin; git ls-remote {url}")
+        self.assertEqual(self.inside("git config --get remote.origin.fetch")[1], "+refs/heads/*:refs/remotes/origin/*\n")
+        self.assertIn(f"url.https://{HOST}/.insteadof", self.inside("git config --file .git/config --list")[1])
+        self.assertEqual(self.inside("echo $GIT_TERMINAL_PROMPT")[1], "0\n")
+        self.assertEqual(self.inside("echo $GIT_AUTHOR_NAME")[1].strip(), wanted)
+        mine = self.client.exec(self.name, "echo $GIT_AUTHOR_NAME", env={"GIT_AUTHOR_NAME": "mine"}).stdout
+        self.assertEqual(mine, b"mine\n")
+
     def test_a_token_that_is_not_accepted_is_explained(self):
         self.host.token = "rotated"
         code, text = self.inside("git fetch origin", check=False)

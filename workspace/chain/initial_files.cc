@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -14,11 +15,14 @@
 #include "base/os/process.h"
 #include "base/os/xattr.h"
 #include "repo_cache/repo_cache.h"
+#include "repo_cache/workspace_git.h"
 #include "state_db/tables/facts.h"
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layers.h"
 #include "state_db/tables/sandboxes.h"
 #include "workspace/chain/integrity.h"
+#include "workspace/context/credentials.h"
+#include "workspace/repositories/repositories.h"
 
 namespace moorage::workspace {
 namespace {
@@ -27,6 +31,7 @@ using base::check;
 
 // A fact of the store (state_db/tables/facts.h): up to this id, all new workspaces are on the disk.
 constexpr const char* kBirthsSynced = "births_synced";
+constexpr size_t kMostHosts = 100;     // with rewritten ssh URLs
 constexpr size_t kBirthsAtOnce = 100;  // checked in one sync
 
 int64_t initial_files_synced(Context& context) {
@@ -100,6 +105,21 @@ std::string packed_refs(Context& context, const state_db::WorkspaceRow& row) {
   return packed + refs->packed_refs.substr(header_end);
 }
 
+// Of the credentials that the workspace may use over https.
+std::vector<std::string> https_hosts(Context& context, const state_db::WorkspaceRow& row) {
+  std::set<std::string> hosts;
+  for (const auto& scope : scopes_of(credentials_of(context.store, row))) {
+    if (scope.form != base::CredentialForm::ssh_key && hosts.size() < kMostHosts)
+      hosts.insert(scope.host);
+  }
+  return {hosts.begin(), hosts.end()};
+}
+
+bool has_file(int git, const char* name) {
+  struct stat status {};
+  return fstatat(git, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_size > 0;
+}
+
 std::string incoming_mark(Context& context, base::LayerId layer) {
   return context.storage.layer_path(layer) + "/incoming";
 }
@@ -117,6 +137,12 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
 
   // During a repair the agent may already have packed branches of its own.
   if (!has_packed_refs(git.get())) put(git.get(), "packed-refs", packed_refs(context, row), owner);
+  const auto hosts = https_hosts(context, row);
+  if (!hosts.empty() && !has_file(git.get(), "config")) {
+    put(git.get(), "config",
+        repo_cache::git_config(Repositories::origin_of(context.store, row.repository), hosts),
+        owner);
+  }
   // HEAD last: its presence means that the files above are complete.
   put(git.get(), "HEAD", "ref: refs/heads/" + row.branch + "\n", owner);
 }
@@ -186,7 +212,7 @@ void sync_initial_files(Context& context, const state_db::WorkspaceRow& row) {
   // Keep anything else that an agent put in the place of these.
   const base::Fd git = base::try_open_directory_beneath(upper.get(), ".git");
   if (!git) return;
-  for (const char* name : {"packed-refs", "HEAD"}) {
+  for (const char* name : {"packed-refs", "config", "HEAD"}) {
     const base::Fd file = base::try_open_regular_beneath(git.get(), name, O_RDONLY);
     if (file) base::sync_file(file.get(), name);
   }

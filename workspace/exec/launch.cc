@@ -11,6 +11,7 @@
 #include "base/wire/journal_middle.h"
 #include "workspace/context/certificates.h"
 #include "workspace/context/credentials.h"
+#include "workspace/context/git_author.h"
 #include "workspace/exec/evidence.h"
 
 namespace moorage::workspace {
@@ -37,6 +38,14 @@ std::map<std::string, std::string> full_environment(const state_db::NewExec& req
       {"MOORAGE_WORKSPACE", workspace.name},
   });
   return environment;
+}
+
+// For hosts that git inside uses with a credential: it cannot ask anybody for a password, and its
+// commits are the owner's.
+std::map<std::string, std::string> git_variables(const state_db::WorkspaceRow& workspace) {
+  std::map<std::string, std::string> variables = git_author_of(workspace.owner_uid);
+  variables["GIT_TERMINAL_PROMPT"] = "0";
+  return variables;
 }
 
 // Enough for the output of a short command and the record of its end.
@@ -75,7 +84,9 @@ void ExecLauncher::launch(const state_db::ExecRow& exec, const state_db::Workspa
   if (base::path_exists(context_.options.sandbox_directory(running.sandbox.str()) + "/" +
                         kShowsCertificates))
     start.environment.merge(certificate_variables());
-  start.environment.merge(placeholders_of(credentials_of(context_.store, workspace)));
+  const auto credentials = credentials_of(context_.store, workspace);
+  start.environment.merge(placeholders_of(credentials));
+  if (!credentials.empty()) start.environment.merge(git_variables(workspace));
   start.directory = request.directory;
   start.user = request.user;
   start.input = request.input;

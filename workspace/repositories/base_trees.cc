@@ -175,8 +175,8 @@ void Repositories::make_sound(base::RepoId id, const std::string& commit,
 }
 
 // The origin of an import is only a name in the agent's git configuration: we never fetch it.
-std::string Repositories::origin_of(base::RepoId id) {
-  const auto repository = state_db::RepositoryTable(context_.store).get(id);
+std::string Repositories::origin_of(state_db::Store& store, base::RepoId id) {
+  const auto repository = state_db::RepositoryTable(store).get(id);
   const bool has_origin = has_upstream(repository.scope) || repository.url.starts_with(kImported);
   return has_origin ? repository.fetch_url : "";
 }
@@ -198,7 +198,7 @@ void Repositories::make_tree(base::RepoId id, const std::string& commit, const P
   context_.base_trees.set_aside(repo, commit, torn ? StoodOn::no : StoodOn::maybe);
   if (!again && make_delta(id, commit)) return;
   const auto info = context_.base_trees.write(
-      repo, commit, origin_of(id), kCheckoutDeadline, adapt(progress),
+      repo, commit, origin_of(context_.store, id), kCheckoutDeadline, adapt(progress),
       [&] { require_room(context_.options, refusal); }, old_index);
   after_base_tree.pass();
   put_row(context_, id, commit, info);
@@ -245,7 +245,7 @@ void Repositories::rebase(const BaseTreeRow& row) {
   const auto guard = lock_if_free(context_, row.repository.str() + "." + row.commit);
   if (!guard || !state_db::BaseTreeTable(context_.store).find(row.repository, row.commit)) return;
   const auto info = context_.base_trees.make_whole(
-      repo, row.commit, origin_of(row.repository), kCheckoutDeadline, [&] {
+      repo, row.commit, origin_of(context_.store, row.repository), kCheckoutDeadline, [&] {
         require_room(context_.options, "cannot rebase a base tree");
         if (stopping_) throw Error(Code::conflict, "the daemon is stopping");
       });

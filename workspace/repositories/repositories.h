@@ -53,6 +53,8 @@ class Repositories {
   // The same for a known one. unsupported: it came from a local checkout.
   state_db::RepositoryRow fetch(base::RepoId id, const Progress& progress,
                                 const JoinKey& join = {});
+  // The URL of origin in its workspaces; empty: none.
+  static std::string origin_of(state_db::Store& store, base::RepoId id);
   // When upstream last answered this process; 0: not yet.
   int64_t checked_wall_ms(base::RepoId id);
   // conflict while a workspace is based on it, including deleted ones that can be restored, and
@@ -112,7 +114,6 @@ class Repositories {
   void make_sound(base::RepoId id, const std::string& commit, const Progress& progress);
   void make_tree(base::RepoId id, const std::string& commit, const Progress& progress, bool again);
   bool make_delta(base::RepoId id, const std::string& commit);
-  std::string origin_of(base::RepoId id);
   void rebase(base::RepoId id);
   void rebase(const state_db::BaseTreeRow& row);
 
