@@ -132,6 +132,15 @@ void EgressClient::answer_push(const base::PushAnswer& answer, std::chrono::mill
   ask("push " + base::to_json(answer), "done", deadline);
 }
 
+void EgressClient::give_stream(uint64_t number, int stream, std::chrono::milliseconds deadline) {
+  ask("stream " + std::to_string(number), "done", deadline, {&stream, 1});
+}
+
+void EgressClient::refuse_stream(uint64_t number, const std::string& why,
+                                 std::chrono::milliseconds deadline) {
+  ask("no-stream " + std::to_string(number) + " " + why, "done", deadline);
+}
+
 std::vector<base::Sighting> EgressClient::seen_by(uint64_t cgroup,
                                                   std::chrono::milliseconds deadline) {
   return base::read_sightings(ask("seen " + std::to_string(cgroup), "sightings", deadline));
@@ -150,6 +159,15 @@ std::optional<EgressClient::News> EgressClient::next() {
   if (word == "use") return base::read_network_use(rest);
   if (word == "need") return Need{std::string(rest)};
   if (word == "push") return base::read_push_question(rest);
+  if (word == "stream") {
+    Stream stream;
+    const std::string_view number = base::take_until(rest, ' ');
+    std::from_chars(number.data(), number.data() + number.size(), stream.number);
+    stream.credential = base::take_until(rest, ' ');
+    stream.service = base::take_until(rest, ' ');
+    stream.path = rest;
+    return stream;
+  }
   throw Error(Code::corrupted, "moorage-egress sent what nobody asked for");
 }
 

@@ -42,6 +42,8 @@ class EgressClient {
   void refuse_secret(const std::string& credential, const std::string& why,
                      std::chrono::milliseconds deadline);
   void answer_push(const base::PushAnswer& answer, std::chrono::milliseconds deadline);
+  void give_stream(uint64_t number, int stream, std::chrono::milliseconds deadline);
+  void refuse_stream(uint64_t number, const std::string& why, std::chrono::milliseconds deadline);
   // Of the command with that control group.
   std::vector<base::Sighting> seen_by(uint64_t cgroup, std::chrono::milliseconds deadline);
   void follow(uint64_t after, std::chrono::milliseconds deadline);
@@ -50,7 +52,13 @@ class EgressClient {
   struct Need {
     std::string credential;
   };
-  using News = std::variant<base::Sighting, base::NetworkUse, Need, base::PushQuestion>;
+  struct Stream {  // for a git request over ssh
+    uint64_t number = 0;
+    std::string credential;
+    std::string service;
+    std::string path;
+  };
+  using News = std::variant<base::Sighting, base::NetworkUse, Need, base::PushQuestion, Stream>;
   std::optional<News> next();
   int fd() const { return socket_.get(); }
 

@@ -90,6 +90,7 @@ workspace::NetworkOptions network_options(const config::Settings& settings) {
     options.no_proxy = from.no_proxy;
   }
   options.limits = {from.max_connections, from.rate_bytes, from.total_bytes};
+  options.egress_program = settings.libexec_directory + "/moorage-egress";
   return options;
 }
 

@@ -20,6 +20,7 @@ constexpr const char* kSeen = "seen ";
 constexpr const char* kUse = "use ";
 constexpr const char* kNeed = "need ";
 constexpr const char* kPush = "push ";
+constexpr const char* kStream = "stream ";
 constexpr size_t kMaxRoots = 4 << 20;
 constexpr std::chrono::milliseconds kUseInterval{1'000};
 
@@ -54,7 +55,7 @@ Control::Control(base::Loop& loop, Fd listener, Gateway& gateway)
     for (Client& client : clients_) send_news(client);
   });
   gateway_.on_use_change([this] { on_use_change(); });
-  gateway_.broker().on_need([this](const std::string&) { on_need(); });
+  gateway_.broker().on_need([this] { on_need(); });
   gateway_.broker().pushes().on_question([this] { on_push(); });
 }
 
@@ -126,6 +127,13 @@ void Control::answer(Client& client, std::string_view text, std::vector<Fd> fds)
   } else if (word == "push") {
     gateway_.broker().pushes().answer(base::read_push_answer(text));
     send(client, "done");
+  } else if (word == "stream" && fds.size() == 1) {
+    gateway_.broker().streams().give(number_in(text), std::move(fds[0]));
+    send(client, "done");
+  } else if (word == "no-stream") {
+    const uint64_t number = number_in(base::take_until(text, ' '));
+    gateway_.broker().streams().fail(number, std::string(text));
+    send(client, "done");
   } else if (word == "seen") {
     list(client, text);
   } else if (word == "follow") {
@@ -169,6 +177,10 @@ void Control::send_news(Client& client) {
   if (client.need_due) {
     for (const std::string& name : gateway_.broker().secrets().wanted())
       all = all && fits(client, kNeed + name);
+    for (const auto& [number, one] : gateway_.broker().streams().wanted()) {
+      all = all && fits(client, kStream + std::to_string(number) + " " + one.credential + " " +
+                                    one.service + " " + one.path);
+    }
     client.need_due = !all;
   }
   for (const base::PushQuestion& question : gateway_.broker().pushes().waiting(client.asked)) {

@@ -8,11 +8,14 @@
 //   secret NAME      with a pipe as its one descriptor, out of which the secret comes; "done"
 //   no-secret NAME WHY   "done"
 //   push JSON        a base::PushAnswer; "done"
+//   stream NUMBER    with a stream socket as its one descriptor: it carries a git request; "done"
+//   no-stream NUMBER WHY "done"
 //   seen CGROUP      answered with "sightings JSON", those of one command
 //   follow SERIAL    "done"; then "seen JSON", a base::Sighting, for each one after SERIAL, and
 //                    "use JSON", a base::NetworkUse: at once, and a second after each change, and
 //                    "need NAME" for each credential whose secret a request waits for, and
 //                    "push JSON", a base::PushQuestion, for each push that waits
+//                    "stream NUMBER CREDENTIAL SERVICE PATH" for each stream
 //   hello            answered with "hello OLDEST NEWEST RELEASE", its protocols
 //
 // Refusals are "error TEXT". A follower that reads slowly gets what the ledger still keeps.

@@ -5,6 +5,8 @@
 //
 //   moorage-egress --control-fd N --uid ID [--join FILE]...
 //
+// As `moorage-egress git-over-ssh` it is another program: see ssh/ssh_bridge.h.
+//
 // N is the listening socket of control.h; FILEs are those of its control group. It goes to the
 // background, and exits with 0 once it takes messages there. Settings and the line come in these.
 // Until then, and whenever something is missing, nothing passes.
@@ -26,6 +28,7 @@
 #include "egress/confine.h"
 #include "egress/control.h"
 #include "egress/gateway.h"
+#include "egress/ssh/ssh_bridge.h"
 
 namespace moorage::egress {
 namespace {
@@ -101,6 +104,8 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   try {
+    if (argc > 1 && std::string_view(argv[1]) == "git-over-ssh")
+      return moorage::egress::run_ssh_bridge({argv + 2, argv + argc});
     moorage::egress::run(moorage::egress::read_options(argc, argv));
     return 0;
   } catch (const std::exception& error) {

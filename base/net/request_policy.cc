@@ -141,8 +141,8 @@ RequestDecision decide_request(const NetworkPolicy& policy,
     if (scope.path != "/" && !is_plain) return refused(kUnclear);
     if (!path_is_below(usual, usual_path(scope.path)) || !has_method(scope.methods, method))
       continue;
-    if (best.credential == nullptr || scope.path.size() > best.credential->path.size())
-      best.credential = &scope;
+    auto& chosen = scope.form == CredentialForm::ssh_key ? best.ssh_key : best.credential;
+    if (chosen == nullptr || scope.path.size() > chosen->path.size()) chosen = &scope;
   }
   return best;
 }

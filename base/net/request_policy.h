@@ -45,6 +45,7 @@ struct RequestDecision {
   std::string rule{};                           // would allow it; empty: none does
   bool quiet = false;                           // programs do without it
   const CredentialScope* credential = nullptr;  // to put in
+  const CredentialScope* ssh_key = nullptr;     // for git, where there is no other
 };
 // `target`: a path with its query. A path that servers may read in several ways is refused where a
 // rule is about paths.

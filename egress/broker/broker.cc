@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/net/url_path.h"
+#include "egress/broker/git_request.h"
 #include "egress/broker/push_gate.h"
 
 namespace moorage::egress {
@@ -69,6 +71,7 @@ class Broker::Judge : public BrokerConnection::Judge {
   }
   ssl_ctx_st* client_context() override { return broker_.roots_.get(); }
   void on_request(Exchange& exchange, std::function<void()> go_on) override;
+  bool open_stream(std::function<void(Fd stream, const std::string& error)> then) override;
 
  private:
   using GoOn = std::function<void()>;
@@ -79,11 +82,42 @@ class Broker::Judge : public BrokerConnection::Judge {
                    WithSecret then);
   // Lets the request pass, with the credential if there is one.
   void admit(Exchange& exchange, const CredentialScope* credential, const GoOn& go_on);
+  // False: it is refused.
+  bool goes_by_ssh(Exchange& exchange, const CredentialScope& key, const GitRequest& git);
   void inject(Exchange& exchange, const CredentialScope& scope, const Secrets::Found& found);
 
   Broker& broker_;
   const std::string host_;
+  Streams::Ticket ticket_;
+  std::optional<Streams::Purpose> stream_;  // that carries the request
+  bool passed_ = false;                     // one of this connection
 };
+
+// A stream takes one request, as its answer ends the connection.
+bool Broker::Judge::goes_by_ssh(Exchange& exchange, const CredentialScope& key,
+                                const GitRequest& git) {
+  const std::string& target = exchange.request().target;
+  std::string path = base::usual_path(target.substr(0, target.find('?')));
+  if (passed_) {
+    exchange.refuse("this connection is over TLS; use another for git over ssh");
+    return false;
+  }
+  if (!base::is_plain_path(path) || path.find('%') != path.npos) {
+    exchange.refuse("this path cannot be sent over ssh");
+    return false;
+  }
+  path.resize(path.rfind('/'));                               // "/git-upload-pack"
+  if (path.ends_with("/info")) path.resize(path.rfind('/'));  // "/info/refs"
+  stream_ =
+      Streams::Purpose{key.credential, git.push ? "git-receive-pack" : "git-upload-pack", path};
+  return true;
+}
+
+bool Broker::Judge::open_stream(std::function<void(Fd stream, const std::string& error)> then) {
+  if (!stream_) return false;
+  ticket_ = broker_.streams_.open(*stream_, std::move(then));
+  return true;
+}
 
 void Broker::Judge::on_request(Exchange& exchange, std::function<void()> go_on) {
   const RequestHead& head = exchange.request();
@@ -102,6 +136,11 @@ void Broker::Judge::on_request(Exchange& exchange, std::function<void()> go_on) 
     return exchange.refuse("the placeholder of the credential " + stray +
                            " was sent where it is not valid: " + head.method + " " + host_ +
                            head.target.substr(0, head.target.find('?')));
+  if (git && decision.credential == nullptr && decision.ssh_key != nullptr) {
+    if (!goes_by_ssh(exchange, *decision.ssh_key, *git)) return;
+  } else {
+    passed_ = true;
+  }
   if (!git || !git->push) return admit(exchange, decision.credential, go_on);
   const base::CredentialScope* reads = decide("GET").credential;
   if (decision.credential == nullptr && reads != nullptr)
@@ -168,10 +207,13 @@ void Broker::Judge::inject(Exchange& exchange, const CredentialScope& scope,
 Broker::Broker(base::Loop& loop)
     : loop_(loop),
       secrets_(loop,
-               [this](const std::string& credential) {
-                 if (on_need_) on_need_(credential);
+               [this](const std::string&) {
+                 if (on_need_) on_need_();
                }),
-      pushes_(loop) {}
+      pushes_(loop),
+      streams_(loop, [this] {
+        if (on_need_) on_need_();
+      }) {}
 Broker::~Broker() = default;
 
 void Broker::configure(std::string workspace, base::NetworkPolicy policy,

@@ -12,6 +12,7 @@
 #include "egress/broker/broker_connection.h"
 #include "egress/broker/pushes.h"
 #include "egress/broker/secrets.h"
+#include "egress/broker/streams.h"
 
 namespace moorage::egress {
 
@@ -34,10 +35,9 @@ class Broker {
 
   Secrets& secrets() { return secrets_; }
   Pushes& pushes() { return pushes_; }
-  // Called when a secret is needed that is not there.
-  void on_need(std::function<void(const std::string& credential)> listener) {
-    on_need_ = std::move(listener);
-  }
+  Streams& streams() { return streams_; }
+  // Called when a secret or a stream is needed that is not there.
+  void on_need(std::function<void()> listener) { on_need_ = std::move(listener); }
 
  private:
   class Judge;
@@ -48,9 +48,10 @@ class Broker {
   base::PushPolicy push_;
   std::unique_ptr<Authority> authority_;
   TlsContext roots_;
-  std::function<void(const std::string&)> on_need_;
+  std::function<void()> on_need_;
   Secrets secrets_;
   Pushes pushes_;
+  Streams streams_;
 };
 
 }  // namespace moorage::egress

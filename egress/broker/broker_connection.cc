@@ -236,7 +236,23 @@ void BrokerConnection::note_troubles() {
 void BrokerConnection::connect_if_needed() {
   if (talk_->to_server.empty() || asked_way_) return;
   asked_way_ = true;
-  owner_.find_way(*this);
+  // A stream speaks HTTP/1.1, as git does.
+  const bool streams = client_.tls.protocol() != kHttp2 &&
+                       judge_->open_stream([this](Fd stream, const std::string& error) {
+                         use_stream(std::move(stream), error);
+                       });
+  if (!streams) owner_.find_way(*this);
+}
+
+void BrokerConnection::use_stream(Fd stream, const std::string& error) {
+  if (!stream) return fail(error);
+  server_.socket = std::move(stream);
+  server_.tls = TlsStream::plain(server_.socket);
+  server_.ready = true;
+  server_.watch =
+      std::make_unique<base::Watch>(loop_, server_.socket.get(), EPOLLIN,
+                                    [this](uint32_t events) { on_events(server_, events); });
+  move();
 }
 
 void BrokerConnection::set_watches() {

@@ -23,6 +23,9 @@ class BrokerConnection : public Carrier {
     virtual ssl_ctx_st* client_context() = 0;
     // Must let the exchange go on, now or later, then call go_on().
     virtual void on_request(Exchange& exchange, std::function<void()> go_on) = 0;
+    // For a request that passes, but not over TLS: opens what carries it, and calls `then` later
+    // with that, or with an error. False: over TLS.
+    virtual bool open_stream(std::function<void(Fd stream, const std::string& error)> then) = 0;
   };
 
   BrokerConnection(base::Loop& loop, Meter& meter, Owner& owner, std::unique_ptr<Judge> judge,
@@ -61,6 +64,7 @@ class BrokerConnection : public Carrier {
   void ask_judge();
   void connect_if_needed();
   void note_troubles();
+  void use_stream(Fd stream, const std::string& error);
   bool has_room_for(const Side& side) const;
   void set_watches();
   void end_softly();

@@ -4,6 +4,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -49,6 +50,21 @@ TlsStream TlsStream::connecting(const Fd& socket, ssl_ctx_st* context, const std
   return made;
 }
 
+TlsStream TlsStream::plain(const Fd& socket) {
+  TlsStream made;
+  made.plain_ = socket.get();
+  return made;
+}
+
+TlsStream::Result TlsStream::judge_plain(ssize_t size, uint32_t wants) {
+  if (size > 0) return Result::done;
+  if (size == 0) return Result::ended;
+  wants_ = wants;
+  if (errno == EAGAIN || errno == EINTR) return Result::again;
+  error_ = std::strerror(errno);
+  return Result::broken;
+}
+
 TlsStream::Result TlsStream::judge(int result) {
   const int error = SSL_get_error(ssl_.get(), result);
   wants_ = error == SSL_ERROR_WANT_READ ? EPOLLIN : EPOLLOUT;
@@ -71,6 +87,11 @@ TlsStream::Result TlsStream::handshake() {
 }
 
 TlsStream::Result TlsStream::read(std::span<char> buffer, size_t& size) {
+  if (plain_ >= 0) {
+    const ssize_t got = recv(plain_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    size = static_cast<size_t>(std::max<ssize_t>(got, 0));
+    return judge_plain(got, EPOLLIN);
+  }
   for (size = 0; size < buffer.size();) {
     ERR_clear_error();
     errno = 0;
@@ -83,6 +104,11 @@ TlsStream::Result TlsStream::read(std::span<char> buffer, size_t& size) {
 }
 
 TlsStream::Result TlsStream::write(std::string& bytes) {
+  if (plain_ >= 0) {
+    const ssize_t size = send(plain_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    bytes.erase(0, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+    return judge_plain(size, EPOLLOUT);
+  }
   size_t written = 0;
   Result result = Result::done;
   while (written < bytes.size() && result == Result::done) {

@@ -27,11 +27,13 @@ class TlsStream {
   static TlsStream accepting(const Fd& socket, ssl_ctx_st* context);
   static TlsStream connecting(const Fd& socket, ssl_ctx_st* context, const std::string& host,
                               const std::string& protocol);
+  // Without TLS, for a socket of this host; it needs no handshake.
+  static TlsStream plain(const Fd& socket);
   TlsStream() = default;
   TlsStream(TlsStream&&) = default;
   TlsStream& operator=(TlsStream&&) = default;
 
-  explicit operator bool() const { return ssl_ != nullptr; }
+  explicit operator bool() const { return ssl_ != nullptr || plain_ >= 0; }
   Result handshake();
   // Fills the buffer from its beginning; done: there may be more.
   Result read(std::span<char> buffer, size_t& size);
@@ -49,8 +51,10 @@ class TlsStream {
   };
   TlsStream(const Fd& socket, ssl_ctx_st* context);
   Result judge(int result);
+  Result judge_plain(ssize_t size, uint32_t wants);
 
   std::unique_ptr<ssl_st, Free> ssl_;
+  int plain_ = -1;
   uint32_t wants_ = 0;
   std::string error_;
 };

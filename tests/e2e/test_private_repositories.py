@@ -4,6 +4,7 @@ import base64
 import os
 import pathlib
 import pwd
+import shutil
 import tempfile
 import time
 import unittest
@@ -28,6 +29,7 @@ class PrivateRepositories(harness.TestCase):
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.place = pathlib.Path(cls.scratch.name)
         os.chmod(cls.place, 0o755)
+        cls.program = shutil.copy(harness.BIN / "moorage", cls.place)  # where others may run it
         cls.authority = outside.Authority(cls.place / "ca")
         cls.proxy = ConnectProxy({HOST: ADDRESS})
         cls.addClassCleanup(cls.proxy.stop)
@@ -64,7 +66,7 @@ class PrivateRepositories(harness.TestCase):
 
     def cli_as_other(self, *argv, check=False):
         environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "MOORAGE_SOCKET": str(self.daemon.socket), "LANG": "C.UTF-8"}
-        return harness.run(harness.BIN / "moorage", *argv, check=check, env=environment, user=OTHER, group=OTHER, extra_groups=[])
+        return harness.run(self.program, *argv, check=check, env=environment, user=OTHER, group=OTHER, extra_groups=[])
 
     def secret_file(self, text=TOKEN):
         file = self.place / f"{self.name}.token"
@@ -257,6 +259,82 @@ class PrivateRepositories(harness.TestCase):
         self.addCleanup(known.write_text, text)
         known.write_text(text.replace(HOST, "else.example"))
         self.refused("Host key verification failed", "known_hosts", url=self.ssh_url)
+
+    def clone_inside(self, workspace, push="allow"):
+        """By its https URL, which goes over ssh."""
+        self.daemon.cli("net", "allow", workspace["name"], HOST)
+        self.daemon.cli("set", workspace["name"], "--push", push)
+        self.out(workspace, f"git clone -q https://{HOST}{self.bare} /tmp/inside")
+        return "cd /tmp/inside && git config user.email a@b && git config user.name a && "
+
+    def test_git_inside_goes_over_ssh(self):
+        self.add_key()
+        one = self.create("one", self.ssh_url)
+        self.https.requests.clear()
+        inside = self.clone_inside(one)
+        self.assertEqual(self.out(one, inside + "git log --format=%H"), self.first)
+        second = private_git.add_commit(self.bare, "README.md", "again\n")
+        self.out(one, inside + "git pull -q")
+        self.out(one, inside + "head -c 3000000 /dev/urandom > large && git add . && git commit -qm third && git push -q origin HEAD:refs/heads/topic")
+        self.assertEqual(harness.git(self.bare, "rev-parse", "topic^"), second)
+        self.assertEqual(self.out(one, inside + "git rev-parse HEAD"), harness.git(self.bare, "rev-parse", "topic"))
+        # Many names in the request, which git compresses.
+        self.out(one, inside + "for n in $(seq 1 60); do git commit -q --allow-empty -m $n; done")
+        private_git.add_commit(self.bare, "README.md", "once more\n")
+        self.out(one, inside + "git fetch -q && git push -q origin HEAD:refs/heads/many && git fetch -q --depth 1")
+        self.assertEqual(self.https.requests, [])
+        self.wait_for_no_bridges()
+
+    def test_a_push_over_ssh_waits_for_its_approval(self):
+        self.add_key()
+        one = self.create("one", self.ssh_url)
+        inside = self.clone_inside(one, push="ask")
+        push = inside + "git push -q origin HEAD:refs/heads/agent"
+        self.out(one, inside + "git commit -q --allow-empty -m mine")
+        self.assertNotEqual(self.client.exec(one["id"], push).exit_code, 0)
+        self.assertEqual(harness.git(self.bare, "for-each-ref", "refs/heads/agent"), "")
+        shown, = self.client.approvals(one["name"])
+        self.daemon.cli("approve", shown["id"])
+        self.out(one, push)
+        self.assertEqual(self.out(one, inside + "git rev-parse HEAD"), harness.git(self.bare, "rev-parse", "agent"))
+        self.assertNotEqual(self.client.exec(one["id"], inside + "git push -q origin HEAD^:refs/heads/other").exit_code, 0)
+
+    def wait_for_no_bridges(self):
+        harness.wait_until(lambda: not [line for line in harness.processes().values() if "git-over-ssh" in line], what="no bridge")
+
+    def test_errors_of_ssh_are_shown_by_git_inside(self):
+        self.add_key()
+        one = self.create("one", self.ssh_url)
+        inside = self.clone_inside(one)
+        result = self.client.exec(one["id"], f"git clone -q https://{HOST}{self.bare}-none /tmp/none")
+        self.assertIn(b"moorage: git over ssh: ", result.stderr)
+        self.assertIn(b"does not appear to be a git repository", result.stderr)
+        result = self.client.exec(one["id"], inside + "git -c protocol.version=0 fetch")
+        self.assertIn(b"fetches over ssh need version 2 of git's protocol", result.stderr)
+        known = self.sshd.directory / "known_hosts"
+        text = known.read_text()
+        self.addCleanup(known.write_text, text)
+        known.write_text("")
+        result = self.client.exec(one["id"], inside + "git fetch")
+        self.assertIn(b"Host key verification failed", result.stderr)
+        known.write_text(text)
+        self.sshd.authorize()
+        result = self.client.exec(one["id"], inside + "git push origin HEAD:refs/heads/x")
+        self.assertIn(b"Permission denied (publickey", result.stderr)
+        self.daemon.cli("credential", "rm", self.name)
+        self.assertNotEqual(self.client.exec(one["id"], inside + "git fetch").exit_code, 0)
+        self.wait_for_no_bridges()
+
+    def test_requests_of_others_do_not_go_over_ssh(self):
+        self.add_key()
+        one = self.create("one", self.ssh_url)
+        self.clone_inside(one)
+        self.https.requests.clear()
+        for path in ("/other/x/info/refs?service=git-upload-pack", f"{self.bare}/README.md", f"{self.bare}/../../acme/x/info/refs?service=git-upload-pack",
+                     f"{self.bare}%2f/info/refs?service=git-upload-pack"):
+            self.client.exec(one["id"], ["curl", "-s", "--path-as-is", f"https://{HOST}{path}"])
+        self.assertEqual([path for _, path, _ in self.https.requests],
+                         ["/other/x/info/refs?service=git-upload-pack", f"{self.bare}/README.md"])
 
     def test_a_key_goes_only_over_ssh(self):
         for url, form in ((self.url, "ssh-key"), (self.ssh_url, "bearer")):

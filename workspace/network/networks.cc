@@ -80,6 +80,7 @@ Networks::Networks(Context& context, ExecWatcher& watcher, Sightings& sightings,
       options_(options),
       supply_(context, options),
       push_judge_(context),
+      streams_(context, options.egress_program),
       pool_(kThreads, kQueue),
       host_timer_(thread_.loop()),
       listens_(watcher.listen(*this)) {
@@ -374,6 +375,10 @@ bool Networks::read_news(const WatchedPtr& watched, backends::EgressClient& clie
       } else if (const auto* push = std::get_if<base::PushQuestion>(&*news)) {
         answer_once(watched, "push " + std::to_string(push->id), [this, watched, asked = *push] {
           push_judge_.answer(watched->sandbox, watched->control_path(), asked);
+        });
+      } else if (const auto* git = std::get_if<backends::EgressClient::Stream>(&*news)) {
+        answer_once(watched, "git " + std::to_string(git->number), [this, watched, asked = *git] {
+          streams_.give(watched->sandbox, watched->control_path(), asked);
         });
       } else {
         const auto& sighting = std::get<base::Sighting>(*news);

@@ -23,6 +23,7 @@
 #include "workspace/exec/listener.h"
 #include "workspace/exec/watcher.h"
 #include "workspace/network/egress_supply.h"
+#include "workspace/network/git_streams.h"
 #include "workspace/network/push_judge.h"
 #include "workspace/network/settings.h"
 #include "workspace/network/sightings.h"
@@ -85,6 +86,7 @@ class Networks : private ExecListener {
   const NetworkOptions& options_;
   const EgressSupply supply_;
   const PushJudge push_judge_;
+  GitStreams streams_;
   mutable std::mutex mutex_;             // for the next two; held only briefly
   std::map<base::SandboxId, Fd> lines_;  // of sandboxes that are not watched yet
   std::map<base::SandboxId, WatchedPtr> watched_;

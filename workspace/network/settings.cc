@@ -158,9 +158,6 @@ base::NetworkSettings network_settings(const state_db::WorkspaceRow& row, const 
   settings.workspace = row.name;
   settings.policy = network_policy(row, context, network);
   settings.credentials = scopes_of(credentials_of(context.store, row));
-  std::erase_if(settings.credentials, [](const base::CredentialScope& scope) {
-    return scope.form == base::CredentialForm::ssh_key;
-  });
   settings.push = push_policy(row.policy);
   settings.resolver.servers = network.resolvers.empty() ? host_resolvers() : network.resolvers;
   settings.resolver.hosts = host_table();

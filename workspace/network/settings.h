@@ -31,6 +31,7 @@ struct NetworkOptions {
   std::string proxy_authorization;
   std::vector<std::string> no_proxy;
   base::NetworkLimits limits;
+  std::string egress_program;  // moorage-egress
 };
 
 // How a policy's word is written: "allow github.com:22" and so on.

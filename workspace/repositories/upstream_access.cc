@@ -1,9 +1,6 @@
 #include "workspace/repositories/upstream_access.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -11,8 +8,8 @@
 #include "base/net/url_path.h"
 #include "base/os/process.h"
 #include "state_db/store.h"
-#include "workspace/context/account.h"
 #include "workspace/context/credentials.h"
+#include "workspace/context/ssh_command.h"
 
 namespace moorage::workspace {
 namespace {
@@ -38,13 +35,6 @@ printf '[http]\n\textraHeader = "%s: %s"\n' "$2" "$value"
 
 constexpr int kBadCharacter = 9;
 
-// A shell stays beside ssh: ssh closes all descriptors when it begins, and opens its key through
-// the shell's.
-constexpr const char* kSsh =
-    "ssh -oBatchMode=yes -oIdentitiesOnly=yes -oIdentityAgent=none -oStrictHostKeyChecking=yes "
-    "-oUpdateHostKeys=no -oConnectTimeout=20 -oPermitLocalCommand=no -oForwardAgent=no "
-    "-oPasswordAuthentication=no -oControlPath=none";
-
 // "/acme/shop" of "ssh://git@host:22/acme/shop.git" and "ssh://git@host/~/acme/shop".
 std::string comparable(std::string_view path) {
   if (path.starts_with("/~/")) path.remove_prefix(2);
@@ -68,13 +58,6 @@ bool covers(const CredentialScope& scope, const repo_cache::RepoUrl& url) {
   return base::path_is_below(comparable(url.key.substr(place.size() - 1)),
                              comparable(scope.path)) &&
          allows("GET") && allows("POST");
-}
-
-// As one word of a shell.
-std::string quoted(std::string_view text) {
-  std::string word = "'";
-  for (const char c : text) c == '\'' ? word += "'\\''" : word += c;
-  return word + "'";
 }
 
 Fd in_memory(const char* name) {
@@ -132,24 +115,13 @@ repo_cache::GitAccess UpstreamAccess::open(const Covering& credential) const {
     access.files.push_back(std::move(config));
     return access;
   }
-  access.ssh_command = ssh_command(credential, secret);
-  access.files.push_back(std::move(secret));
+  SshCommand ssh = ssh_command(context_.options, credential.row.owner_uid, std::move(secret));
+  access.ssh_command = "exec";
+  for (const auto* words : {&ssh.as_owner, &ssh.argv}) {
+    for (const std::string& word : *words) access.ssh_command += " " + shell_word(word);
+  }
+  access.files.push_back(std::move(ssh.key));
   return access;
-}
-
-// A line for a shell, to which git adds its arguments. Ssh runs as the owner, whose known_hosts
-// then count, and takes only a key that nobody else could read.
-std::string UpstreamAccess::ssh_command(const Covering& credential, const Fd& key) const {
-  const Account owner = account_of(credential.row.owner_uid);
-  base::check(fchown(key.get(), owner.uid, owner.gid), "give the key to its owner");
-  base::check(fchmod(key.get(), 0600), "protect the key");
-  std::string line = "exec ";
-  for (const std::string& word : owner.run_as()) line += word + " ";
-  const std::string& config = context_.options.ssh_config;
-  line += "/bin/sh -c '" + std::string(kSsh) + " -F \"$0\" -oIdentityFile=/proc/$$/fd/" +
-          std::to_string(key.get()) + " \"$@\"; exit $?' " +
-          quoted(config.empty() ? "none" : config);
-  return line;
 }
 
 void UpstreamAccess::note(base::RepoId id, const std::string& name,

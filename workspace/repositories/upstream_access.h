@@ -46,7 +46,6 @@ class UpstreamAccess {
 
  private:
   Fd git_config(const Covering& credential, const Fd& secret) const;
-  std::string ssh_command(const Covering& credential, const Fd& key) const;
 
   Context& context_;
   const SecretReader secrets_;
