@@ -15,7 +15,7 @@ constexpr Topic kTopics[] = {{kWorkspaces, "create, configure, delete"},
                              {kFiles, "changes, copies, reports"},
                              {kStates, "snapshots, forks, best-of"},
                              {kTeams, "leases, sharing"},
-                             {kNetwork, "hosts that may be reached, credentials, pushes"},
+                             {kNetwork, "hosts, credentials, pushes"},
                              {kRepos, "the cache of repositories"},
                              {kDisk, "usage, archives, gc"},
                              {kPlaces, "move, export, import"},
@@ -148,10 +148,8 @@ constexpr Command kCommands[] = {
      "moorage net log auth -f", net_log_command, false, 0, "logs events tail"},
 
     {"credential add", kNetwork, "Let workspaces use a secret that never enters them",
-     "moorage credential add claude --for https://api.anthropic.com/ --as header:x-api-key "
-     "--env ANTHROPIC_API_KEY --from-stdin\n"
-     "moorage credential add hub --for https://github.com/acme/ --as basic:x-access-token "
-     "--from-command 'gh auth token'",
+     "moorage credential add own --for https://api.example.com/v1/ --from-stdin\n"
+     "moorage credential add hub --for https://github.com/ --from-file ~/token",
      credential_add_command, false, 0, "secret key token create"},
     {"credential ls", kNetwork, "List credentials", "moorage credential ls", credential_ls_command,
      false, 0, "list secrets"},

@@ -14,7 +14,7 @@ struct ListOptions {
 
   void declare(Options& options) {
     options.optional_argument({"NAME", "", "Only of this workspace"}, workspace);
-    options.flag({"--all", "", "With NAME: those that were used, refused or expired, too"}, all);
+    options.flag({"--all", "", "With NAME: used, refused and expired ones, too"}, all);
   }
 };
 

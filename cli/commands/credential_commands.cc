@@ -30,9 +30,7 @@ struct AddOptions {
   void declare(Options& options) {
     options.argument({"NAME", "", "Name of the credential"}, name);
     options.values({"--for", "URL", "Send it to this host and path; may be repeated"}, urls);
-    options.value(
-        {"--as", "FORM", "bearer, basic, basic:USER, header:NAME or ssh-key; default: bearer"},
-        form);
+    options.value({"--as", "FORM", "bearer (default), basic[:USER], header:NAME, ssh-key"}, form);
     options.values({"--method", "METHOD", "Only in such requests, like GET; may be repeated"},
                    methods);
     options.values({"--label", "KEY=VALUE", "Only for workspaces with this label; may be repeated"},

@@ -12,11 +12,8 @@ struct HostsOptions {
 
   void declare(Options& options) {
     options.argument({"NAME", "", "The workspace"}, name);
-    options.required_arguments(
-        {"HOST", "",
-         "A name, NAME:PORT, .NAME for it and all below, or https://NAME/PATH/; "
-         "methods after it limit it, like GET,HEAD"},
-        hosts);
+    options.required_arguments({"HOST", "", "NAME, NAME:PORT, .NAME or https://NAME/PATH; METHODS"},
+                               hosts);
   }
 };
 
@@ -96,9 +93,7 @@ struct CheckOptions {
 
   void declare(Options& options) {
     options.argument({"NAME", "", "The workspace"}, name);
-    options.argument(
-        {"HOST", "", "Like github.com, github.com:22, or https://host/path; default port: 443"},
-        host);
+    options.argument({"HOST", "", "Like github.com:22 or https://host/path; port: 443"}, host);
     options.optional_argument({"METHOD", "", "Of a request to it, like POST"}, method);
   }
 };

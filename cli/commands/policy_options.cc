@@ -163,8 +163,8 @@ constexpr Row kRows[] = {
      add_limit<count>, number_or_none},
     {"--network", "NAME", "Hosts it may reach: none, packages, dev, open; default", "network",
      add_network, text_or_default},
-    {"--push", "MODE", "What git may push there: refuse, ask (each is approved), allow", "push",
-     add_text, text_of}};
+    {"--push", "MODE", "What git may push: refuse, ask (approve each), allow", "push", add_text,
+     text_of}};
 
 // Those of the given options that are limits of the sandbox, or the others.
 std::vector<Row> given_rows(const PolicyOptions& policy, bool limits) {

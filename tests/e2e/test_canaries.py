@@ -6,6 +6,7 @@ proves nothing.
 
 import os
 import pathlib
+import pwd
 import resource
 import secrets
 import signal
@@ -136,6 +137,25 @@ class Canaries(harness.TestCase):
         self.assertIn(self.keys["command"].decode(), refused.exception.message)
         self.assert_in_no_file(self.daemon.directory)
 
+    def test_another_users_workspace_does_not_use_it(self):
+        self.use("owners")
+        os.chmod(self.daemon.directory, 0o711)
+        os.chmod(self.daemon.socket, 0o666)
+        other = pwd.getpwnam("nobody").pw_uid
+
+        def moorage_as_other(*argv):
+            environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "MOORAGE_SOCKET": str(self.daemon.socket), "LANG": "C.UTF-8"}
+            return harness.run(harness.BIN / "moorage", *argv, env=environment, user=other, group=other, extra_groups=[]).stdout
+
+        moorage_as_other("create", "--repo", self.url, "--name", "others")
+        self.addCleanup(self.client.delete, "others", purge=True)
+        moorage_as_other("net", "allow", "others", "api.example")
+        answer = moorage_as_other("exec", "others", "--", "curl", "-s", "-w", "%{http_code}", "https://api.example/file/x")
+        self.assertEqual(answer, b"401")
+        self.assertEqual(moorage_as_other("exec", "others", "--", "sh", "-c", "echo $FILE_KEY"), b"\n")
+        self.assertEqual(moorage_as_other("credential", "ls"), b"No credentials.\n")
+        self.ask("owners")
+
     def test_a_store_without_its_key_or_from_a_replica_says_what_to_do(self):
         self.client.add_credential("kept", ["https://api.example/"], sealed=self.client.seal(self.keys["stdin"]))
         self.addCleanup(self.client.remove_credential, "kept")
@@ -147,6 +167,16 @@ class Canaries(harness.TestCase):
             self.refused(f"it cannot be decrypted with {key}: it was encrypted for another key", "moorage credential test kept")
             (self.place / "away").rename(key)
             self.client.test_credential("kept")
+        with self.subTest("the key comes from systemd"):
+            given = self.place / "given"
+            given.mkdir()
+            self.addCleanup(harness.run, "rm", "-rf", given)
+            key.rename(given / "moorage-credentials.key")
+            self.daemon.environment["CREDENTIALS_DIRECTORY"] = str(given)
+            self.addCleanup(self.daemon.environment.pop, "CREDENTIALS_DIRECTORY")
+            self.daemon.restart()
+            self.client.test_credential("kept")
+            self.assertFalse(key.exists())
         now = time.time()
         harness.wait_until(lambda: as_of(self.client.info().get("replica")) > now, 60, "the replica follows")
         other = harness.Daemon()
