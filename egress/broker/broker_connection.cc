@@ -13,6 +13,7 @@ namespace moorage::egress {
 namespace {
 
 constexpr std::string_view kHttp2 = "h2";
+constexpr std::string_view kNoProtocol = "no application protocol";  // OpenSSL's words
 constexpr const char* kNoHttp2 =
     "it does not speak HTTP/2, the only protocol that the program offers";
 
@@ -161,19 +162,21 @@ void BrokerConnection::on_handshake(Side& side) {
   }
 }
 
-// `why` by value: it may be the stream's own, which goes.
-void BrokerConnection::broken(Side& side, std::string why) {
+void BrokerConnection::broken(Side& side, const std::string& why) {
   if (&side == &client_) {
     if (!talk_ || talk_->requests() == 0)
       owner_.on_unreachable(*this, "the program did not accept the certificate of Moorage: " + why);
     return abort();
   }
+  // Some hosts say so in an alert.
+  const bool no_http2 = client_.tls.protocol() == kHttp2 && why.find(kNoProtocol) != why.npos;
+  const std::string reason = no_http2 ? kNoHttp2 : why;  // `why` may be the stream's, which goes
   const bool was_ready = std::exchange(server_.ready, false);
   server_.watch.reset();
   server_.tls = {};
   if (!was_ready) {
-    owner_.on_unreachable(*this, "TLS: " + why);
-    return talk_->server_failed("no TLS connection to " + host_.name + ": " + why);
+    owner_.on_unreachable(*this, "TLS: " + reason);
+    return talk_->server_failed("no TLS connection to " + host_.name + ": " + reason);
   }
   server_.ended = true;
   talk_->server_ended();

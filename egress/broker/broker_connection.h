@@ -69,7 +69,7 @@ class BrokerConnection : public Carrier {
   void set_watches();
   void end_softly();
   void finish();
-  void broken(Side& side, std::string why);
+  void broken(Side& side, const std::string& why);
 
   base::Loop& loop_;
   Meter& meter_;

@@ -3,7 +3,6 @@
 #include <nghttp2/nghttp2.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -122,7 +121,7 @@ struct H2Session::Callbacks {
     Body& body = at.bodies_[stream];
     const size_t size = std::min(room, body.bytes.size() - body.sent);
     if (size == 0 && !body.ended) return NGHTTP2_ERR_DEFERRED;
-    std::memcpy(to, body.bytes.data() + body.sent, size);
+    std::copy_n(body.bytes.begin() + static_cast<ptrdiff_t>(body.sent), size, to);
     body.sent += size;
     const bool all = body.sent == body.bytes.size();
     if (all) {

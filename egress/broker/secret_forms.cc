@@ -52,14 +52,13 @@ void add_url_forms(const std::string& secret, std::vector<std::string>& forms) {
 // With "/" escaped or not, and with what is special in HTML as "<" or not.
 void add_json_forms(const std::string& secret, std::vector<std::string>& forms) {
   const Escape backslash = [](char c) { return std::string("\\") + c; };
+  const Escape upper = [](char c) { return "\\u00" + digits_of(c, kUpperDigits); };
+  const Escape lower = [](char c) { return "\\u00" + digits_of(c, kLowerDigits); };
   for (const std::string_view special : {"\"\\", "\"\\/"}) {
     const std::string form = escaped(secret, special, backslash);
     forms.push_back(form);
     for (const std::string_view in_html : {"<>&", "<>&'+`"}) {
-      for (const std::string_view digits : {kUpperDigits, kLowerDigits}) {
-        forms.push_back(
-            escaped(form, in_html, [digits](char c) { return "\\u00" + digits_of(c, digits); }));
-      }
+      for (const Escape& escape : {upper, lower}) forms.push_back(escaped(form, in_html, escape));
     }
   }
 }

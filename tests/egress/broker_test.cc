@@ -214,6 +214,26 @@ TEST_CASE("the host's certificate is verified before anything is sent") {
   CHECK(seen.empty());
 }
 
+TEST_CASE("a program that offers HTTP/2 alone learns that the host does not speak it") {
+  const bool alert = GENERATE(true, false);
+  Brokered network;
+  FakeHost host("127.0.0.1", 443, [&](int socket) {
+    Tls tls = Tls::server(socket, network.own, alert);
+    if (tls.shook_hands()) tls.all();
+  });
+  network.inside.run([&] {
+    const Fd socket = dial(resolve(kHost).address, 443);
+    Tls tls = Tls::client(socket.get(), network.store.certificate, kHost, "h2");
+    REQUIRE(tls.shook_hands());
+    // Settings, then a GET of "/" as HPACK writes it.
+    tls.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string(3, '\0') + "\4" +
+             std::string(5, '\0') + std::string("\0\0\x14\1\5\0\0\0\1\x82\x87\x84\x41\x0f", 14) +
+             kHost);
+    const std::string got = tls.until("it does not speak HTTP/2");
+    CHECK(got.find("no TLS connection to api.example.com: it does not speak HTTP/2") != got.npos);
+  });
+}
+
 TEST_CASE("a rule may limit a host to some methods") {
   Brokered network;
   network.settings.credentials.clear();

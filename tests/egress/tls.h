@@ -14,8 +14,15 @@ namespace moorage::egress_test {
 class Tls {
  public:
   // A client, if `ca` is given, or a server.
-  static Tls client(int socket, const std::string& ca, const std::string& host) {
+  // `protocol`: the only one that it offers by ALPN.
+  static Tls client(int socket, const std::string& ca, const std::string& host,
+                    const std::string& protocol = "") {
     Tls made(socket, TLS_client_method());
+    if (!protocol.empty()) {
+      const std::string offer = static_cast<char>(protocol.size()) + protocol;
+      SSL_CTX_set_alpn_protos(made.context_, reinterpret_cast<const unsigned char*>(offer.data()),
+                              static_cast<unsigned>(offer.size()));
+    }
     BIO* bio = BIO_new_mem_buf(ca.data(), static_cast<int>(ca.size()));
     X509* authority = PEM_read_bio_X509(bio, nullptr, nullptr, nullptr);
     X509_STORE_add_cert(SSL_CTX_get_cert_store(made.context_), authority);
@@ -28,8 +35,14 @@ class Tls {
     made.done_ = SSL_connect(made.ssl_) == 1;
     return made;
   }
-  static Tls server(int socket, const base::IssuedCertificate& own) {
+  // `refuses`: it knows none of the protocols that the client offers.
+  static Tls server(int socket, const base::IssuedCertificate& own, bool refuses = false) {
     Tls made(socket, TLS_server_method());
+    if (refuses) {
+      const auto none = [](SSL*, const unsigned char**, unsigned char*, const unsigned char*,
+                           unsigned, void*) { return SSL_TLSEXT_ERR_ALERT_FATAL; };
+      SSL_CTX_set_alpn_select_cb(made.context_, none, nullptr);
+    }
     BIO* bio = BIO_new_mem_buf(own.certificate.data(), static_cast<int>(own.certificate.size()));
     X509* certificate = PEM_read_bio_X509(bio, nullptr, nullptr, nullptr);
     BIO_free(bio);
