@@ -36,7 +36,7 @@ void put(int directory_fd, const char* name, std::string_view bytes) {
 
 }  // namespace
 
-std::string git_config(const std::string& origin_url, const std::vector<std::string>& https_hosts) {
+std::string git_config(const std::string& origin_url, const Rewritten& rewritten) {
   std::string text =
       "[core]\n"
       "\trepositoryformatversion = 0\n"
@@ -50,10 +50,9 @@ std::string git_config(const std::string& origin_url, const std::vector<std::str
     text += "[remote \"origin\"]\n\turl = " + quote(origin_url) +
             "\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
   }
-  for (const std::string& host : https_hosts) {
-    text += "[url " + quote("https://" + host + "/") +
-            "]\n\tinsteadOf = " + quote("git@" + host + ":") +
-            "\n\tinsteadOf = " + quote("ssh://git@" + host + "/") + "\n";
+  for (const auto& [host, beginnings] : rewritten) {
+    text += "[url " + quote("https://" + host + "/") + "]\n";
+    for (const std::string& ssh : beginnings) text += "\tinsteadOf = " + quote(ssh) + "\n";
   }
   return text;
 }

@@ -2,8 +2,9 @@
 // at a fixed place inside the sandbox. Written by the thread that owns the files (fsuid_threads.h).
 #pragma once
 
+#include <map>
+#include <set>
 #include <string>
-#include <vector>
 
 namespace moorage::repo_cache {
 
@@ -13,9 +14,9 @@ struct WorkspaceGit {
   std::string index;
 };
 
-// Its config. git rewrites ssh URLs of `https_hosts` to https.
-std::string git_config(const std::string& origin_url,
-                       const std::vector<std::string>& https_hosts = {});
+// By host: beginnings of ssh URLs ("git@github.com:") that git replaces by "https://HOST/".
+using Rewritten = std::map<std::string, std::set<std::string>>;
+std::string git_config(const std::string& origin_url, const Rewritten& rewritten = {});
 
 void write_git_directory(const std::string& tree, const WorkspaceGit& git);
 // Those of a delta, in the upper directory of an overlay.

@@ -278,6 +278,7 @@ class PrivateRepositories(harness.TestCase):
         self.out(one, inside + "head -c 3000000 /dev/urandom > large && git add . && git commit -qm third && git push -q origin HEAD:refs/heads/topic")
         self.assertEqual(harness.git(self.bare, "rev-parse", "topic^"), second)
         self.assertEqual(self.out(one, inside + "git rev-parse HEAD"), harness.git(self.bare, "rev-parse", "topic"))
+        self.out(one, "git fetch -q origin && git rev-parse origin/topic")  # whose URL is one of ssh
         # Many names in the request, which git compresses.
         self.out(one, inside + "for n in $(seq 1 60); do git commit -q --allow-empty -m $n; done")
         private_git.add_commit(self.bare, "README.md", "once more\n")

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -31,6 +30,7 @@ using base::check;
 
 // A fact of the store (state_db/tables/facts.h): up to this id, all new workspaces are on the disk.
 constexpr const char* kBirthsSynced = "births_synced";
+constexpr uint16_t kSsh = 22;
 constexpr size_t kMostHosts = 100;     // with rewritten ssh URLs
 constexpr size_t kBirthsAtOnce = 100;  // checked in one sync
 
@@ -105,14 +105,23 @@ std::string packed_refs(Context& context, const state_db::WorkspaceRow& row) {
   return packed + refs->packed_refs.substr(header_end);
 }
 
-// Of the credentials that the workspace may use over https.
-std::vector<std::string> https_hosts(Context& context, const state_db::WorkspaceRow& row) {
-  std::set<std::string> hosts;
-  for (const auto& scope : scopes_of(credentials_of(context.store, row))) {
-    if (scope.form != base::CredentialForm::ssh_key && hosts.size() < kMostHosts)
-      hosts.insert(scope.host);
+// Hosts of the credentials that the workspace may use: git inside asks them over https, whichever
+// way the egress goes.
+repo_cache::Rewritten rewritten_urls(Context& context, const state_db::WorkspaceRow& row) {
+  repo_cache::Rewritten rewritten;
+  for (const base::CredentialScope& scope : scopes_of(credentials_of(context.store, row))) {
+    if (rewritten.size() >= kMostHosts) break;
+    const bool is_key = scope.form == base::CredentialForm::ssh_key;
+    const std::string at = (is_key ? scope.user : "git") + "@" + scope.host;
+    auto& beginnings = rewritten[scope.host];
+    if (is_key && scope.port != kSsh) {
+      beginnings.insert("ssh://" + at + ":" + std::to_string(scope.port) + "/");
+    } else {
+      beginnings.insert(at + ":");
+      beginnings.insert("ssh://" + at + "/");
+    }
   }
-  return {hosts.begin(), hosts.end()};
+  return rewritten;
 }
 
 bool has_file(int git, const char* name) {
@@ -137,10 +146,10 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
 
   // During a repair the agent may already have packed branches of its own.
   if (!has_packed_refs(git.get())) put(git.get(), "packed-refs", packed_refs(context, row), owner);
-  const auto hosts = https_hosts(context, row);
-  if (!hosts.empty() && !has_file(git.get(), "config")) {
+  const auto rewritten = rewritten_urls(context, row);
+  if (!rewritten.empty() && !has_file(git.get(), "config")) {
     put(git.get(), "config",
-        repo_cache::git_config(Repositories::origin_of(context.store, row.repository), hosts),
+        repo_cache::git_config(Repositories::origin_of(context.store, row.repository), rewritten),
         owner);
   }
   // HEAD last: its presence means that the files above are complete.
