@@ -62,11 +62,11 @@ MAKEFILE = "test:\n\t@echo 214 passed\ncheck:\n\t@tail -n 1 attempt\n\t@grep -q 
 PATCH = "diff --git a/attempt b/attempt\nnew file mode 100644\n--- /dev/null\n+++ b/attempt\n@@ -0,0 +1 @@\n+{}\n"
 
 # What is matched by its form alone.
-TOKEN = re.compile(r"(?P<dots>\.\.\.)|(?P<space>^ +| {2,})|\b(?:(?P<id>(?:ex|sn|bo|ws|repo|sb)_\d+)"
+TOKEN = re.compile(r"(?P<dots>\.\.\.)|(?P<space>^ +| {2,})|\b(?:(?P<id>(?:ex|sn|bo|ws|repo|sb|ap)_\d+)"
                    r"|(?P<time>\d+(?:\.\d+)? ?(?:ms|s|min|m|h))|(?P<size>\d+(?:\.\d+)?[KMGT])"
                    r"|(?P<commit>(?=[a-f]*\d)[0-9a-f]{7,40}))\b")
 FORMS = {"dots": ".*", "space": r"\s+", "time": r"[\d.]+ ?(?:ms|s|min|m|h)", "size": r"\d+(?:\.\d+)?[KMGT]", "commit": "[0-9a-f]{7,40}"}
-ID = re.compile(r"\b(?:ex|sn|bo|ws|repo|sb)_\d+\b")
+ID = re.compile(r"\b(?:ex|sn|bo|ws|repo|sb|ap)_\d+\b")
 
 
 class Step:
