@@ -295,9 +295,10 @@ class Access(Threats):
         seen = json.loads(shown[1])
         self.assertEqual((seen["generation"], seen["holder"]), (1, "agent"))
         guesses = ["", "1", f"{workspace}.1", f"{workspace}.1.{'0' * 64}", f"{workspace}.1.{tokens[fork].rsplit('.')[-1]}", tokens[fork]]
-        ids = {"workspace": [workspace], "exec": [exec_], "repo": [self.work["repo"]], "bestof": [best_of["id"]], "credential": ["x"]}
+        ids = {"workspace": [workspace], "exec": [exec_], "repo": [self.work["repo"]], "bestof": [best_of["id"]], "credential": ["x"],
+               "approval": ["ap_1"]}
         ungoverned = ("patch /v1/workspaces/{workspace}", "post /v1/workspaces/{workspace}/share", "post /v1/workspaces/{workspace}/network",
-                      "post /v1/workspaces/{workspace}/undelete")
+                      "post /v1/workspaces/{workspace}/undelete", "post /v1/approvals/{approval}/approve", "post /v1/approvals/{approval}/refuse")
         changes = [(wants, method, target, body) for (wants, _, method, target, body, _, _), (verb, path)
                    in zip(self.requests(ids), REQUESTS) if wants in ("write", "own") and f"{verb} {path}" not in ungoverned]
         self.assertGreater(len(changes), 25)
