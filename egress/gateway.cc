@@ -340,7 +340,7 @@ void Gateway::find_way(Carrier& connection) {
   }
   const auto dial = std::ranges::find_if(
       connections_, [&](const Dial& one) { return one.connection.get() == &connection; });
-  auto ticket = resolver_.resolve(host.name, [this, &connection](const Resolution& resolution) {
+  auto ticket = resolver_.resolve(host.name, [&connection](const Resolution& resolution) {
     const Carrier::Host& to = connection.host();
     if (resolution.kind == Resolution::Kind::found)
       return connection.dial({resolution.addresses, to.port, {}, {}});

@@ -92,8 +92,9 @@ Reply check(Api& api, const Request& request) {
       base::parse_rule(Verdict::deny, request.query_text("host").value_or(""));
   const uint16_t port = asked.ports.empty() ? kHttps : asked.ports.front();
   const base::NetworkPolicy policy = api.networks.policy_of(row);
-  const base::HttpRequest wanted{asked.methods.empty() ? "GET" : asked.methods.front(),
-                                 asked.path.empty() ? "/" : asked.path};
+  const std::string method = asked.methods.empty() ? "GET" : asked.methods.front();
+  const std::string path = asked.path.empty() ? "/" : asked.path;
+  const base::HttpRequest wanted{method, path};
   const bool narrow = is_narrow(asked);
   const base::Decision decision =
       base::decide(policy, asked.host, port, narrow ? &wanted : nullptr);

@@ -76,10 +76,10 @@ class Broker::Judge : public BrokerConnection::Judge {
  private:
   using GoOn = std::function<void()>;
   void judge_push(Exchange& exchange, const GitRequest& push, const CredentialScope* credential,
-                  GoOn go_on);
+                  const GoOn& go_on);
   using WithSecret = std::function<void(const Secrets::Found& found)>;
   void with_secret(Exchange& exchange, const CredentialScope& scope, const GoOn& go_on,
-                   WithSecret then);
+                   const WithSecret& then);
   // Lets the request pass, with the credential if there is one.
   void admit(Exchange& exchange, const CredentialScope* credential, const GoOn& go_on);
   // False: it is refused.
@@ -145,12 +145,12 @@ void Broker::Judge::on_request(Exchange& exchange, std::function<void()> go_on) 
   const base::CredentialScope* reads = decide("GET").credential;
   if (decision.credential == nullptr && reads != nullptr)
     return exchange.refuse("the credential " + reads->credential + " is not for pushes");
-  judge_push(exchange, *git, decision.credential, std::move(go_on));
+  judge_push(exchange, *git, decision.credential, go_on);
 }
 
 // The secret comes first: what was approved must not be used up by a push that cannot be sent.
 void Broker::Judge::judge_push(Exchange& exchange, const GitRequest& push,
-                               const CredentialScope* credential, GoOn go_on) {
+                               const CredentialScope* credential, const GoOn& go_on) {
   if (!push.transfers && broker_.push_.mode == base::PushMode::refuse)
     return exchange.refuse("this workspace may not push");
   if (!push.transfers) return admit(exchange, credential, go_on);
@@ -177,7 +177,7 @@ void Broker::Judge::admit(Exchange& exchange, const CredentialScope* credential,
 }
 
 void Broker::Judge::with_secret(Exchange& exchange, const CredentialScope& scope, const GoOn& go_on,
-                                WithSecret then) {
+                                const WithSecret& then) {
   const auto now = std::make_shared<bool>(true);
   auto ticket = broker_.secrets_.get(scope.credential, [then, go_on, now](const auto& found) {
     then(found);

@@ -347,17 +347,32 @@ void Networks::count(Watched& watched, const base::NetworkUse& use) {
 }
 
 uint64_t Networks::open_connections() const {
-  std::vector<WatchedPtr> all;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, one] : watched_) all.push_back(one);
-  }
+  const std::lock_guard lock(mutex_);
   uint64_t open = 0;
-  for (const WatchedPtr& watched : all) {
-    const std::lock_guard lock(watched->reporting);
+  for (const auto& [id, watched] : watched_) {
+    const std::lock_guard reporting(watched->reporting);
     if (watched->active && watched->use) open += watched->use->connections;
   }
   return open;
+}
+
+void Networks::take_news(const WatchedPtr& watched, const backends::EgressClient::News& news) {
+  using Client = backends::EgressClient;
+  const auto answer = [this, &watched](const std::string& what, auto& by, auto how, auto asked) {
+    answer_once(watched, what, [watched, &by, how, asked] {
+      (by.*how)(watched->sandbox, watched->control_path(), asked);
+    });
+  };
+  if (const auto* use = std::get_if<base::NetworkUse>(&news)) return count(*watched, *use);
+  if (const auto* need = std::get_if<Client::Need>(&news))
+    return answer("need " + need->credential, supply_, &EgressSupply::give_secret,
+                  need->credential);
+  if (const auto* push = std::get_if<base::PushQuestion>(&news))
+    return answer("push " + std::to_string(push->id), push_judge_, &PushJudge::answer, *push);
+  if (const auto* git = std::get_if<Client::Stream>(&news))
+    return answer("git " + std::to_string(git->number), streams_, &GitStreams::give, *git);
+  const auto& sighting = std::get<base::Sighting>(news);
+  sightings_.record(watched->sandbox, sighting, exec_of(*watched, sighting.cgroup));
 }
 
 // False: it ended, or sent nonsense.
@@ -366,24 +381,7 @@ bool Networks::read_news(const WatchedPtr& watched, backends::EgressClient& clie
     for (size_t n = 0; n < kMaxInARow; ++n) {
       const auto news = client.next();
       if (!news) return true;
-      if (const auto* use = std::get_if<base::NetworkUse>(&*news)) {
-        count(*watched, *use);
-      } else if (const auto* need = std::get_if<backends::EgressClient::Need>(&*news)) {
-        answer_once(watched, "need " + need->credential, [this, watched, asked = *need] {
-          supply_.give_secret(watched->sandbox, watched->control_path(), asked.credential);
-        });
-      } else if (const auto* push = std::get_if<base::PushQuestion>(&*news)) {
-        answer_once(watched, "push " + std::to_string(push->id), [this, watched, asked = *push] {
-          push_judge_.answer(watched->sandbox, watched->control_path(), asked);
-        });
-      } else if (const auto* git = std::get_if<backends::EgressClient::Stream>(&*news)) {
-        answer_once(watched, "git " + std::to_string(git->number), [this, watched, asked = *git] {
-          streams_.give(watched->sandbox, watched->control_path(), asked);
-        });
-      } else {
-        const auto& sighting = std::get<base::Sighting>(*news);
-        sightings_.record(watched->sandbox, sighting, exec_of(*watched, sighting.cgroup));
-      }
+      take_news(watched, *news);
     }
     return true;
   } catch (const Error& error) {

@@ -66,6 +66,7 @@ class Networks : private ExecListener {
   void answer_once(const WatchedPtr& watched, const std::string& question,
                    const std::function<void()>& work);
   void count(Watched& watched, const base::NetworkUse& use);
+  void take_news(const WatchedPtr& watched, const backends::EgressClient::News& news);
   bool read_news(const WatchedPtr& watched, backends::EgressClient& client);
   // On the loop's thread:
   void look_at_host(const std::string& before);
