@@ -208,7 +208,7 @@ constexpr Migration kMigrations[] = {
      "('waiting','approved','used','refused','expired')), reason TEXT NOT NULL DEFAULT "
      "'', asked_wall_ms INTEGER NOT NULL, asked_age_ms INTEGER NOT NULL, decided_uid "
      "INTEGER, decided_wall_ms INTEGER NOT NULL DEFAULT 0, used_wall_ms INTEGER NOT NULL "
-     "DEFAULT 0, outcome TEXT NOT NULL DEFAULT '') STRICT;CREATE INDEX "
+     "DEFAULT 0) STRICT;CREATE INDEX "
      "approvals_of_workspace ON approvals (workspace, id);CREATE INDEX approvals_open ON "
      "approvals (workspace) WHERE state IN ('waiting','approved')"},
 };

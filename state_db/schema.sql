@@ -201,8 +201,7 @@ CREATE TABLE approvals (         -- Pushes that somebody has to allow, and what 
   asked_age_ms    INTEGER NOT NULL,  -- The store's age then, or at the last decision: start of its expiry.
   decided_uid     INTEGER,           -- Host uid of the user who approved or refused it last; null: nobody yet.
   decided_wall_ms INTEGER NOT NULL DEFAULT 0,  -- When; 0: not yet.
-  used_wall_ms    INTEGER NOT NULL DEFAULT 0,  -- When the push passed; 0: not yet.
-  outcome         TEXT NOT NULL DEFAULT ''     -- What upstream answered; empty: not known.
+  used_wall_ms    INTEGER NOT NULL DEFAULT 0   -- When the push passed; 0: not yet.
 ) STRICT;
 CREATE INDEX approvals_of_workspace ON approvals (workspace, id);
 CREATE INDEX approvals_open ON approvals (workspace) WHERE state IN ('waiting','approved');

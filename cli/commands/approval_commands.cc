@@ -27,12 +27,6 @@ std::string change_of(const Json& approval) {
   return is_new(approval) ? "new, " + to : approval.text("old").substr(0, kShortId) + " -> " + to;
 }
 
-std::string state_of(const Json& approval) {
-  std::string state = approval.text("state");
-  if (state == "used" && approval.has("outcome")) return approval.text("outcome");
-  return state;
-}
-
 void list(Context& context, const ListOptions& options) {
   if (options.all && options.workspace.empty())
     throw Error(Code::invalid_argument, "--all needs a workspace", "moorage approvals NAME --all");
@@ -50,7 +44,7 @@ void list(Context& context, const ListOptions& options) {
     const int64_t age = age_of(row, "asked_at", now_ms);
     table.add({row.text("id"), row.text("workspace"), row.text("repository"), row.text("ref"),
                change_of(row), row.has("commits") ? std::to_string(row.number("commits")) : "-",
-               age < 0 ? "?" : format_age(age), state_of(row), printable(row.text("title"))});
+               age < 0 ? "?" : format_age(age), row.text("state"), printable(row.text("title"))});
   }
   table.empty() ? context.print("No pushes wait.\n") : context.print_table(table);
 }

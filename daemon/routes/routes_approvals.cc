@@ -23,7 +23,6 @@ object approval_object(const workspace::ApprovalView& view) {
   if (!row.title.empty()) made["title"] = lossy_utf8(row.title);
   if (row.decided_uid)
     made["decided_by"] = workspace::user_name(static_cast<uint32_t>(*row.decided_uid));
-  if (!row.outcome.empty()) made["outcome"] = lossy_utf8(row.outcome);
   put_time(made, "asked_at", row.asked_wall_ms);
   put_time(made, "decided_at", row.decided_wall_ms);
   put_time(made, "used_at", row.used_wall_ms);

@@ -12,13 +12,13 @@ using enum ApprovalState;
 
 constexpr std::string_view kSelect =
     "SELECT id, workspace, repository, ref, old_id, new_id, commits, title, state, reason, "
-    "asked_wall_ms, decided_uid, decided_wall_ms, used_wall_ms, outcome FROM approvals ";
+    "asked_wall_ms, decided_uid, decided_wall_ms, used_wall_ms FROM approvals ";
 constexpr size_t kShortId = 12;  // digits of an object's id in events
 
 void read_row(Statement& query, ApprovalRow& row) {
   query.read(row.id, row.workspace, row.repository, row.ref, row.old_id, row.new_id, row.commits,
              row.title, row.state, row.reason, row.asked_wall_ms, row.decided_uid,
-             row.decided_wall_ms, row.used_wall_ms, row.outcome);
+             row.decided_wall_ms, row.used_wall_ms);
 }
 
 std::string description(const ApprovalRow& row, base::ApprovalId id) {
@@ -122,16 +122,6 @@ bool ApprovalTable::use(const std::vector<base::ApprovalId>& ids) {
              id);
     }
     return true;
-  });
-}
-
-void ApprovalTable::set_outcome(base::ApprovalId id, const std::string& outcome) {
-  store_.transaction([&] {
-    const auto row = find(id);
-    if (!row) return;
-    change(store_, "UPDATE approvals SET outcome = ? WHERE id = ?", event_text(outcome), id);
-    store_.add_event("approval.outcome", {.workspace = row->workspace},
-                     description(*row, id) + ": " + outcome);
   });
 }
 

@@ -20,7 +20,8 @@ class Store;
 //  new -> [waiting] -> [approved] -> [used]       waiting, approved -> [refused] -> approved
 //             |            |
 //             +------------+--> [expired]         (too old, or the ref was pushed anew)
-// `used` is written before the push goes on, so that it never passes twice.
+// `used` is written before the push goes on, so that it never passes twice. It may still fail at the
+// host, which git inside shows; then it is asked about anew.
 enum class ApprovalState : uint8_t { waiting, approved, used, refused, expired };
 
 template <>
@@ -50,7 +51,6 @@ struct ApprovalRow {
   std::optional<int64_t> decided_uid{};
   int64_t decided_wall_ms = 0;
   int64_t used_wall_ms = 0;
-  std::string outcome{};  // of the push upstream; empty: not known
 };
 
 class ApprovalTable {
@@ -74,7 +74,6 @@ class ApprovalTable {
   ApprovalRow decide(const ApprovalRow& row, const Decision& decision);
   // All or none: approved -> used. False: one of them is not approved any more.
   bool use(const std::vector<base::ApprovalId>& ids);
-  void set_outcome(base::ApprovalId id, const std::string& outcome);
 
   static constexpr int64_t kWaits_ms = 7LL * 86'400'000;
   static constexpr int64_t kLasts_ms = 86'400'000;  // after an approval or a refusal
