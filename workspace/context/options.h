@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/ids.h"
 #include "base/net/network_policy.h"
 #include "layers/ids.h"
 
