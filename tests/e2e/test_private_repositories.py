@@ -226,6 +226,9 @@ class PrivateRepositories(harness.TestCase):
         key = self.add_key()
         one = self.create("one", self.ssh_url)
         self.assertEqual(self.out(one, "cat README.md"), "hello")
+        others = self.cli_as_other("create", "--repo", self.ssh_url)
+        self.assertIn(b"you have no credential for", others.stderr)  # root's own key is not for them
+        self.assertEqual(others.returncode, 1)
         second = private_git.add_commit(self.bare, "README.md", "again\n")
         self.assertEqual(self.create("two", self.ssh_url)["base"]["commit"], second)
         self.sshd.authorize()

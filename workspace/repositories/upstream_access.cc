@@ -79,6 +79,12 @@ std::optional<UpstreamAccess::Covering> UpstreamAccess::covering(const repo_cach
       if (!best || scope.path.size() > best->scope.path.size()) best = Covering{row, scope};
     }
   }
+  // Without a key of the user's own, ssh would log in with root's.
+  if (!best && asker.uid != 0 && url.key.starts_with("ssh://")) {
+    throw Error(Code::permission_denied, "you have no credential for " + url.display,
+                "add your key: moorage credential add NAME --for " + url.key +
+                    " --as ssh-key --from-file KEY");
+  }
   return best;
 }
 

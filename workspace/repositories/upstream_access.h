@@ -33,7 +33,8 @@ class UpstreamAccess {
     state_db::CredentialRow row;
     base::CredentialScope scope;
   };
-  // The user's credential for that repository, by the longest path. nullopt: ask as anybody.
+  // The user's credential for that repository, by the longest path. nullopt: ask as anybody; over
+  // ssh only root may, others get permission_denied.
   std::optional<Covering> covering(const repo_cache::RepoUrl& url, const Asker& asker) const;
   // Reads the secret now. Throws the reason if that fails.
   repo_cache::GitAccess open(const Covering& credential) const;
