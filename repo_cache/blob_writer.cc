@@ -1,6 +1,7 @@
 #include "repo_cache/blob_writer.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,6 +40,23 @@ constexpr uint32_t kYear1980 = 315'532'800;
 [[noreturn]] void throw_large_attributes() {
   throw Error(Code::resource_exhausted, "the .gitattributes files of this commit are too large");
 }
+
+// The content of a file that nobody else changes.
+class Mapping {
+ public:
+  Mapping(int fd, size_t size)
+      : size_(size), data_(mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0)) {
+    if (data_ == MAP_FAILED) base::throw_errno("read a large file");
+  }
+  ~Mapping() { munmap(data_, size_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
+
+ private:
+  const size_t size_;
+  void* const data_;
+};
 
 std::string shown(const ListedFile& file) {
   return "\"" + base::escape_for_message(file.path) + "\"";
@@ -91,8 +109,7 @@ size_t BlobWriter::size_of(const ListedFile& file) {
 
 GitOdbObject BlobWriter::read(const ListedFile& file) {
   if (size_of(file) > kMaxReadBytes)
-    throw Error(Code::resource_exhausted,
-                shown(file) + " is larger than 64 MiB, and .gitattributes has it converted");
+    throw Error(Code::resource_exhausted, shown(file) + " is a symlink of more than 64 MiB");
   git_odb_object* raw = nullptr;
   const int answer = git_odb_read(&raw, odb_.get(), &file.oid);
   if (answer < 0) check_git_object(answer, "read " + shown(file));
@@ -100,14 +117,19 @@ GitOdbObject BlobWriter::read(const ListedFile& file) {
 }
 
 // In a process of its own, which a hostile delta may fill: the daemon's memory stays small. One at
-// a time.
-uint64_t BlobWriter::write_large(int fd, const ListedFile& file, size_t size) {
+// a time. A file that would then have to be converted is refused.
+uint64_t BlobWriter::write_large(int fd, const ListedFile& file, size_t size,
+                                 const Conversion& conversion) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   GitCommand(options_).run(
       {"cat-file", "blob", format_oid(file.oid)}, Deadline(kLargeDeadline),
       {.directory = git_directory_, .output_fd = fd, .max_file_bytes = kMaxBlobBytes},
       "write " + shown(file));
+  if (conversion.changes_bytes() && may_change_in_worktree(conversion, Mapping(fd, size).bytes()))
+    throw Error(Code::resource_exhausted,
+                shown(file) + " is larger than 64 MiB, and .gitattributes has it converted",
+                "exempt it in .gitattributes: PATH -text -ident");
   return size;
 }
 
@@ -139,11 +161,11 @@ uint64_t BlobWriter::write_link(int directory_fd, const char* name, const Listed
   return target.size();
 }
 
-uint64_t BlobWriter::write_small(int fd, const ListedFile& file, const Conversion* conversion) {
+uint64_t BlobWriter::write_small(int fd, const ListedFile& file, const Conversion& conversion) {
   const GitOdbObject object = read(file);
   std::string_view bytes = content_of(object);
   std::optional<std::string> converted;
-  if (conversion) converted = to_worktree(*conversion, bytes, format_oid(file.oid));
+  if (conversion.changes_bytes()) converted = to_worktree(conversion, bytes, format_oid(file.oid));
   if (converted) bytes = *converted;
   base::write_all(fd, bytes);
   return bytes.size();
@@ -157,14 +179,11 @@ uint64_t BlobWriter::write_file(int directory_fd, const char* name, const Listed
       ++(conversion.filter == "lfs" ? counts_.lfs_files : counts_.other_filters);
   }
   const mode_t mode = file.mode == kModeExecutable ? 0755 : 0644;
-  const Fd fd(
-      openat(directory_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  const Fd fd(openat(directory_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!fd) throw_create_error(file, errno);
   const size_t size = size_of(file);
-  const bool converts = conversion.changes_bytes();
-  const uint64_t written = size > kMaxReadBytes && !converts
-                               ? write_large(fd.get(), file, size)
-                               : write_small(fd.get(), file, converts ? &conversion : nullptr);
+  const uint64_t written = size > kMaxReadBytes ? write_large(fd.get(), file, size, conversion)
+                                                : write_small(fd.get(), file, conversion);
   const timespec times[2] = {{mtime_s_, 0}, {mtime_s_, 0}};
   base::check(futimens(fd.get(), times), "set the time of a file");
   return written;

@@ -34,8 +34,8 @@ class BlobWriter {
   uint64_t write_link(int directory_fd, const char* name, const ListedFile& file);
   size_t size_of(const ListedFile& file);
   GitOdbObject read(const ListedFile& file);
-  uint64_t write_small(int fd, const ListedFile& file, const Conversion* conversion);
-  uint64_t write_large(int fd, const ListedFile& file, size_t size);
+  uint64_t write_small(int fd, const ListedFile& file, const Conversion& conversion);
+  uint64_t write_large(int fd, const ListedFile& file, size_t size, const Conversion& conversion);
 
   const RepoCacheOptions& options_;
   const std::string git_directory_;

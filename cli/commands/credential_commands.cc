@@ -72,7 +72,8 @@ std::string read_secret(Context& context, bool is_key) {
 // As CMS (RFC 5652) in DER, for the holder of the certificate's key. By the program, because
 // linking the library would double the time in which every command starts.
 std::string encrypted(const std::string& secret, const std::string& certificate) {
-  const base::Fd recipient(base::check(memfd_create("certificate", 0), "create a file in memory"));
+  const base::Fd recipient(
+      base::check(memfd_create("certificate", MFD_CLOEXEC), "create a file in memory"));
   base::write_all(recipient.get(), certificate);
   base::ProcessOptions options;
   options.input = secret;

@@ -47,13 +47,19 @@ bool is_automatic(LineEnds ends) {
   return ends == LineEnds::auto_lf || ends == LineEnds::auto_crlf;
 }
 
-std::optional<std::string> add_cr(LineEnds ends, std::string_view bytes) {
-  if (ends != LineEnds::crlf && ends != LineEnds::auto_crlf) return std::nullopt;
+// How many line ends get a CR.
+size_t missing_cr(LineEnds ends, std::string_view bytes) {
+  if (ends != LineEnds::crlf && ends != LineEnds::auto_crlf) return 0;
   const TextStatistics s = count_text(bytes);
-  if (s.lone_lf == 0) return std::nullopt;
-  if (is_automatic(ends) && (s.lone_cr || s.crlf || s.binary())) return std::nullopt;
+  if (is_automatic(ends) && (s.lone_cr || s.crlf || s.binary())) return 0;
+  return s.lone_lf;
+}
+
+std::optional<std::string> add_cr(LineEnds ends, std::string_view bytes) {
+  const size_t missing = missing_cr(ends, bytes);
+  if (missing == 0) return std::nullopt;
   std::string result;
-  result.reserve(bytes.size() + s.lone_lf);
+  result.reserve(bytes.size() + missing);
   for (size_t i = 0; i < bytes.size(); ++i) {
     if (bytes[i] == '\n' && (i == 0 || bytes[i - 1] != '\r')) result += '\r';
     result += bytes[i];
@@ -189,6 +195,11 @@ std::optional<std::string> to_worktree(const Conversion& conversion, std::string
   if (!conversion.encoding.empty() && !now().empty())
     take(encode(conversion.encoding, now()), result);
   return result;
+}
+
+bool may_change_in_worktree(const Conversion& conversion, std::string_view blob) {
+  return missing_cr(conversion.line_ends, blob) > 0 || !conversion.encoding.empty() ||
+         (conversion.ident && blob.find("$Id") != std::string_view::npos);
 }
 
 std::optional<std::string> to_blob(const Conversion& conversion, std::string_view content,

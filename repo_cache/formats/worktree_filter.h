@@ -15,6 +15,9 @@ namespace moorage::repo_cache {
 std::optional<std::string> to_worktree(const Conversion& conversion, std::string_view blob,
                                        const std::string& oid);
 
+// Whether to_worktree() may return something. Takes no memory.
+bool may_change_in_worktree(const Conversion& conversion, std::string_view blob);
+
 // nullopt: no conversion. committed: the path's current blob, if any; git leaves line ends alone in
 // a file that was committed with CRLF under text=auto.
 std::optional<std::string> to_blob(const Conversion& conversion, std::string_view content,

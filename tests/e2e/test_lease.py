@@ -157,6 +157,7 @@ class Lease(harness.TestCase):
         running = old.start_exec(self.name, ["sh", "-c", script])["id"]
         harness.wait_until(lambda: old.exec(self.name, "cat daemonised").stdout, what="the writer")
         stubborn = old.start_exec(self.name, ["sh", "-c", "trap '' TERM; while :; do date +%s%N > stubborn; done"])["id"]
+        harness.wait_until(lambda: old.exec(self.name, "cat stubborn").stdout, what="the other writer")
         new = self.acquire("agent-b", takeover=True)
         for exec_id in (running, stubborn):
             self.assertEqual(self.client.get_exec(exec_id)["state"], "cancelled")

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "git_fixture.h"
+#include "thrown_code.h"
 
 using namespace moorage;
 using namespace moorage::repo_cache;
@@ -208,6 +209,20 @@ TEST_CASE("random attributes have the same effect as in git") {
     INFO("root rules:\n" << files[".gitattributes"] << "d rules:\n" << files["d/.gitattributes"]);
     world.expect_like_git(world.upstream.run({"rev-parse", "main"}));
   }
+}
+
+TEST_CASE("a file of more than 64 MiB is refused only if its bytes would change") {
+  Trees world;
+  const std::string large = std::string(65 << 20, 'x') + "\n";
+  std::map<std::string, std::string> files = {{".gitattributes", "* text=auto\n"},
+                                              {"large", large}};
+  world.expect_like_git(world.upstream.commit(files));
+  files[".gitattributes"] = "* text=auto eol=crlf\n";
+  files["large"] = large + std::string(1, '\0');  // binary
+  world.expect_like_git(world.upstream.commit(files));
+  files["large"] = large;
+  const std::string converted = world.upstream.commit(files);
+  CHECK(code_thrown_by([&] { world.write(converted); }) == base::Code::resource_exhausted);
 }
 
 TEST_CASE("the first git status hashes nothing and finds nothing") {
