@@ -219,12 +219,7 @@ Broker::~Broker() = default;
 void Broker::configure(std::string workspace, base::NetworkPolicy policy,
                        std::vector<CredentialScope> credentials, base::PushPolicy push) {
   workspace_ = std::move(workspace);
-  for (const CredentialScope& old : credentials_) {
-    const bool stays = std::ranges::any_of(credentials, [&old](const CredentialScope& scope) {
-      return scope.credential == old.credential;
-    });
-    if (!stays) secrets_.forget(old.credential);
-  }
+  secrets_.forget_all();  // one of the same name may have taken the place of another
   policy_ = std::move(policy);
   credentials_ = std::move(credentials);
   push_ = std::move(push);

@@ -155,6 +155,20 @@ class Credentials(harness.TestCase):
         self.assertEqual(status, "403")
         self.assertIn("api.example did not accept the credential rotated (401)", body)
 
+    def test_a_replaced_credential_is_used_at_once(self):
+        for key in (SECRET, "sk-another-canary-78"):
+            self.api.key = key
+            secret = self.place / "replaced"
+            secret.write_text(key)
+            options = ("--for", "https://api.example/v1/", "--as", "header:X-Api-Key", "--from-file", secret)
+            if key == SECRET:
+                self.add("replaced", *options)
+                self.workspace("replaced", "api.example")
+            else:
+                self.daemon.cli("credential", "add", "replaced", *options)
+            self.assertEqual(self.curl("replaced", "/v1/a")[0], "200")
+        self.assertEqual(self.api.keys, [SECRET, "sk-another-canary-78"])
+
     def test_without_a_secret_the_answer_has_the_reason(self):
         refused = self.add("broken", "--for", "https://api.example/v1/", "--from-command",
                            "echo no such token >&2; exit 3", check=False)

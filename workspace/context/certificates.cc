@@ -42,7 +42,7 @@ std::string store_authority(const std::string& store) {
   if (auto kept = base::read_file_if_exists(path)) return *kept;
   const auto made = base::Issuer::self_signed(
       {.name = "Moorage, this store", .authority = true, .path_length = 1, .days = kAuthorityDays});
-  base::write_file(path, made.certificate + made.key, 0600);
+  base::write_file_durable(path, made.certificate + made.key);
   return made.certificate + made.key;
 }
 

@@ -25,7 +25,7 @@ class SecretReader {
   Fd read(const state_db::CredentialRow& row, Words words = Words::kept_back) const;
   // Reads it once and forgets it. Throws with the command's words.
   void test(const state_db::CredentialRow& row) const { read(row, Words::shown); }
-  // The certificate for base::seal. The key is made if there is none.
+  // PEM. Secrets from standard input are encrypted for it. The key is made if there is none.
   std::string certificate() const;
 
   static constexpr std::chrono::milliseconds kDeadline{15'000};
