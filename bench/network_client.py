@@ -44,6 +44,14 @@ def since(began_ns):
     return (time.perf_counter_ns() - began_ns) / 1e6
 
 
+def drain(made, buffer, left):
+    while left:
+        taken = made.recv_into(buffer)
+        if not taken:
+            raise SystemExit(f"{left} bytes are missing")
+        left -= taken
+
+
 def first_byte(address, first):
     with opened(address, first + b"get 1\n") as made:
         if made.recv(1) == b"":
@@ -77,11 +85,7 @@ def get(host, port, size):
         buffer = bytearray(PIECE)
         began, left = time.perf_counter_ns(), size
         made.sendall(b"get %d\n" % size)
-        while left:
-            taken = made.recv_into(buffer)
-            if not taken:
-                raise SystemExit(f"{left} bytes are missing")
-            left -= taken
+        drain(made, buffer, left)
         return since(began)
 
 
@@ -165,11 +169,7 @@ def https_get(host, port, size):
         while b"\r\n\r\n" not in head:
             head += made.recv(PIECE)
         left = size - len(head.partition(b"\r\n\r\n")[2])
-        while left:
-            taken = made.recv_into(buffer)
-            if not taken:
-                raise SystemExit(f"{left} bytes are missing")
-            left -= taken
+        drain(made, buffer, left)
         return since(began)
 
 

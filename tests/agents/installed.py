@@ -14,6 +14,8 @@ import subprocess
 HERE = pathlib.Path(__file__).resolve().parent
 DIRECTORY = HERE.parents[1] / "build/agents"
 FILES = ("package.json", "package-lock.json")
+# Files that no program opens, a third of all, and the packages from which npm took opencode's program.
+UNUSED = ("*.map", "*.d.ts", "*.d.mts", "*.d.cts", "opencode-linux-*")
 SCRIPTS = ("@anthropic-ai/claude-code", "opencode-ai")
 DEADLINE_S = 600
 
@@ -42,3 +44,13 @@ def install():
             npm("rebuild", *SCRIPTS)
             stamp.write_text(version)
     return DIRECTORY
+
+
+def copy_into(daemon, workspace):
+    """The programs, as ~/agents there."""
+    exclude = [f"--exclude={pattern}" for pattern in UNUSED]
+    archive = subprocess.Popen(["tar", "-C", install(), "-c", *exclude, "node_modules"], stdout=subprocess.PIPE)
+    daemon.cli("exec", workspace, "--", "sh", "-c", "mkdir ~/agents && tar -C ~/agents -x", stdin=archive.stdout)
+    archive.stdout.close()
+    if archive.wait() != 0:
+        raise AssertionError(f"tar: exit {archive.returncode}")

@@ -5,7 +5,6 @@ same process. The model is scripted (model_server.py) and has a certificate of a
 """
 
 import json
-import subprocess
 import sys
 import unittest
 
@@ -26,9 +25,6 @@ OPENAI = "api.openai.com"
 GEMINI = "generativelanguage.googleapis.com"
 QWEN = "dashscope.aliyuncs.com"
 
-# Files that no program opens, a third of all, and the packages from which npm took opencode's program.
-UNUSED = ("*.map", "*.d.ts", "*.d.mts", "*.d.cts", "opencode-linux-*")
-
 HOME = "/home/user"
 TASK = "Fix the failing test"
 RESULT = "fixed.txt"
@@ -41,7 +37,6 @@ class Agents(harness.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        directory = installed.install()
         super().setUpClass()
         authority = outside.Authority(cls.daemon.directory / "authority")
         hosts = (ANTHROPIC, OPENAI, GEMINI, QWEN)
@@ -50,12 +45,7 @@ class Agents(harness.TestCase):
         cls.model = model_server.ModelServer(MODEL, authority.context(*hosts), f"echo done > {RESULT}")
         cls.addClassCleanup(cls.model.close)
         cls.daemon.cli("create", "--repo", cls.url, "--name", "base", "--network", "none")
-        exclude = [f"--exclude={pattern}" for pattern in UNUSED]
-        archive = subprocess.Popen(["tar", "-C", directory, "-c", *exclude, "node_modules"], stdout=subprocess.PIPE)
-        cls.daemon.cli("exec", "base", "--", "sh", "-c", "mkdir ~/agents && tar -C ~/agents -x", stdin=archive.stdout)
-        archive.stdout.close()
-        if archive.wait() != 0:
-            raise AssertionError(f"tar: exit {archive.returncode}")
+        installed.copy_into(cls.daemon, "base")
         cls.client.write_file("base", f"{HOME}/ca.pem", authority.file.read_bytes())
         cls.daemon.cli("stop", "base")
 

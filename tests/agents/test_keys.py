@@ -5,7 +5,6 @@ the server outside knows it, answers 401 without it, and nothing inside has it a
 """
 
 import secrets
-import subprocess
 import sys
 import time
 import unittest
@@ -17,7 +16,7 @@ sys.path.insert(0, str(installed.HERE.parent / "e2e"))
 import canaries  # noqa: E402
 import harness  # noqa: E402
 import outside  # noqa: E402
-from test_agents import ANTHROPIC, GEMINI, HOME, OPENAI, QWEN, RESULT, RETRY_S, TASK, UNUSED  # noqa: E402
+from test_agents import ANTHROPIC, GEMINI, HOME, OPENAI, QWEN, RESULT, RETRY_S, TASK  # noqa: E402
 
 MODEL = outside.address("4.10")
 CHATGPT = "chatgpt.com"  # where Codex sends its key as well, to list models
@@ -26,8 +25,7 @@ CHATGPT = "chatgpt.com"  # where Codex sends its key as well, to list models
 class Keys(harness.TestCase):
     @classmethod
     def setUpClass(cls):
-        directory = installed.install()
-        authority = outside.Authority(installed.DIRECTORY / f"authority-{harness.BACKEND}")
+        authority = outside.Authority(installed.install() / f"authority-{harness.BACKEND}")
         cls.settings = {"network.resolvers": [outside.DNS_ADDRESS], "network.reachable": [outside.NETWORK],
                         "network.ca_file": str(authority.file)}
         super().setUpClass()
@@ -37,12 +35,7 @@ class Keys(harness.TestCase):
         cls.model = model_server.ModelServer(MODEL, authority.context(*hosts), f"echo done > {RESULT}")
         cls.addClassCleanup(cls.model.close)
         cls.daemon.cli("create", "--repo", cls.url, "--name", "base", "--network", "none")
-        exclude = [f"--exclude={pattern}" for pattern in UNUSED]
-        archive = subprocess.Popen(["tar", "-C", directory, "-c", *exclude, "node_modules"], stdout=subprocess.PIPE)
-        cls.daemon.cli("exec", "base", "--", "sh", "-c", "mkdir ~/agents && tar -C ~/agents -x", stdin=archive.stdout)
-        archive.stdout.close()
-        if archive.wait() != 0:
-            raise AssertionError(f"tar: exit {archive.returncode}")
+        installed.copy_into(cls.daemon, "base")
         cls.daemon.cli("stop", "base")
 
     def setUp(self):

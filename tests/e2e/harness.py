@@ -354,6 +354,14 @@ def init_pid(store, name):
     raise AssertionError(f"no init of {name}")
 
 
+def end_by_fault(process):
+    """How a child ends after a signal that writes a core file if it may: os.CLD_DUMPED or os.CLD_KILLED."""
+    os.kill(process.pid, signal.SIGSEGV)
+    how = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    process.wait()
+    return how.si_code
+
+
 def parent_pid(pid):
     return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 

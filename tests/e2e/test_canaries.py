@@ -231,20 +231,13 @@ class Canaries(harness.TestCase):
         self.assertEqual(os.stat(f"/proc/{egress}/mem").st_uid, 0)
         dumping = subprocess.Popen(["sleep", "60"], cwd=self.place, preexec_fn=lambda: resource.setrlimit(
             resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)))
-        self.assertEqual(self.how_it_ends(dumping), os.CLD_DUMPED, "a process without these limits writes no core file either")
-        self.assertEqual(self.how_it_ends(self.daemon.process), os.CLD_KILLED)
+        self.assertEqual(harness.end_by_fault(dumping), os.CLD_DUMPED, "a process without these limits writes no core file either")
+        self.assertEqual(harness.end_by_fault(self.daemon.process), os.CLD_KILLED)
         os.kill(egress, signal.SIGSEGV)
         harness.wait_until(lambda: not pathlib.Path(f"/proc/{egress}/mem").exists(), what="the egress ends")
         self.daemon.start()
         self.assert_in_no_file(self.daemon.directory)
         self.ask("dumped")
-
-    @staticmethod
-    def how_it_ends(process):
-        os.kill(process.pid, signal.SIGSEGV)
-        how = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        process.wait()
-        return how.si_code
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import os
 import pathlib
 import resource
 import secrets
-import signal
 import subprocess
 import unittest
 
@@ -100,18 +99,11 @@ class Secrets(Threats):
     def cores(self):
         dumping = subprocess.Popen(["sleep", "60"], cwd=self.place, preexec_fn=lambda: resource.setrlimit(
             resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)))
-        self.assertEqual(self.ends(dumping), os.CLD_DUMPED, "no process of this host writes core files")
+        self.assertEqual(harness.end_by_fault(dumping), os.CLD_DUMPED, "no process of this host writes core files")
         limits = pathlib.Path(f"/proc/{self.daemon.process.pid}/limits").read_text()
         self.assertEqual(limits.split("Max core file size")[1].split()[:2], ["0", "0"])
-        self.assertEqual(self.ends(self.daemon.process), os.CLD_KILLED)
+        self.assertEqual(harness.end_by_fault(self.daemon.process), os.CLD_KILLED)
         self.daemon.start()
-
-    @staticmethod
-    def ends(process):
-        os.kill(process.pid, signal.SIGSEGV)
-        how = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        process.wait()
-        return how.si_code
 
 
 if __name__ == "__main__":
