@@ -2,7 +2,7 @@
 // beginning of one are held until the next ones come.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,9 +30,12 @@ class SecretFilter {
   static constexpr size_t kLeastHeld = 4;
 
  private:
-  static constexpr size_t kBlock = 3;
+  static constexpr size_t kBlock = 4;      // bytes
+  static constexpr size_t kSlotBits = 14;  // a key in all its forms has about 1,000 blocks
+  static constexpr size_t kSlots = size_t{1} << kSlotBits;
 
   static size_t slot(const char* block);
+  size_t skip_most(std::string_view text, size_t end) const;
   size_t held_in(std::string_view window) const;
 
   std::vector<std::string> forms_;
@@ -40,9 +43,10 @@ class SecretFilter {
   size_t longest_ = 0;
   // How far a search may skip when it sees this block: Wu and Manber, "A fast algorithm for
   // multi-pattern searching", 1994. A pass over each form would slow large answers down.
-  std::array<uint8_t, 4096> skip_{};
-  std::string tail_;  // of what came: as much as the beginning of a secret can be
-  size_t held_ = 0;   // of the tail
+  std::vector<uint8_t> skip_;
+  size_t farthest_ = 0;  // of the skips
+  std::string tail_;     // of what came: as much as the beginning of a secret can be
+  size_t held_ = 0;      // of the tail
   bool found_ = false;
 };
 
