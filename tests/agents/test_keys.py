@@ -29,6 +29,8 @@ class Keys(harness.TestCase):
         cls.settings = {"network.resolvers": [outside.DNS_ADDRESS], "network.reachable": [outside.NETWORK],
                         "network.ca_file": str(authority.file)}
         super().setUpClass()
+        cls.canary = f"sk-canary-{secrets.token_hex(8)}"
+        canaries.keep_out(cls.daemon, cls.canary)
         hosts = (ANTHROPIC, OPENAI, GEMINI, QWEN, CHATGPT)
         dns = outside.Dns(dict.fromkeys(hosts, MODEL))
         cls.addClassCleanup(dns.close)
@@ -39,7 +41,7 @@ class Keys(harness.TestCase):
         cls.daemon.cli("stop", "base")
 
     def setUp(self):
-        self.model.key = f"sk-canary-{secrets.token_hex(16)}"
+        self.model.key = f"{self.canary}-{secrets.token_hex(8)}"
         self.model.seen.clear()
         self.model.unknown.clear()
 

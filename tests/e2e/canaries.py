@@ -99,6 +99,16 @@ class Search:
             return any(self.text(pathlib.Path(f"/proc/{pid}/{name}").read_bytes()) for name in ("environ", "cmdline"))
 
 
+def keep_out(daemon, secret):
+    """Fails the suite if the secret is in a file of its daemon, or was given to a process, when its tests are done."""
+    search = Search(secret.encode())
+
+    def look():
+        assert not (found := search.files(daemon.directory)), f"a secret is in {found}"
+        assert not (found := holders(search, all_processes(), Search.given)), f"a secret was given to {found}"
+    daemon.last_looks.append(look)
+
+
 def name_of(pid):
     return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
 

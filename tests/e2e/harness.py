@@ -161,6 +161,7 @@ class Daemon:
         self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         self.environment |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
         self.client = Client(str(self.socket))
+        self.last_looks = []  # functions that look at the directory, once the daemon has stopped
 
     def start(self, crash_at=None, wait=True, mended=True, prefix=()):
         """`mended`: also waits for repairs. `prefix`: words before the program, to simulate another host."""
@@ -278,6 +279,8 @@ class Daemon:
             for workspace in self.client.workspaces():
                 self.client.delete(workspace["id"], force=True)
             self.stop()
+            for look in self.last_looks:
+                look()
         finally:
             self.remove()
 

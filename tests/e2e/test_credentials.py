@@ -6,6 +6,7 @@ import tempfile
 import threading
 import unittest
 
+import canaries
 import harness
 import outside
 
@@ -60,6 +61,7 @@ class Credentials(harness.TestCase):
                         "network.ca_file": str(cls.authority.file),
                         "network.credential_key": str(cls.place / "key" / "credentials.key")}
         super().setUpClass()
+        canaries.keep_out(cls.daemon, SECRET)
         cls.dns = outside.Dns({"api.example": API, "other.example": OTHER})
         cls.addClassCleanup(cls.dns.close)
         cls.api = outside.Host(API, 443, cls.authority.context("api.example"), ApiHandler)

@@ -2,11 +2,13 @@
 their commands, and each waits for an approval, which is for one exact push."""
 
 import base64
+import json
 import pathlib
 import subprocess
 import tempfile
 import unittest
 
+import canaries
 import harness
 import https_server
 import outside
@@ -14,6 +16,58 @@ import outside
 ADDRESS = outside.address("3.10")
 HOST = "git.example"
 TOKEN = "tok-canary-91c2d7"
+
+# Sends pushes of one existing commit to refs as git would not spell them, without git: a line of JSON for each status.
+ODD_PUSHES = r'''
+import collections, hashlib, http.client, json, random, ssl, sys
+host, path, main, other = sys.argv[1:]
+NONE = "0" * 40
+PACK = b"PACK\0\0\0\2\0\0\0\0"
+PACK += hashlib.sha1(PACK).digest()
+
+def line(text):
+    return b"%04x" % (len(text) + 4) + text
+
+def command(old, ref, rest=b"\0 report-status\n"):
+    return f"{old} {other} ".encode() + ref + rest
+
+def request(*commands):
+    return b"".join(map(line, commands)) + b"0000" + PACK
+
+MAIN, MINE = b"refs/heads/main", b"refs/heads/agent/x"
+bodies = []
+for ref in (MAIN, b"main", b"heads/main", b"HEAD", b"@", b"REFS/HEADS/MAIN", b"refs/heads/MAIN", b"/refs/heads/main", b"refs//heads/main",
+            b"refs/heads/main/", b"refs/heads/./main", b"refs/heads/agent/../main", b"refs/heads/agent/%2e%2e/main",
+            b"refs/heads/agent/x refs/heads/main", b"refs/heads/agent/x\trefs/heads/main", b"refs/heads/agent/x\nrefs/heads/main",
+            b"refs/remotes/origin/main", b"refs/heads/main^0", b"refs/heads/main~0", b"refs/heads/main@{0}", b"refs/heads/main:x",
+            b"refs/heads/agent/x.lock", b"refs/heads/agent/.x", b"refs/heads/agent", b"refs/heads/agent/", b"refs/heads/agent/\xc3\xa4",
+            b"refs/heads/\xd0\xb0gent/x", b"refs/replace/" + main.encode(), b"refs/notes/commits", b"refs/tags/v1", b"FETCH_HEAD"):
+    bodies += [request(command(old, ref)) for old in (main, NONE)]
+for rest in (b"", b"\n", b"\0", b"\0 report-status atomic push-options\n", b"\0refs/heads/main\n", b"\0 agent=x\0y\n"):
+    bodies.append(request(command(main, MAIN, rest)))
+    bodies.append(request(command(NONE, MINE + str(len(bodies)).encode(), rest), command(main, MAIN, b"")))
+mine = line(command(NONE, MINE + b"-twice"))
+bodies += [mine + b"0000" + line(command(main, MAIN)) + b"0000" + PACK, mine.replace(b"00", b"+0", 1) + b"0000" + PACK,
+           b"0004" + line(command(main, MAIN)) + b"0000" + PACK, b"0001" + line(command(main, MAIN)) + b"0000" + PACK,
+           request(b"shallow " + main.encode(), command(main, MAIN)), request(b"push-cert\0 report-status\n", command(main, MAIN)),
+           line(command(main, MAIN))[:-3] + b"0000" + PACK, line(command(main, MAIN)) + PACK, b"0000" + request(command(main, MAIN))]
+dice = random.Random(25)
+ALPHABET = b"/.~^:?*[\\@{}%\0\t\r\n -_aAxX0\x7f\x80\xff"
+while len(bodies) < 1000:
+    ref = bytearray(dice.choice((MAIN, MINE)))
+    first = dice.choice((0, len(ref) - 1))
+    for _ in range(dice.randint(1, 3)):
+        at = dice.randrange(first, len(ref) + 1)
+        ref[at:at + dice.randint(0, 1)] = bytes(dice.choices(ALPHABET, k=dice.randint(0, 2)))
+    bodies.append(request(command(dice.choice((main, NONE)), bytes(ref))))
+found = collections.Counter()
+for body in bodies:
+    connection = http.client.HTTPSConnection(host)
+    connection.request("POST", path, body, {"Content-Type": "application/x-git-receive-pack-request"})
+    found[connection.getresponse().status] += 1
+    connection.close()
+print(json.dumps(found))
+'''
 
 
 class GitHandler(https_server.Handler):
@@ -64,6 +118,7 @@ class GitBroker(harness.TestCase):
         cls.host.directory = cls.place / "git"
         cls.secret = cls.place / "token"
         cls.secret.write_text(TOKEN)
+        canaries.keep_out(cls.daemon, TOKEN)
         cls.daemon.cli("credential", "add", "git", "--for", f"https://{HOST}/acme/", "--as", "basic:bot", "--from-file", cls.secret)
 
     def setUp(self):
@@ -190,6 +245,24 @@ class GitBroker(harness.TestCase):
         self.inside("git fetch -q origin")
         shown = self.client.workspace(self.name)
         self.assertEqual((shown["push"], shown["push_refs"]), ("refuse", ["refs/heads/agent/*"]))
+
+    def test_a_thousand_odd_spellings_of_refs_are_refused_or_mean_what_was_judged(self):
+        self.daemon.cli("set", self.name, "--push", "allow", "--push-refs", "refs/heads/agent/*")
+        commit = self.commit("one")
+        self.assertEqual(self.push("origin", "HEAD:refs/heads/agent/first")[0], 0)
+        self.host.requests.clear()
+        result = self.client.exec(self.name, ["python3", "-", HOST, f"/acme/{self.name}.git/git-receive-pack", self.first, commit],
+                                  stdin=ODD_PUSHES.encode())
+        self.assertEqual(result.exit_code, 0, result.stderr)
+        found = json.loads(result.stdout)
+        self.assertEqual(set(found), {"200", "403"}, found)  # 200 is also git's own way to say which refs were refused
+        self.assertEqual(sum(found.values()), 1000)
+        self.assertLess(len(self.host.requests), 100)  # most do not reach the host
+        refs = harness.run("git", "-C", self.bare, "for-each-ref", "--format=%(refname)").stdout.decode().split("\n")[:-1]
+        self.assertGreater(len(refs), 10)  # what means a ref that may be pushed passes
+        self.assertEqual([ref for ref in refs if not ref.startswith("refs/heads/agent/")], ["refs/heads/main"])
+        self.assertEqual(self.at_host(), self.first)
+        self.assertEqual(self.client.approvals(), [])
 
     def test_approvals_survive_the_daemon_and_the_egress(self):
         commit = self.commit("one")

@@ -9,6 +9,7 @@ import tempfile
 import time
 import unittest
 
+import canaries
 import harness
 import moorage
 import outside
@@ -41,6 +42,7 @@ class PrivateRepositories(harness.TestCase):
                         "repo.ca_file": str(cls.authority.file), "repo.https_proxy": cls.proxy.url,
                         "repo.ssh_config": str(cls.sshd.config), "repo.access_s": MEMORY_S}
         super().setUpClass()
+        canaries.keep_out(cls.daemon, TOKEN)
         os.chmod(cls.daemon.directory, 0o711)
         os.chmod(cls.daemon.socket, 0o666)
         cls.dns = outside.Dns({HOST: ADDRESS})

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import unittest
 
+import canaries
 import grpc
 import harness
 import outside
@@ -140,6 +141,7 @@ class Protocols(harness.TestCase):
                         "network.ca_file": str(cls.authority.file),
                         "network.credential_key": str(cls.place / "key" / "credentials.key")}
         super().setUpClass()
+        canaries.keep_out(cls.daemon, SECRET)
         dns = outside.Dns(HOSTS)
         cls.addClassCleanup(dns.close)
         cls.api = outside.Host(HOSTS["api.example"], 443, cls.authority.context("api.example"), Handler)

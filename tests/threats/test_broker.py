@@ -18,6 +18,8 @@ import zlib
 from named_hosts import EVIL, GET, GOOD, NamedHosts, gets, outside
 from threat import harness, threat
 
+import canaries  # of the end-to-end tests, found through threat
+
 SECRET = "sk-canary/4f+7d&1e0b=~2c"
 API, OTHER = outside.address("0.23"), outside.address("0.24")
 
@@ -207,6 +209,7 @@ class Broker(NamedHosts):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        canaries.keep_out(cls.daemon, SECRET)
         cls.dns.names |= {"api.example": API, "other.example": OTHER}
         cls.api_context = cls.authority.context("api.example")
         cls.other = cls.close_later(outside.Host(OTHER, 443, cls.authority.context("other.example"), ApiHandler))
