@@ -271,6 +271,8 @@ class Crash(harness.TestCase):
 
     def run_every_verb(self, name):
         try:
+            self.client.add_credential(name, ["https://api.example/"], sealed=self.client.seal(b"first"))
+            self.client.remove_credential(name)
             # Upstream has moved: needs a fetch and a base tree.
             self.client.create(repo_url=self.url, name=name, pre_stop="echo stopping >> stops")
             self.client.exec(name, "echo kept > kept", sync=True)
@@ -362,7 +364,16 @@ class Crash(harness.TestCase):
         self.client.exec(f"{name}-import", "cat kept", sync=True)
         self.client.delete(f"{name}-import", purge=True)
 
+    def settle_credential(self):
+        """The store has the encrypted secrets of those that are listed, and no others."""
+        known = [credential["name"] for credential in self.client.credentials()]
+        self.assertEqual(len(list((self.daemon.store / "credentials").glob("*"))), len(known))
+        for name in known:
+            self.client.test_credential(name)
+            self.client.remove_credential(name)
+
     def settle(self, name):
+        self.settle_credential()
         self.settle_attempts(name)
         # A command that survived the daemon may need a moment to end.
         harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")

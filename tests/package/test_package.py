@@ -112,7 +112,7 @@ class Package(unittest.TestCase):
         self.assertTrue(self.root.shell("getent group moorage"))
         self.assertTrue(self.root.shell("moorage --version").startswith("moorage 0.1.0"))
         self.assertIn("store.directory", self.root.shell("mooraged --show-config"))
-        self.assertNotIn("/etc/moorage", self.root.shell("mooraged --show-config"), "the conffile sets nothing")
+        self.assertNotIn("moorage.yaml", self.root.shell("mooraged --show-config"), "the conffile sets nothing")
         self.assertRegex(self.root.shell("mooraged --show-config"), r"libexec_directory +/usr/libexec/moorage")
         for page, text in (("moorage", "moorage-exec(1)"), ("moorage-exec", "npm test"), ("moorage-repo-add", "Cache a repository"), ("mooraged", "--show-config"), ("moorage.yaml", "store.reserve_bytes")):
             shown = self.root.run("man", "--warnings", "-P", "cat", page)
