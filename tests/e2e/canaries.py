@@ -110,7 +110,10 @@ def keep_out(daemon, secret):
 
 
 def name_of(pid):
-    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    """Empty: it has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def all_processes():
