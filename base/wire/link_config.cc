@@ -1,0 +1,145 @@
+#include "base/wire/link_config.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "base/error.h"
+
+namespace moorage::base {
+namespace {
+
+namespace json = boost::json;
+
+constexpr size_t kMaxText = 2000;  // of a status
+
+template <typename T, typename Visit>
+void each_tree_field(T& tree, const Visit& visit) {
+  visit("key", tree.key);
+  visit("path", tree.path);
+}
+
+template <typename T, typename Visit>
+void each_host_field(T& host, const Visit& visit) {
+  visit("name", host.name);
+  visit("destination", host.destination);
+  visit("config_file", host.config_file);
+}
+
+template <typename T, typename Visit>
+void each_layer_field(T& layer, const Visit& visit) {
+  visit("tree", layer.tree);
+  visit("home", layer.home);
+}
+
+template <typename T, typename Visit>
+void each_config_field(T& config, const Visit& visit) {
+  visit("name", config.name);
+  visit("directory", config.directory);
+  visit("generation", config.generation);
+  visit("driver", config.driver);
+  visit("place", config.place);
+  visit("first_id", config.first_id);
+  visit("outpost", config.outpost);
+  visit("warden", config.warden);
+  visit("home", config.home);
+  visit("sync_interval_s", config.sync_interval_s);
+  visit("start_deadline_s", config.start_deadline_s);
+}
+
+template <typename T, typename Visit>
+void each_status_field(T& status, const Visit& visit) {
+  visit("connected", status.connected);
+  visit("overlay", status.overlay);
+  visit("pid_namespace", status.pid_namespace);
+  visit("net_namespace", status.net_namespace);
+  visit("runs", status.runs);
+  visit("behind_ms", status.behind_ms);
+  visit("last_pack", status.last_pack);
+  visit("reason", status.reason);
+}
+
+auto writer(json::object& object) {
+  return [&object](const char* key, const auto& field) { object[key] = field; };
+}
+
+auto reader(const json::value& value) {
+  return [&value](const char* key, auto& field) {
+    field = json::value_to<std::remove_reference_t<decltype(field)>>(value.at(key));
+  };
+}
+
+template <typename Read>
+auto parsed(const std::string& text, Code code, const std::string& what, const Read& read) {
+  try {
+    return read(json::parse(text));
+  } catch (const std::exception& error) {
+    throw Error(code, "not " + what + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+std::string link_config_text(const LinkConfig& config) {
+  json::object object;
+  json::object ssh;
+  json::object base;
+  json::object objects;
+  each_config_field(config, writer(object));
+  each_host_field(config.ssh, writer(ssh));
+  each_tree_field(config.base, writer(base));
+  each_tree_field(config.objects, writer(objects));
+  object["ssh"] = std::move(ssh);
+  object["base"] = std::move(base);
+  object["objects"] = std::move(objects);
+  return json::serialize(object);
+}
+
+LinkConfig parse_link_config(const std::string& text) {
+  return parsed(text, Code::invalid_argument, "a configuration of moorage-link",
+                [](const json::value& value) {
+                  LinkConfig config;
+                  each_config_field(config, reader(value));
+                  each_host_field(config.ssh, reader(value.at("ssh")));
+                  each_tree_field(config.base, reader(value.at("base")));
+                  each_tree_field(config.objects, reader(value.at("objects")));
+                  return config;
+                });
+}
+
+std::string link_layers_text(const std::vector<LinkLayer>& layers) {
+  json::array list;
+  for (const LinkLayer& layer : layers) {
+    json::object object;
+    each_layer_field(layer, writer(object));
+    list.push_back(std::move(object));
+  }
+  return json::serialize(json::object{{"layers", std::move(list)}});
+}
+
+std::vector<LinkLayer> parse_link_layers(const std::string& text) {
+  return parsed(text, Code::invalid_argument, "a list of layers", [](const json::value& value) {
+    std::vector<LinkLayer> layers;
+    for (const json::value& one : value.at("layers").as_array()) {
+      each_layer_field(layers.emplace_back(), reader(one));
+    }
+    return layers;
+  });
+}
+
+std::string link_status_text(const LinkStatus& status) {
+  json::object object;
+  each_status_field(status, writer(object));
+  return json::serialize(object);
+}
+
+LinkStatus parse_link_status(const std::string& text) {
+  return parsed(text, Code::corrupted, "a status of moorage-link", [](const json::value& value) {
+    LinkStatus status;
+    each_status_field(status, reader(value));
+    status.overlay.resize(std::min(status.overlay.size(), size_t{16}));
+    status.reason.resize(std::min(status.reason.size(), kMaxText));
+    return status;
+  });
+}
+
+}  // namespace moorage::base

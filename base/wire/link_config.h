@@ -1,0 +1,94 @@
+// The configuration of one moorage-link: backends/remote writes it to link.json in the sandbox's
+// directory before it starts the keeper; moorage-link reads it. It holds no secrets.
+//
+// How the daemon uses a keeper:
+//   /.moorage/warden keeper --bootstrap /.moorage/bootstrap --config DIRECTORY/link.json
+// in a mount namespace with the host's files, in the sandbox's control group, in the host's network
+// namespace, as root. It connects to the bootstrap socket as a warden does and receives its
+// listening socket (warden.sock). It answers these itself, besides what it passes on to the warden
+// there; errors are {"code","message","hint"} with a status other than 200, in words for the user:
+//   GET  /moorage/protocol, GET /health   at once, whether or not the machine answers
+//   POST /moorage/connect   {}            200 when the machine is reached and base tree and objects
+//                                         are there; may take minutes
+//   POST /moorage/begin     {"layers":[{"tree","home"}]}   the mounts are attached: prepare, apply
+//                                         the layers, start. 200 when the warden there answers
+//   GET  /moorage/remote    -> LinkStatus
+//   POST /moorage/sync      {}            200 when all changes until now are in incoming/ here
+//   POST /moorage/changed   {"paths":["/workspace/a"]}     200 when applied there
+//   POST /moorage/destroy   {}            200 when nothing of the sandbox is left there
+//   POST /moorage/shutdown  {"grace_ms"}  ends the commands there, syncs for the last time, exits
+// /workspace and /home/user are the workspace's own mounts, attached before /moorage/begin.
+// incoming/SEQ.pack: complete packs, SEQ in decimal and rising by one. The daemon applies them in
+// order, renames each to SEQ.applied and unlinks it when it is durable.
+//
+// `moorage-link remove --config FILE` ends and removes a sandbox there without a keeper: exit code
+// 0 once nothing is left (or never was), else the reason on standard error.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moorage::base {
+
+inline constexpr const char* kLinkConfig = "link.json";  // in the sandbox's directory
+inline constexpr const char* kIncoming = "incoming";     // likewise, a directory
+
+struct SshHost {
+  std::string name;         // in our configuration
+  std::string destination;  // ssh's: user@host, or a Host of its configuration
+  std::string config_file;  // for ssh -F; empty: ssh's own
+};
+
+// Raw upper directories of overlays, with ids as in the mounts; either may be empty.
+struct LinkLayer {
+  std::string tree;
+  std::string home;
+};
+
+struct LinkTree {
+  std::string key;   // [a-z0-9._-]: the same key always has the same contents; empty: none
+  std::string path;  // where it is mounted here, read-only
+};
+
+struct LinkConfig {
+  std::string name;       // "moorage-<store>-sb_7", also its name there
+  std::string directory;  // sandboxes/sb_7 here, absolute
+  uint64_t generation = 0;
+  std::string driver;     // "ssh"
+  SshHost ssh;            // for driver ssh
+  std::string place;      // DIR there; empty: its default
+  uint32_t first_id = 0;  // ids in the mounts here: first_id + id inside
+  std::string outpost;    // absolute paths of the programs to put there
+  std::string warden;
+  LinkTree base;     // the files below all layers
+  LinkTree objects;  // git objects: packs come and go, the key stays
+  std::string home;  // a plain tree below /home/user; empty: none
+  uint32_t sync_interval_s = 10;
+  uint32_t start_deadline_s = 600;
+};
+
+std::string link_config_text(const LinkConfig& config);
+LinkConfig parse_link_config(const std::string& text);  // invalid_argument
+
+// Layers of /moorage/begin, oldest first.
+std::string link_layers_text(const std::vector<LinkLayer>& layers);
+std::vector<LinkLayer> parse_link_layers(const std::string& text);
+
+// What GET /moorage/remote answers. Comes from a program that a hostile machine talks to: bounded
+// when parsed.
+struct LinkStatus {
+  bool connected = false;
+  std::string overlay;  // "root", "user", "none" there; empty: not prepared
+  bool pid_namespace = false;
+  bool net_namespace = false;
+  bool runs = false;       // the warden there answers
+  uint64_t behind_ms = 0;  // age of the last complete sync
+  uint64_t last_pack = 0;  // its number; 0: none so far
+  std::string reason;      // why not connected, in words
+};
+
+std::string link_status_text(const LinkStatus& status);
+LinkStatus parse_link_status(const std::string& text);  // corrupted
+
+}  // namespace moorage::base

@@ -1,0 +1,56 @@
+#include "base/wire/link_config.h"
+
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+
+using namespace moorage;
+
+TEST_CASE("a link's configuration reads back as it was written", "[base][link]") {
+  base::LinkConfig config;
+  config.name = "moorage-ab12-sb_7";
+  config.directory = "/var/lib/moorage/sandboxes/sb_7";
+  config.generation = 7;
+  config.driver = "ssh";
+  config.ssh = {"spare", "me@spare.example", "/etc/moorage/ssh.conf"};
+  config.first_id = 1'000'000'000;
+  config.base = {"moorage-ab12-repo_3-c0ffee", "/.moorage/remote/base"};
+  config.home = "/.moorage/remote/home";
+  config.sync_interval_s = 3;
+  const auto read = base::parse_link_config(base::link_config_text(config));
+  CHECK(read.name == config.name);
+  CHECK(read.directory == config.directory);
+  CHECK(read.generation == 7);
+  CHECK(read.driver == "ssh");
+  CHECK(read.ssh.destination == "me@spare.example");
+  CHECK(read.ssh.config_file == "/etc/moorage/ssh.conf");
+  CHECK(read.first_id == 1'000'000'000);
+  CHECK(read.base.key == config.base.key);
+  CHECK(read.base.path == config.base.path);
+  CHECK(read.objects.key.empty());
+  CHECK(read.home == config.home);
+  CHECK(read.sync_interval_s == 3);
+}
+
+TEST_CASE("layers keep their order, and a field may be empty", "[base][link]") {
+  const auto read = base::parse_link_layers(base::link_layers_text({{"/a", ""}, {"/b", "/c"}}));
+  REQUIRE(read.size() == 2);
+  CHECK(read[0].tree == "/a");
+  CHECK(read[0].home.empty());
+  CHECK(read[1].home == "/c");
+}
+
+TEST_CASE("a hostile status of a link is refused or bounded", "[base][link]") {
+  base::LinkStatus status;
+  status.connected = true;
+  status.reason = std::string(1 << 20, 'x');
+  status.overlay = std::string(1000, 'y');
+  const auto read = base::parse_link_status(base::link_status_text(status));
+  CHECK(read.connected);
+  CHECK(read.reason.size() <= 2000);
+  CHECK(read.overlay.size() <= 16);
+  for (const char* text : {"", "{}", "[]", "{\"connected\":1}", "nonsense"}) {
+    INFO(text);
+    CHECK_THROWS_AS(base::parse_link_status(text), Error);
+  }
+}
