@@ -43,7 +43,7 @@ void BrokerConnection::start() {
   const int on = 1;
   setsockopt(client_.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   try {
-    client_.tls = TlsStream::accepting(client_.socket, judge_->server_context(host_.name));
+    client_.tls = base::TlsStream::accepting(client_.socket, judge_->server_context(host_.name));
   } catch (const Error& error) {
     owner_.on_unreachable(*this, error.message());
     return abort();
@@ -59,8 +59,8 @@ void BrokerConnection::dial(DialTarget target) {
     if (!dialed.socket) return fail(dialed.error);
     dialer_.reset();
     server_.socket = std::move(dialed.socket);
-    server_.tls = TlsStream::connecting(server_.socket, judge_->client_context(), host_.name,
-                                        client_.tls.protocol());
+    server_.tls = base::TlsStream::connecting(server_.socket, judge_->client_context(), host_.name,
+                                              client_.tls.protocol());
     server_.watch =
         std::make_unique<base::Watch>(loop_, server_.socket.get(), EPOLLIN | EPOLLOUT,
                                       [this](uint32_t events) { on_events(server_, events); });
@@ -134,16 +134,16 @@ bool BrokerConnection::move_some() {
 bool BrokerConnection::shake_hands(Side& side) {
   if (side.ready || side.wants_read != 0 || ended_) return false;
   switch (side.tls.handshake()) {
-    case TlsStream::Result::done:
+    case base::TlsStream::Result::done:
       side.ready = true;
       timer_.stop();
       on_handshake(side);
       return true;
-    case TlsStream::Result::again:
+    case base::TlsStream::Result::again:
       side.wants_read = side.tls.wants();
       return false;
-    case TlsStream::Result::ended:
-    case TlsStream::Result::broken:
+    case base::TlsStream::Result::ended:
+    case base::TlsStream::Result::broken:
       broken(side, side.tls.error());
       return false;
   }
@@ -192,7 +192,7 @@ bool BrokerConnection::read(Side& side) {
   if (meter_.pause_ms() > 0) return false;
   const auto buffer = base::io_buffer();
   size_t size = 0;
-  const TlsStream::Result result = side.tls.read(buffer, size);
+  const base::TlsStream::Result result = side.tls.read(buffer, size);
   const std::string_view bytes(buffer.data(), size);
   const bool is_client = &side == &client_;
   if (!bytes.empty()) {
@@ -202,10 +202,11 @@ bool BrokerConnection::read(Side& side) {
     else
       talk_->from_server(bytes);
   }
-  if (result == TlsStream::Result::again) side.wants_read = side.tls.wants();
-  if (result == TlsStream::Result::ended && is_client) {
+  if (result == base::TlsStream::Result::again) side.wants_read = side.tls.wants();
+  if (result == base::TlsStream::Result::ended && is_client) {
     finish();
-  } else if (result == TlsStream::Result::ended || result == TlsStream::Result::broken) {
+  } else if (result == base::TlsStream::Result::ended ||
+             result == base::TlsStream::Result::broken) {
     broken(side, side.tls.error());
   } else if (meter_.used_up()) {
     abort();
@@ -216,9 +217,9 @@ bool BrokerConnection::read(Side& side) {
 bool BrokerConnection::write(Side& side, std::string& bytes) {
   if (bytes.empty() || side.wants_write != 0) return false;
   const size_t before = bytes.size();
-  const TlsStream::Result result = side.tls.write(bytes);
-  if (result == TlsStream::Result::again) side.wants_write = side.tls.wants();
-  if (result == TlsStream::Result::broken || result == TlsStream::Result::ended)
+  const base::TlsStream::Result result = side.tls.write(bytes);
+  if (result == base::TlsStream::Result::again) side.wants_write = side.tls.wants();
+  if (result == base::TlsStream::Result::broken || result == base::TlsStream::Result::ended)
     broken(side, side.tls.error());
   return bytes.size() < before;
 }
@@ -250,7 +251,7 @@ void BrokerConnection::connect_if_needed() {
 void BrokerConnection::use_stream(Fd stream, const std::string& error) {
   if (!stream) return fail(error);
   server_.socket = std::move(stream);
-  server_.tls = TlsStream::plain(server_.socket);
+  server_.tls = base::TlsStream::plain(server_.socket);
   server_.ready = true;
   server_.watch =
       std::make_unique<base::Watch>(loop_, server_.socket.get(), EPOLLIN,

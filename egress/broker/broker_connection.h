@@ -6,9 +6,9 @@
 #include <functional>
 #include <string>
 
+#include "base/net/tls_stream.h"
 #include "base/os/event_loop.h"
 #include "egress/broker/exchange.h"
-#include "egress/broker/tls_stream.h"
 #include "egress/carrier.h"
 #include "egress/meter.h"
 
@@ -46,7 +46,7 @@ class BrokerConnection : public Carrier {
 
   struct Side {
     Fd socket;
-    TlsStream tls;
+    base::TlsStream tls;
     std::unique_ptr<base::Watch> watch;
     bool ready = false;        // the handshake is over
     bool ended = false;        // it has sent its last byte

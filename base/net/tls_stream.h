@@ -1,4 +1,5 @@
-// One side of a connection whose TLS ends here, over a non-blocking socket.
+// One side of a connection whose TLS ends here, over a non-blocking socket. The base layer does not
+// link libssl: a program that uses this links it itself.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 struct ssl_st;
 struct ssl_ctx_st;
 
-namespace moorage::egress {
+namespace moorage::base {
 
 class TlsStream {
  public:
@@ -22,8 +23,8 @@ class TlsStream {
     ended,   // the other side said that nothing more will come
     broken,  // see error()
   };
-  // The socket must outlive it. `host`: whose certificate is expected. `protocol`: to offer by
-  // ALPN; empty: HTTP/1.1.
+  // The socket must outlive it. `host`: whose certificate is expected; an address is compared with
+  // the addresses in the certificate. `protocol`: to offer by ALPN; empty: HTTP/1.1.
   static TlsStream accepting(const Fd& socket, ssl_ctx_st* context);
   static TlsStream connecting(const Fd& socket, ssl_ctx_st* context, const std::string& host,
                               const std::string& protocol);
@@ -59,4 +60,4 @@ class TlsStream {
   std::string error_;
 };
 
-}  // namespace moorage::egress
+}  // namespace moorage::base

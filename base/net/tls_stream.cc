@@ -1,4 +1,4 @@
-#include "egress/broker/tls_stream.h"
+#include "base/net/tls_stream.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -11,8 +11,9 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/net/ip_address.h"
 
-namespace moorage::egress {
+namespace moorage::base {
 namespace {
 
 std::string reason_of_error() {
@@ -41,8 +42,12 @@ TlsStream TlsStream::connecting(const Fd& socket, ssl_ctx_st* context, const std
   TlsStream made(socket, context);
   SSL* ssl = made.ssl_.get();
   SSL_set_connect_state(ssl);
-  if (SSL_set_tlsext_host_name(ssl, host.c_str()) != 1 || SSL_set1_host(ssl, host.c_str()) != 1)
-    throw Error(Code::resource_exhausted, "no memory for a TLS connection");
+  // RFC 6066: the server's name is never an address.
+  const bool named = parse_address(host)
+                         ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1
+                         : SSL_set_tlsext_host_name(ssl, host.c_str()) == 1 &&
+                               SSL_set1_host(ssl, host.c_str()) == 1;
+  if (!named) throw Error(Code::resource_exhausted, "no memory for a TLS connection");
   const std::string name = protocol.empty() ? "http/1.1" : protocol;
   const std::string offer = static_cast<char>(name.size()) + name;  // RFC 7301
   SSL_set_alpn_protos(ssl, reinterpret_cast<const unsigned char*>(offer.data()),
@@ -135,4 +140,4 @@ std::string TlsStream::protocol() const {
   return {reinterpret_cast<const char*>(name), size};
 }
 
-}  // namespace moorage::egress
+}  // namespace moorage::base
