@@ -7,6 +7,8 @@
 // --user-base N: users have the ids of spawn.h plus N, where no user namespace maps them. The
 // warden is then either the host's root, or such a user itself, without any capability, and runs
 // commands only as itself.
+// --spool DIR: where a command may have its journal without a descriptor (backends/envd_client.h).
+// Opened once at the start, so DIR may be a path that is gone afterwards, /proc/self/fd/N.
 // --subreaper: not process 1; orphans of the commands still come here.
 //
 // SIGTERM ends everything: a host shutting down sends it to every process, and systemd waits 90
@@ -51,6 +53,7 @@ constexpr rlim_t kOpenFilesOfCommand = 1024;
 struct Options {
   std::string bootstrap;
   int listen_fd = -1;
+  std::string spool;
   bool subreaper = false;
   uint32_t user_base = 0;
 };
@@ -66,6 +69,8 @@ Options read_options(int argc, char** argv) {
       options.bootstrap = argv[++i];
     } else if (word == "--listen-fd" && has_value) {
       options.listen_fd = std::atoi(argv[++i]);
+    } else if (word == "--spool" && has_value) {
+      options.spool = argv[++i];
     } else if (word == "--user-base" && has_value) {
       options.user_base = static_cast<uint32_t>(std::strtoul(argv[++i], nullptr, 10));
     } else {
@@ -107,6 +112,12 @@ void set_up_signals(bool subreaper) {
   }
 }
 
+Fd open_spool(const std::string& path) {
+  if (path.empty()) return {};
+  return Fd(
+      base::check(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), "open the spool"));
+}
+
 // A sender outside our namespace has pid 0, and only kill(2) gives SI_USER. So does a signal whose
 // details the kernel had no room for: root inside can provoke that, and ends its own sandbox.
 bool from_outside(const signalfd_siginfo& signal) {
@@ -145,6 +156,7 @@ void run(const Options& options) {
   Bootstrapped sockets = options.bootstrap.empty() ? Bootstrapped{Fd(options.listen_fd), {}}
                                                    : bootstrap(options.bootstrap);
   check_listener(sockets.listener);
+  const Fd spool = open_spool(options.spool);
   if (::fcntl(sockets.listener.get(), F_SETFD, FD_CLOEXEC) != 0)
     base::throw_errno("set up a socket");
 
@@ -152,7 +164,7 @@ void run(const Options& options) {
   Network network(loop);
   if (sockets.network_line) begin_network(network, std::move(sockets.network_line));
   std::unique_ptr<Shutdown> shutdown;
-  ProcessService service(loop, context,
+  ProcessService service(loop, context, spool.get(),
                          [&](auto grace, const auto& asked) { shutdown->begin(grace, asked); });
   Reaper reaper(loop, [&](pid_t pid, int status, const rusage& usage) {
     service.process_ended(pid, status, usage);
@@ -165,10 +177,12 @@ void run(const Options& options) {
     if (::read(terminations.get(), &signal, sizeof signal) <= 0) return;
     if (options.subreaper || from_outside(signal)) shutdown->begin(kGraceAtSigterm, nullptr);
   });
-  Server server(loop, std::move(sockets.listener), [&](const auto& connection, HttpRequest&& request) {
-    if (request.target == "/moorage/network") return take_line(network, *connection, request);
-    service.handle(connection, std::move(request));
-  });
+  Server server(loop, std::move(sockets.listener),
+                [&](const auto& connection, HttpRequest&& request) {
+                  if (request.target == "/moorage/network")
+                    return take_line(network, *connection, request);
+                  service.handle(connection, std::move(request));
+                });
   loop.run();
 }
 

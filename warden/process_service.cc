@@ -54,8 +54,13 @@ struct ProcessService::Entry {
   Timer retention;               // started when it is over
 };
 
-ProcessService::ProcessService(Loop& loop, SpawnContext context, ShutDown shut_down)
-    : loop_(loop), context_(context), shut_down_(std::move(shut_down)), late_(loop), sweep_(loop) {}
+ProcessService::ProcessService(Loop& loop, SpawnContext context, int spool, ShutDown shut_down)
+    : loop_(loop),
+      context_(context),
+      spool_(spool),
+      shut_down_(std::move(shut_down)),
+      late_(loop),
+      sweep_(loop) {}
 
 ProcessService::~ProcessService() = default;
 
@@ -133,6 +138,18 @@ void ProcessService::start(const std::shared_ptr<Connection>& connection, HttpRe
       throw Error(Code::already_exists, "a command with this tag is already running");
     }
   }
+  if (!start.spool) return launch(std::move(start), connection);
+  start.journal = create_spool_file(spool_, tag);
+  const std::string name = tag;
+  try {
+    launch(std::move(start), connection);
+  } catch (...) {
+    ::unlinkat(spool_, name.c_str(), 0);  // nothing ran: a repeat may
+    throw;
+  }
+}
+
+void ProcessService::launch(StartRequest start, const std::shared_ptr<Connection>& connection) {
   auto owned = std::make_unique<Entry>(loop_);
   Entry& entry = *owned;
   std::unique_ptr<OutputSink> sink;

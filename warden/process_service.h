@@ -20,6 +20,8 @@ class object;
 
 namespace moorage::warden {
 
+struct StartRequest;
+
 inline constexpr size_t kMaxExecs = 512;
 
 class ProcessService {
@@ -27,7 +29,8 @@ class ProcessService {
   using ShutDown =
       std::function<void(std::chrono::milliseconds grace, const std::shared_ptr<Connection>&)>;
 
-  ProcessService(Loop& loop, SpawnContext context, ShutDown shut_down);
+  // `spool`: a directory for journals, or -1; borrowed.
+  ProcessService(Loop& loop, SpawnContext context, int spool, ShutDown shut_down);
   ~ProcessService();
   void handle(const std::shared_ptr<Connection>& connection, HttpRequest&& request);
   void process_ended(pid_t pid, int status, const rusage& usage);
@@ -50,6 +53,7 @@ class ProcessService {
   void close_stdin(const std::shared_ptr<Connection>& connection, const boost::json::object& body);
   void send_signal(const std::shared_ptr<Connection>& connection, const boost::json::object& body);
 
+  void launch(StartRequest start, const std::shared_ptr<Connection>& connection);
   Entry& find(const boost::json::object& body);  // by process.pid or process.tag
   void exec_over(Entry& entry);
   void remove(const Entry* entry);
@@ -57,6 +61,7 @@ class ProcessService {
 
   Loop& loop_;
   SpawnContext context_;
+  int spool_;
   ShutDown shut_down_;
   LateOutput late_;
   std::list<std::unique_ptr<Entry>> entries_;

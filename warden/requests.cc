@@ -1,5 +1,6 @@
 #include "warden/requests.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -141,7 +142,28 @@ void read_descriptors(HttpRequest& request, StartRequest& start) {
             std::back_inserter(start.command.join_fds));
 }
 
+// No descriptors: the file's name is the tag.
+void read_spool(const HttpRequest& request, StartRequest& start) {
+  if (!request.fds.empty()) refuse("a command with a spool takes no descriptors");
+  const std::string& tag = start.options.tag;
+  constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+  if (tag.empty() || tag[0] == '.' || tag.find_first_not_of(kLetters) != std::string::npos) {
+    refuse("a command with a spool needs a tag of letters, digits, '_', '-' and '.'");
+  }
+  start.spool = true;
+}
+
 }  // namespace
+
+Fd create_spool_file(int spool, const std::string& tag) {
+  if (spool < 0) refuse("this warden has no spool: start it with --spool DIR");
+  Fd file(::openat(spool, tag.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file && errno == EEXIST)
+    throw Error(Code::already_exists, "the spool has this tag: this exec has already run");
+  if (!file) base::throw_errno("create a file in the spool");
+  return file;
+}
 
 json::object parse_object(std::string_view text) {
   if (text.empty()) return {};
@@ -227,7 +249,11 @@ StartRequest read_start_request(const json::object& body, HttpRequest& request) 
   start.options.timeout_ms = static_cast<int64_t>(std::min(timeout_ms, kMaxTimeoutMs));
   start.room = {number_header(request, "moorage-output-limit"),
                 number_header(request, "moorage-journal-room")};
-  if (request.header("moorage-journal").value_or("0") == "1") read_descriptors(request, start);
+  const bool journal = request.header("moorage-journal").value_or("0") == "1";
+  const bool spool = request.header("moorage-spool").value_or("0") == "1";
+  if (journal && spool) refuse("give either a journal or the spool");
+  if (journal) read_descriptors(request, start);
+  if (spool) read_spool(request, start);
   return start;
 }
 

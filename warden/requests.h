@@ -26,11 +26,14 @@ std::optional<int> signal_number(std::string_view name);
 struct StartRequest {
   Command command;
   ExecOptions options;
-  Fd journal;  // none: output goes to the stream
+  Fd journal;          // none: output goes to the stream
+  bool spool = false;  // or into a new file of the spool, named by the tag
   JournalRoom room;
   std::chrono::seconds keepalive{90};
 };
 StartRequest read_start_request(const boost::json::object& body, HttpRequest& request);
+// The journal in the spool, which must be new: already_exists means that this exec has already run.
+Fd create_spool_file(int spool, const std::string& tag);
 TerminalSize read_terminal_size(const boost::json::object& pty);
 std::chrono::seconds keepalive_interval(const HttpRequest& request);
 

@@ -41,7 +41,7 @@ std::vector<pid_t> children_of(pid_t pid) {
   return pids;
 }
 
-pid_t spawn_warden(Role role, const std::string& bootstrap) {
+pid_t spawn_warden(Role role, const std::string& bootstrap, const std::string& spool) {
   std::vector<const char*> argv;
   if (role == Role::process_one) {
     argv = {"/usr/bin/unshare", "--pid",        "--mount",     "--fork",         "--kill-child",
@@ -49,7 +49,7 @@ pid_t spawn_warden(Role role, const std::string& bootstrap) {
   } else {
     argv = {MOORAGE_WARDEN, "--bootstrap", bootstrap.c_str(), "--subreaper"};
   }
-  argv.push_back(nullptr);
+  argv.insert(argv.end(), {"--spool", spool.c_str(), nullptr});
   pid_t pid = ::fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {
@@ -64,7 +64,8 @@ pid_t spawn_warden(Role role, const std::string& bootstrap) {
 
 WardenProcess::WardenProcess(Role role) : directory_(make_directory()) {
   base::Fd bootstrap = base::listen_unix(directory_ + "/bootstrap.sock", 0600);
-  child_ = spawn_warden(role, directory_ + "/bootstrap.sock");
+  REQUIRE(::mkdir(spool_path().c_str(), 0700) == 0);
+  child_ = spawn_warden(role, directory_ + "/bootstrap.sock", spool_path());
   REQUIRE(base::wait_readable(bootstrap.get(), 10'000 * patience()));
   base::Fd peer(::accept4(bootstrap.get(), nullptr, nullptr, SOCK_CLOEXEC));
   REQUIRE(base::wait_readable(peer.get(), 10'000 * patience()));

@@ -32,6 +32,7 @@ class WardenProcess {
 
   backends::EnvdClient client() const { return backends::EnvdClient({socket_path()}); }
   std::string socket_path() const { return directory_ + "/envd.sock"; }
+  std::string spool_path() const { return directory_ + "/spool"; }
   const std::string& directory() const { return directory_; }
   pid_t pid() const { return warden_; }  // the warden's, as seen from here
   std::vector<pid_t> children() const;   // direct ones, including zombies
