@@ -15,7 +15,7 @@
 //   end     no payload: the sender sends no more data; a channel is over when both have ended it
 //   reset   JSON {"code","message"}: the channel is over at once, in both directions
 //
-// A channel's window is kMuxWindow in each direction. Whoever receives a pack grants it more at
+// A channel's window is kMuxWindow in each direction. The receiver of a pack grants more at
 // once (grant). The peer is hostile: a frame that breaks these rules is Error(corrupted), and then
 // the stream must end. Frames of a channel that is already over are skipped, as they may have
 // crossed a reset.
