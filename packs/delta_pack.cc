@@ -15,12 +15,12 @@ namespace moorage::packs {
 namespace {
 
 constexpr const char* kWhat = "a pack";
-constexpr int kLevel = 1;  // fast enough for every round and for git packs
 constexpr std::string_view kFoot = "moorage pack 1\n";
 constexpr size_t kFootBytes = kFoot.size() + 16;
 constexpr size_t kMaxPathBytes = 1 << 20;
 constexpr size_t kMaxAttributeBytes = 64 << 10;
 constexpr uint32_t kMaxAttributes = 4096;
+constexpr size_t kMaxAllAttributesBytes = 4 << 20;  // kMaxFileAttributesBytes of their writers
 constexpr size_t kMaxPieceBytes = 4 << 20;
 
 [[noreturn]] void damaged(const std::string& why) {
@@ -46,9 +46,13 @@ Node read_entry(FrameReader& in) {
   const auto attributes = in.number<uint32_t>();
   if (attributes > kMaxAttributes || entry.mtime.tv_nsec >= 1'000'000'000)
     damaged("an invalid number");
+  size_t bytes = 0;
   for (uint32_t i = 0; i < attributes; ++i) {
     std::string name = in.text(kMaxAttributeBytes);
-    entry.attributes[std::move(name)] = in.text(kMaxAttributeBytes);
+    std::string value = in.text(kMaxAttributeBytes);
+    bytes += name.size() + value.size();
+    if (bytes > kMaxAllAttributesBytes) damaged("too many attributes");
+    entry.attributes[std::move(name)] = std::move(value);
   }
   entry.target = in.text(kMaxPathBytes);
   entry.size = in.number<uint64_t>();
@@ -65,6 +69,37 @@ void read_pieces(FrameReader& in, PackVisitor& visitor) {
   }
 }
 
+void read_all_changes(FrameReader& in, PackVisitor& visitor) {
+  for (;;) {
+    switch (in.take(1).front()) {
+      case 'e': {
+        const Node entry = read_entry(in);
+        visitor.entry(entry);
+        if (entry.type == NodeType::file) read_pieces(in, visitor);
+        break;
+      }
+      case 'a':
+        visitor.growth(in.text(kMaxPathBytes));
+        read_pieces(in, visitor);
+        break;
+      case 'r':
+        visitor.removal(in.text(kMaxPathBytes));
+        break;
+      case 'z':
+        return in.require_end();
+      default:
+        damaged("an unknown change");
+    }
+  }
+}
+
+std::string foot_of(uint64_t changes_bytes, uint64_t list_bytes) {
+  std::string foot(kFoot);
+  base::append_number(foot, changes_bytes);
+  base::append_number(foot, list_bytes);
+  return foot;
+}
+
 }  // namespace
 
 bool is_replicated_attribute(std::string_view name) {
@@ -74,12 +109,14 @@ bool is_replicated_attribute(std::string_view name) {
   return name.starts_with("user.") || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-PackWriter::PackWriter(Sink sink)
+PackWriter::PackWriter(Sink sink, PackCompression compression)
     : sink_(std::move(sink)),
-      changes_(std::make_unique<Compressor>(kLevel, 1, [this](std::string_view bytes) {
-        changes_bytes_ += bytes.size();
-        sink_(bytes);
-      })) {}
+      compression_(compression),
+      changes_(std::make_unique<Compressor>(compression.level, compression.threads,
+                                            [this](std::string_view bytes) {
+                                              changes_bytes_ += bytes.size();
+                                              sink_(bytes);
+                                            })) {}
 
 void PackWriter::put(std::string_view bytes) {
   assert(changes_);
@@ -90,7 +127,7 @@ void PackWriter::end_changes() {
   put("z");
   changes_->finish();
   changes_.reset();
-  listing_ = std::make_unique<Compressor>(kLevel, 1, [this](std::string_view bytes) {
+  listing_ = std::make_unique<Compressor>(compression_.level, 1, [this](std::string_view bytes) {
     list_bytes_ += bytes.size();
     sink_(bytes);
   });
@@ -136,10 +173,7 @@ void PackWriter::list(std::string_view text) {
 void PackWriter::finish() {
   if (!listing_) end_changes();
   listing_->finish();
-  std::string foot(kFoot);
-  base::append_number(foot, changes_bytes_);
-  base::append_number(foot, list_bytes_);
-  sink_(foot);
+  sink_(foot_of(changes_bytes_, list_bytes_));
 }
 
 PackReader::PackReader(Fd file) : file_(std::move(file)) {
@@ -166,32 +200,23 @@ void PackReader::verify() const {
 
 void PackReader::read_changes(PackVisitor& visitor) const {
   FrameReader in(part_of_file(file_.get(), 0, changes_bytes_), kWhat);
-  for (;;) {
-    switch (in.take(1).front()) {
-      case 'e': {
-        const Node entry = read_entry(in);
-        visitor.entry(entry);
-        if (entry.type == NodeType::file) read_pieces(in, visitor);
-        break;
-      }
-      case 'a':
-        visitor.growth(in.text(kMaxPathBytes));
-        read_pieces(in, visitor);
-        break;
-      case 'r':
-        visitor.removal(in.text(kMaxPathBytes));
-        break;
-      case 'z':
-        return in.require_end();
-      default:
-        damaged("an unknown change");
-    }
-  }
+  read_all_changes(in, visitor);
 }
 
 void PackReader::read_list(const std::function<void(std::string_view)>& sink) const {
   Decompressor frame(part_of_file(file_.get(), changes_bytes_, list_bytes_));
   for (std::string_view piece = frame.next(); !piece.empty(); piece = frame.next()) sink(piece);
+}
+
+void read_pack_stream(ByteSource source, PackVisitor& visitor) {
+  FrameReader in(std::move(source), kWhat);
+  in.expect_more();
+  read_all_changes(in, visitor);
+  const uint64_t changes_bytes = in.frame_bytes();
+  in.start_next();
+  in.require_end();  // the list is empty
+  if (in.raw(kFootBytes + 1) != foot_of(changes_bytes, in.frame_bytes()))
+    damaged("its trailer does not match it");
 }
 
 std::string PackName::str() const {

@@ -28,10 +28,15 @@ namespace moorage::packs {
 using layers::Node;  // ids and attributes as on the disk
 using layers::NodeType;
 
+struct PackCompression {
+  int level = 1;  // fast enough for every round and for git packs
+  unsigned threads = 1;
+};
+
 class PackWriter {
  public:
   using Sink = std::function<void(std::string_view)>;  // may throw
-  explicit PackWriter(Sink sink);
+  explicit PackWriter(Sink sink, PackCompression compression = {});
   PackWriter(PackWriter&&) = delete;
 
   void entry(const Node& entry);  // a file is followed by pieces and end_pieces()
@@ -47,6 +52,7 @@ class PackWriter {
   void put_path(std::string letter, const std::string& path);
   void end_changes();
   Sink sink_;
+  const PackCompression compression_;
   uint64_t changes_bytes_ = 0;  // compressed
   uint64_t list_bytes_ = 0;
   std::unique_ptr<Compressor> changes_;
@@ -77,6 +83,10 @@ class PackReader {
   uint64_t changes_bytes_ = 0;
   uint64_t list_bytes_ = 0;
 };
+
+// Reads a pack with an empty list as it arrives; `source` must end with the pack. The digests are
+// checked at their ends only, so the visitor sees data that may be damaged or hostile.
+void read_pack_stream(ByteSource source, PackVisitor& visitor);
 
 // "ly_5.12.whole" and "ly_5.13.more".
 struct PackName {

@@ -31,6 +31,11 @@ class FrameReader {
   }
   std::string text(size_t most);  // preceded by its length, 32 bits
   void require_end();
+  // Where a stream holds several frames: call expect_more() first, and the others after the end.
+  void expect_more() { frame_.expect_more(); }
+  void start_next() { frame_.start_next(); }
+  uint64_t frame_bytes() const { return frame_.facts().bytes; }
+  std::string raw(size_t at_most) { return frame_.raw(at_most); }
   [[noreturn]] void refuse(const std::string& why) const;
 
  private:

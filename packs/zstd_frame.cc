@@ -119,13 +119,27 @@ std::string_view Decompressor::next() {
   return {};
 }
 
-void Decompressor::read_trailer() {
+std::string Decompressor::raw(size_t at_most) {
   std::string found;
-  while (found.size() <= kTrailerBytes && (!state_->input.empty() || refill())) {
-    const size_t taken = std::min(state_->input.size(), kTrailerBytes + 1 - found.size());
+  while (found.size() < at_most && (!state_->input.empty() || refill())) {
+    const size_t taken = std::min(state_->input.size(), at_most - found.size());
     found += state_->input.substr(0, taken);
     state_->input.remove_prefix(taken);
   }
+  return found;
+}
+
+void Decompressor::start_next() {
+  check_zstd(ZSTD_DCtx_reset(state_->context.get(), ZSTD_reset_session_only), "decompress");
+  state_->frame_ended = false;
+  state_->flushing = false;
+  digest_.restart();
+  facts_ = {};
+}
+
+void Decompressor::read_trailer() {
+  // One byte more: nothing may follow it.
+  const std::string found = raw(more_follows_ ? kTrailerBytes : kTrailerBytes + 1);
   if (found != trailer_of(digest_.raw())) {
     throw Error(Code::corrupted, "its trailer does not match its contents");
   }

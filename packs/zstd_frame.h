@@ -50,6 +50,10 @@ class Decompressor {
   // Throws corrupted in all other cases.
   std::string_view next();
   const StreamFacts& facts() const { return facts_; }  // valid after next() returned empty
+  // More bytes follow the trailer: call it before the first next().
+  void expect_more() { more_follows_ = true; }
+  void start_next();                // another frame, after next() returned empty
+  std::string raw(size_t at_most);  // what follows the trailer, not compressed
 
  private:
   struct State;
@@ -60,6 +64,7 @@ class Decompressor {
   ByteSource source_;
   base::Sha256 digest_;
   StreamFacts facts_;
+  bool more_follows_ = false;
 };
 
 }  // namespace moorage::packs

@@ -1,0 +1,73 @@
+// Applies packs of merged changes (finder.h) to the merged directories of a sandbox. A pack is
+// hostile input: its paths have no "..", no empty part and no link in them, every directory is
+// opened below the previous one by descriptor, owners are shifted into the sandbox's range,
+// attributes are those of packs/attributes.h, devices and whiteouts are refused, and everything is
+// counted against limits. What breaks a rule is refused as corrupted, by name. setuid bits and file
+// capabilities are kept: they name ids of the sandbox's own range.
+//
+// Applying twice equals applying once, and so does applying again after an interruption. A file
+// that replaces another is written beside it and renamed, so a reader sees one or the other. The
+// caller syncs, and must be the only applier of these directories.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/os/fd.h"
+#include "packs/delta_pack.h"
+#include "packs/merged/roots.h"
+
+namespace moorage::packs {
+
+struct ApplyLimits {
+  uint64_t entries = 10'000'000;  // removals included
+  uint64_t bytes = 1ULL << 40;    // of data in files
+  size_t path_bytes = 64 << 10;
+  size_t depth = 900;
+};
+
+struct AppliedChanges {
+  uint64_t entries = 0;
+  uint64_t removals = 0;
+  uint64_t bytes = 0;
+};
+
+class MergedApplier : public PackVisitor {
+ public:
+  struct Options {
+    std::vector<MergedRoot> roots;  // `uppers` are not used
+    ApplyLimits limits = {};
+    std::function<bool(std::string_view path)> allowed = {};  // empty: all
+    std::function<void()> check_stopping = {};
+    // After each complete entry but hard links, with its digest: for SaidList::learn. A directory
+    // comes when its contents are complete.
+    std::function<void(const Node& entry, const std::string& digest)> made = {};
+  };
+  explicit MergedApplier(const Options& options);
+  ~MergedApplier() override;
+
+  void entry(const Node& entry) override;
+  void growth(const std::string& path) override;  // refused
+  void piece(uint64_t offset, std::string_view bytes) override;
+  void end_pieces() override;
+  void removal(const std::string& path) override;
+  void finish();  // sets the times of the last directories
+  const AppliedChanges& applied() const { return applied_; }
+  // The last complete entry: FinderOptions::after.
+  const std::string& last() const { return last_; }
+
+ private:
+  struct Level;
+  const Options& options_;
+  AppliedChanges applied_;
+  std::string last_;
+};
+
+// Verifies the whole pack first, so nothing is applied of one that is damaged.
+AppliedChanges apply_pack(const PackReader& pack, const MergedApplier::Options& options);
+
+}  // namespace moorage::packs
