@@ -19,10 +19,11 @@ void each_tree_field(T& tree, const Visit& visit) {
 }
 
 template <typename T, typename Visit>
-void each_host_field(T& host, const Visit& visit) {
-  visit("name", host.name);
-  visit("destination", host.destination);
-  visit("config_file", host.config_file);
+void each_ssh_field(T& ssh, const Visit& visit) {
+  visit("host", ssh.host);
+  visit("destination", ssh.destination);
+  visit("config_file", ssh.config_file);
+  visit("directory", ssh.directory);
 }
 
 template <typename T, typename Visit>
@@ -37,11 +38,9 @@ void each_config_field(T& config, const Visit& visit) {
   visit("directory", config.directory);
   visit("generation", config.generation);
   visit("driver", config.driver);
-  visit("place", config.place);
   visit("first_id", config.first_id);
   visit("outpost", config.outpost);
   visit("warden", config.warden);
-  visit("home", config.home);
   visit("sync_interval_s", config.sync_interval_s);
   visit("start_deadline_s", config.start_deadline_s);
 }
@@ -81,14 +80,12 @@ auto parsed(const std::string& text, Code code, const std::string& what, const R
 
 std::string link_config_text(const LinkConfig& config) {
   json::object object;
-  json::object ssh;
   json::object base;
   json::object objects;
   each_config_field(config, writer(object));
-  each_host_field(config.ssh, writer(ssh));
   each_tree_field(config.base, writer(base));
   each_tree_field(config.objects, writer(objects));
-  object["ssh"] = std::move(ssh);
+  object["settings"] = json::parse(config.settings);
   object["base"] = std::move(base);
   object["objects"] = std::move(objects);
   return json::serialize(object);
@@ -99,11 +96,25 @@ LinkConfig parse_link_config(const std::string& text) {
                 [](const json::value& value) {
                   LinkConfig config;
                   each_config_field(config, reader(value));
-                  each_host_field(config.ssh, reader(value.at("ssh")));
+                  config.settings = json::serialize(value.at("settings").as_object());
                   each_tree_field(config.base, reader(value.at("base")));
                   each_tree_field(config.objects, reader(value.at("objects")));
                   return config;
                 });
+}
+
+std::string ssh_settings_text(const SshSettings& settings) {
+  json::object object;
+  each_ssh_field(settings, writer(object));
+  return json::serialize(object);
+}
+
+SshSettings parse_ssh_settings(const std::string& text) {
+  return parsed(text, Code::invalid_argument, "settings of ssh", [](const json::value& value) {
+    SshSettings settings;
+    each_ssh_field(settings, reader(value));
+    return settings;
+  });
 }
 
 std::string link_layers_text(const std::vector<LinkLayer>& layers) {

@@ -10,8 +10,9 @@
 //   GET  /moorage/protocol, GET /health   at once, whether or not the machine answers
 //   POST /moorage/connect   {}            200 when the machine is reached and base tree and objects
 //                                         are there; may take minutes
-//   POST /moorage/begin     {"layers":[{"tree","home"}]}   the mounts are attached: prepare, apply
-//                                         the layers, start. 200 when the warden there answers
+//   POST /moorage/begin     {"layers":[{"tree","home"}]}   oldest first. The mounts are
+//                                         attached: prepare, send what the layers changed, start.
+//                                         200 when the warden there answers
 //   GET  /moorage/remote    -> LinkStatus
 //   POST /moorage/sync      {}            200 when all changes until now are in incoming/ here
 //   POST /moorage/changed   {"paths":["/workspace/a"]}     200 when applied there
@@ -34,13 +35,9 @@ namespace moorage::base {
 inline constexpr const char* kLinkConfig = "link.json";  // in the sandbox's directory
 inline constexpr const char* kIncoming = "incoming";     // likewise, a directory
 
-struct SshHost {
-  std::string name;         // in our configuration
-  std::string destination;  // ssh's: user@host, or a Host of its configuration
-  std::string config_file;  // for ssh -F; empty: ssh's own
-};
-
-// Raw upper directories of overlays, with ids as in the mounts; either may be empty.
+// Directories over the base tree, with ids as in the mounts: raw upper directories of overlays, or
+// plain ones. Either may be empty. What is below them is in base, so these alone say which paths of
+// /workspace and /home/user must be sent (packs/merged/finder.h).
 struct LinkLayer {
   std::string tree;
   std::string home;
@@ -56,8 +53,7 @@ struct LinkConfig {
   std::string directory;  // sandboxes/sb_7 here, absolute
   uint64_t generation = 0;
   std::string driver;     // "ssh"
-  SshHost ssh;            // for driver ssh
-  std::string place;      // DIR there; empty: its default
+  std::string settings;   // its own, the text of a JSON object; for ssh SshSettings
   uint32_t first_id = 0;  // ids in the mounts here: first_id + id inside
   std::string outpost;    // absolute paths of the programs to put there
   std::string warden;
@@ -67,6 +63,16 @@ struct LinkConfig {
   uint32_t sync_interval_s = 10;
   uint32_t start_deadline_s = 600;
 };
+
+// Settings of driver ssh.
+struct SshSettings {
+  std::string host;         // its name in our configuration, for messages
+  std::string destination;  // ssh's: user@host, or a Host of its configuration
+  std::string config_file;  // for ssh -F; empty: ssh's own
+  std::string directory;    // DIR there, "~/" is that user's home; empty: ~/.moorage
+};
+std::string ssh_settings_text(const SshSettings& settings);
+SshSettings parse_ssh_settings(const std::string& text);  // invalid_argument
 
 std::string link_config_text(const LinkConfig& config);
 LinkConfig parse_link_config(const std::string& text);  // invalid_argument

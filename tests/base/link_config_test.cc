@@ -12,23 +12,25 @@ TEST_CASE("a link's configuration reads back as it was written", "[base][link]")
   config.directory = "/var/lib/moorage/sandboxes/sb_7";
   config.generation = 7;
   config.driver = "ssh";
-  config.ssh = {"spare", "me@spare.example", "/etc/moorage/ssh.conf"};
+  config.settings =
+      base::ssh_settings_text({"spare", "me@spare.example", "/etc/moorage/ssh.conf", "~/m"});
   config.first_id = 1'000'000'000;
   config.base = {"moorage-ab12-repo_3-c0ffee", "/.moorage/remote/base"};
-  config.home = "/.moorage/remote/home";
   config.sync_interval_s = 3;
   const auto read = base::parse_link_config(base::link_config_text(config));
   CHECK(read.name == config.name);
   CHECK(read.directory == config.directory);
   CHECK(read.generation == 7);
   CHECK(read.driver == "ssh");
-  CHECK(read.ssh.destination == "me@spare.example");
-  CHECK(read.ssh.config_file == "/etc/moorage/ssh.conf");
+  const auto ssh = base::parse_ssh_settings(read.settings);
+  CHECK(ssh.host == "spare");
+  CHECK(ssh.destination == "me@spare.example");
+  CHECK(ssh.config_file == "/etc/moorage/ssh.conf");
+  CHECK(ssh.directory == "~/m");
   CHECK(read.first_id == 1'000'000'000);
   CHECK(read.base.key == config.base.key);
   CHECK(read.base.path == config.base.path);
   CHECK(read.objects.key.empty());
-  CHECK(read.home == config.home);
   CHECK(read.sync_interval_s == 3);
 }
 
