@@ -23,7 +23,7 @@ namespace json = boost::json;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::string_view kGreeting = "{\"version\":1}\n";  // warden/bootstrap.cc
+constexpr std::string_view kGreeting = "{\"version\":1}\n";  // base/wire/bootstrap.cc
 constexpr size_t kMaxGreetingBytes = 256;
 constexpr size_t kMaxLogBytes = 2000;  // of the engine's log, in an error
 

@@ -28,7 +28,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "warden/bootstrap.h"
+#include "base/wire/bootstrap.h"
 #include "warden/io/loop.h"
 #include "warden/io/server.h"
 #include "warden/network.h"
@@ -153,9 +153,10 @@ void run(const Options& options) {
   Fd null(base::check(::open("/dev/null", O_RDWR | O_CLOEXEC), "open /dev/null"));
   set_up_signals(options.subreaper);
   SpawnContext context{null.get(), raise_open_files(), options.user_base};
-  Bootstrapped sockets = options.bootstrap.empty() ? Bootstrapped{Fd(options.listen_fd), {}}
-                                                   : bootstrap(options.bootstrap);
-  check_listener(sockets.listener);
+  base::Bootstrapped sockets = options.bootstrap.empty()
+                                   ? base::Bootstrapped{Fd(options.listen_fd), {}}
+                                   : base::bootstrap(options.bootstrap);
+  base::check_listener(sockets.listener);
   const Fd spool = open_spool(options.spool);
   if (::fcntl(sockets.listener.get(), F_SETFD, FD_CLOEXEC) != 0)
     base::throw_errno("set up a socket");

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/os/fd.h"
+#include "base/wire/bootstrap.h"
 #include "fuzz.h"
-#include "warden/bootstrap.h"
 #include "warden/io/server.h"
 #include "warden/process_service.h"
 #include "warden_spawn.h"
@@ -63,7 +63,7 @@ class Scene {
 
   base::Fd listener() {
     base::Fd made = base::listen_unix(path_, 0600);
-    warden::check_listener(made);
+    base::check_listener(made);
     return made;
   }
 

@@ -1,4 +1,4 @@
-#include "warden/bootstrap.h"
+#include "base/wire/bootstrap.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "warden/io/loop.h"
+#include "base/os/event_loop.h"
 
-namespace moorage::warden {
+namespace moorage::base {
 namespace {
 
 constexpr int64_t kPatienceMs = 20'000;
@@ -26,8 +26,8 @@ int socket_option(const Fd& socket, int option) {
 Fd dial(const std::string& path, int64_t deadline_ms) {
   for (;;) {
     try {
-      return base::connect_unix(
-          path, static_cast<int>(std::max<int64_t>(1, deadline_ms - monotonic_ms())));
+      return connect_unix(path,
+                          static_cast<int>(std::max<int64_t>(1, deadline_ms - monotonic_ms())));
     } catch (Error& error) {
       if (monotonic_ms() >= deadline_ms) throw error.add_context("bootstrap");
     }
@@ -45,18 +45,18 @@ void check_listener(const Fd& listener) {
   }
   int flags = ::fcntl(listener.get(), F_GETFL);
   if (flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) != 0)
-    base::throw_errno("set a descriptor's flags");
+    throw_errno("set a descriptor's flags");
 }
 
 Bootstrapped bootstrap(const std::string& path) {
   const int64_t deadline_ms = monotonic_ms() + kPatienceMs;
   Fd socket = dial(path, deadline_ms);
-  base::send_with_fds(socket.get(), kHello, {});
+  send_with_fds(socket.get(), kHello, {});
   const int64_t left_ms = std::max<int64_t>(0, deadline_ms - monotonic_ms());
-  if (!base::wait_readable(socket.get(), static_cast<int>(left_ms))) {
+  if (!wait_readable(socket.get(), static_cast<int>(left_ms))) {
     throw Error(Code::deadline_exceeded, "bootstrap: no listener received in time");
   }
-  base::Received received = base::receive_with_fds(socket.get(), 256, 4);
+  Received received = receive_with_fds(socket.get(), 256, 4);
   if (received.fds.empty()) throw Error(Code::unavailable, "bootstrap: closed without a listener");
   check_listener(received.fds[0]);
   Bootstrapped result{std::move(received.fds[0]), {}};
@@ -64,4 +64,4 @@ Bootstrapped bootstrap(const std::string& path) {
   return result;
 }
 
-}  // namespace moorage::warden
+}  // namespace moorage::base
