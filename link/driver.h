@@ -26,10 +26,10 @@
 
 #include "base/error.h"
 #include "base/os/fd.h"
+#include "link/deadline.h"
 
 namespace moorage::link {
 
-using Deadline = std::chrono::steady_clock::time_point;
 using Labels = std::map<std::string, std::string>;
 
 // The labels of every machine that we make. All three identify it; the first finds all of a store.

@@ -49,7 +49,7 @@ class TextDecoder {
   TextDirection direction_;
   uint64_t offset_ = 0;
   bool ended_ = false;
-  bool skipping_ = false;  // a line too long to be one of ours
+  bool skipping_ = false;  // a line longer than any that an encoder makes
   std::string line_;
 };
 

@@ -12,14 +12,10 @@
 
 #include "base/net/tls_stream.h"
 #include "base/os/fd.h"
+#include "link/deadline.h"
 #include "link/http/origin.h"
 
 namespace moorage::link {
-
-using Deadline = std::chrono::steady_clock::time_point;
-inline Deadline after(std::chrono::milliseconds time) {
-  return std::chrono::steady_clock::now() + time;
-}
 
 // From any thread.
 class Cancel {
