@@ -95,9 +95,11 @@ void complete_node(int fd, const Node& node, const Completion& completion) {
   const auto check = [&completion](int result, const char* step) {
     if (result < 0) base::throw_errno(step + completion.what);
   };
-  check(fchownat(fd, "", completion.first_id + node.uid, completion.first_id + node.gid,
-                 AT_EMPTY_PATH),
-        "change the owner of ");
+  if (!completion.keep_owner) {
+    check(fchownat(fd, "", completion.first_id + node.uid, completion.first_id + node.gid,
+                   AT_EMPTY_PATH),
+          "change the owner of ");
+  }
   try {
     if (completion.write_attributes) {
       completion.write_attributes();

@@ -68,6 +68,7 @@ struct Completion {
   std::string what;                             // for messages: "a copy"
   std::function<void()> write_attributes = {};  // default: the node's, unchanged
   uint32_t first_id = 0;
+  bool keep_owner = false;  // where this process cannot set another one
 };
 void complete_node(int fd, const Node& node, const Completion& completion);
 

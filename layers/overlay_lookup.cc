@@ -13,19 +13,24 @@
 namespace moorage::layers {
 namespace {
 
-bool is_marked_whiteout(int directory, const std::string& name) {
+std::optional<std::string> read_mark(int fd, const char* name, OverlayMarks marks) {
+  const char* const prefix = marks == OverlayMarks::user ? "user.overlay." : "trusted.overlay.";
+  return base::read_attribute(fd, std::string(prefix) + name);
+}
+
+bool is_marked_whiteout(int directory, const std::string& name, OverlayMarks marks) {
   const Fd fd = base::try_open_regular_beneath(directory, name, O_RDONLY);
-  return fd && base::read_attribute(fd.get(), "trusted.overlay.whiteout");
+  return fd && read_mark(fd.get(), "whiteout", marks);
 }
 
 }  // namespace
 
-bool has_marked_whiteouts(int directory) {
-  return base::read_attribute(directory, "trusted.overlay.opaque") == "x";
+bool has_marked_whiteouts(int directory, OverlayMarks marks) {
+  return read_mark(directory, "opaque", marks) == "x";
 }
 
-bool is_opaque(int directory) {
-  return base::read_attribute(directory, "trusted.overlay.opaque") == "y";
+bool is_opaque(int directory, OverlayMarks marks) {
+  return read_mark(directory, "opaque", marks) == "y";
 }
 
 std::vector<Fd> open_uppers(const std::vector<std::string>& paths) {
@@ -44,9 +49,10 @@ std::optional<std::string> NameLookup::in_base(const std::optional<std::string>&
   return directory ? std::optional(join_path(*directory, target_)) : std::nullopt;
 }
 
-UpperNode find_upper_node(int directory, const std::string& name, bool marked_whiteouts) {
+UpperNode find_upper_node(int directory, const std::string& name, bool marked_whiteouts,
+                          OverlayMarks marks) {
   UpperNode node;
-  struct stat status;
+  struct stat& status = node.status;
   if (name.empty() || name == "." || name == ".." ||
       fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) {
     return node;
@@ -54,7 +60,8 @@ UpperNode find_upper_node(int directory, const std::string& name, bool marked_wh
   if (S_ISCHR(status.st_mode) && status.st_rdev == 0) {
     node.kind = EntryKind::absent;
   } else if (S_ISREG(status.st_mode)) {
-    bool marked = marked_whiteouts && status.st_size == 0 && is_marked_whiteout(directory, name);
+    bool marked =
+        marked_whiteouts && status.st_size == 0 && is_marked_whiteout(directory, name, marks);
     node.kind = marked ? EntryKind::absent : EntryKind::file;
     node.executable = status.st_mode & S_IXUSR;
   } else if (S_ISLNK(status.st_mode)) {
@@ -64,8 +71,8 @@ UpperNode find_upper_node(int directory, const std::string& name, bool marked_wh
     if (!node.directory) return node;
     node.kind = EntryKind::directory;
     const int fd = node.directory.get();
-    node.opaque = is_opaque(fd);
-    node.redirect = base::read_attribute(fd, "trusted.overlay.redirect").value_or("");
+    node.opaque = is_opaque(fd, marks);
+    node.redirect = read_mark(fd, "redirect", marks).value_or("");
   } else {
     node.kind = EntryKind::other;
   }
@@ -98,7 +105,7 @@ NameLookup::Part NameLookup::take(const UpperNode& node, const std::string& befo
 }
 
 // Positions in the target count from its end, because only the front changes.
-FoundFromRoot search_from_root(int layer, NameLookup& lookup) {
+FoundFromRoot search_from_root(int layer, NameLookup& lookup, OverlayMarks marks) {
   FoundFromRoot found;
   Fd above;
   int directory = layer;
@@ -108,7 +115,7 @@ FoundFromRoot search_from_root(int layer, NameLookup& lookup) {
     const size_t end = std::min(target.find('/', start), target.size());
     const std::string name = target.substr(start, end - start);
     const std::string after = target.substr(end);
-    found.node = find_upper_node(directory, name, false);
+    found.node = find_upper_node(directory, name, false, marks);
     found.path += (found.path.empty() ? "" : "/") + name;
     found.part = lookup.take(found.node, target.substr(0, start), after);
     if (found.node.kind != EntryKind::directory || after.empty()) return found;

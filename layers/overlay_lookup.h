@@ -5,6 +5,8 @@
 // merge.h walk the chain in their own ways and ask here what a node means.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +14,10 @@
 #include "base/os/fd.h"
 
 namespace moorage::layers {
+
+// The prefix of overlay's attributes: "trusted.overlay.", or "user.overlay." of a mount with the
+// option userxattr.
+enum class OverlayMarks { trusted, user };
 
 enum class EntryKind { absent /* whited out */, file, symlink, directory, other };
 
@@ -22,14 +28,16 @@ struct UpperNode {
   bool executable = false;  // by its owner, which is what git stores
   bool opaque = false;
   std::string redirect;
-  Fd directory;  // if it is a directory: opened, never through a link
+  Fd directory;           // if it is a directory: opened, never through a link
+  struct stat status {};  // of the node itself, if it is there
 };
 
 // `marked_whiteouts`: has_marked_whiteouts() of that directory.
-UpperNode find_upper_node(int directory, const std::string& name, bool marked_whiteouts);
+UpperNode find_upper_node(int directory, const std::string& name, bool marked_whiteouts,
+                          OverlayMarks marks = OverlayMarks::trusted);
 // Whether empty files with an attribute are whiteouts in this directory (Linux 6.7).
-bool has_marked_whiteouts(int directory);
-bool is_opaque(int directory);
+bool has_marked_whiteouts(int directory, OverlayMarks marks = OverlayMarks::trusted);
+bool is_opaque(int directory, OverlayMarks marks = OverlayMarks::trusted);
 // Upper directories of layers, opened in their order.
 std::vector<Fd> open_uppers(const std::vector<std::string>& paths);
 std::string join_path(const std::string& directory,
@@ -72,6 +80,7 @@ struct FoundFromRoot {
   std::string path;  // of the node, in that layer
   UpperNode node;
 };
-FoundFromRoot search_from_root(int layer, NameLookup& lookup);
+FoundFromRoot search_from_root(int layer, NameLookup& lookup,
+                               OverlayMarks marks = OverlayMarks::trusted);
 
 }  // namespace moorage::layers

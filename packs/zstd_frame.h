@@ -53,7 +53,7 @@ class Decompressor {
   // More bytes follow the trailer: call it before the first next().
   void expect_more() { more_follows_ = true; }
   void start_next();                // another frame, after next() returned empty
-  std::string raw(size_t at_most);  // what follows the trailer, not compressed
+  std::string raw(size_t at_most);  // bytes after the trailer, not compressed
 
  private:
   struct State;

@@ -2,8 +2,8 @@
 // hostile input: its paths have no "..", no empty part and no link in them, every directory is
 // opened below the previous one by descriptor, owners are shifted into the sandbox's range,
 // attributes are those of packs/attributes.h, devices and whiteouts are refused, and everything is
-// counted against limits. What breaks a rule is refused as corrupted, by name. setuid bits and file
-// capabilities are kept: they name ids of the sandbox's own range.
+// counted against limits. An entry that breaks a rule is refused as corrupted, by name. setuid bits
+// and file capabilities are kept: they name ids of the sandbox's own range.
 //
 // Applying twice equals applying once, and so does applying again after an interruption. A file
 // that replaces another is written beside it and renamed, so a reader sees one or the other. The
@@ -20,14 +20,15 @@
 #include "base/os/fd.h"
 #include "packs/delta_pack.h"
 #include "packs/merged/roots.h"
+#include "packs/merged/sent_list.h"
 
 namespace moorage::packs {
 
 struct ApplyLimits {
   uint64_t entries = 10'000'000;  // removals included
   uint64_t bytes = 1ULL << 40;    // of data in files
-  size_t path_bytes = 64 << 10;
-  size_t depth = 900;
+  size_t path_bytes = kMaxMergedPathBytes;
+  size_t depth = kMaxMergedDepth;
 };
 
 struct AppliedChanges {
@@ -43,9 +44,8 @@ class MergedApplier : public PackVisitor {
     ApplyLimits limits = {};
     std::function<bool(std::string_view path)> allowed = {};  // empty: all
     std::function<void()> check_stopping = {};
-    // After each complete entry but hard links, with its digest: for SaidList::learn. A directory
-    // comes when its contents are complete.
-    std::function<void(const Node& entry, const std::string& digest)> made = {};
+    // After each complete entry and removal, for SentList::learn. Not for hard links.
+    std::function<void(const std::string& path, LearnedEntry entry)> made = {};
   };
   explicit MergedApplier(const Options& options);
   ~MergedApplier() override;

@@ -3,6 +3,7 @@
 // overlays of the same kind.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,7 +27,8 @@ struct MergedRoot {
   InsideOwners owners = {};  // in `merged`
 };
 
-// The prefix of overlay's attributes in the upper directories: mounted with userxattr or not.
-enum class OverlayMarks { trusted, user };
+// Deeper and longer paths are left out by the finder and refused by the applier.
+inline constexpr size_t kMaxMergedDepth = 900;
+inline constexpr size_t kMaxMergedPathBytes = 64 << 10;
 
 }  // namespace moorage::packs

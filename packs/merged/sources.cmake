@@ -5,7 +5,7 @@ foreach(name base/digest base/error base/escape base/os/fd base/os/file_tree bas
     base/os/open_beneath base/os/xattr base/parts base/utf8
     layers/node layers/overlay_lookup layers/sorted_names
     packs/attributes packs/delta_pack packs/frame_reader packs/zstd_frame
-    packs/merged/applier packs/merged/finder packs/merged/said_list)
+    packs/merged/applier packs/merged/merged_digest packs/merged/finder packs/merged/sent_list)
   if(EXISTS ${PROJECT_SOURCE_DIR}/${name}.cc)
     list(APPEND merged_pack_sources ${PROJECT_SOURCE_DIR}/${name}.cc)
   endif()
