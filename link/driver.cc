@@ -12,8 +12,4 @@ void Driver::resume(const Machine&, Deadline) {
   throw Error(Code::unsupported, "this provider cannot resume a machine");
 }
 
-std::unique_ptr<Driver> make_driver(std::string_view provider, const DriverOptions&) {
-  throw Error(Code::invalid_argument, "unknown provider: " + std::string(provider));
-}
-
 }  // namespace moorage::link

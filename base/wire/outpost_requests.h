@@ -1,0 +1,50 @@
+// The requests of moorage-link to moorage-outpost: one channel of mux.h each, opened with a JSON
+// object whose `what` is one of these. The answer is a JSON object as data, then end; an error is a
+// reset. Unless said otherwise link ends its half at once. Names are of docs/architecture.md.
+//
+// hello     {"protocol":{"oldest","newest"},"generation":G}. Answer: {"protocol","release",
+//           "overlay":"root|user|none","pid_namespace","net_namespace","reason","prepared","started"}.
+//           The first request of a stream. Every other stream to this sandbox is closed first, so a
+//           link that was killed never competes with its successor. A generation below the newest
+//           seen: reset with conflict.
+// has_tree  {"key"}. Answer: {"has":bool,"after":"path","entries":[{"name","size"}...]}. entries:
+// of
+//           git objects, the files below the tree that are complete, so that link sends only
+//           others. after: the last entry of a partial tree that is complete (MergedApplier::last).
+// put_tree  {"key","more":bool}; link sends a pack, then ends. Paths begin with "tree/". Answer:
+//           {"ok":true}: the tree is complete. more: the tree may exist, the pack adds to it.
+// prepare   {"tree":K|"","objects":K|""}. Answer: as hello. Again when prepared: the same answer.
+// apply     {"seq":N}; link sends a pack, then ends. Answer: {"ok":true}. Paths "tree/..." and
+//           "home/...". The same N again answers the same without a change.
+// start     {}. Answer: {"ok":true} once the warden answers.
+// http      bytes of one HTTP connection to the warden, both ways; either half may end first.
+// journal   {"tag","offset":N}. Bytes of the spool from N, followed; the end comes when the command
+//           and its late output are through. link sends u64 little endian: all bytes before this
+//           offset are in the journal here. Only those may be punched out: bytes that merely left
+//           the spool may be lost with the stream. not_found: no such spool.
+// sync      {"acknowledged":N}. The bytes of pack N+1, or none if nothing changed, then end. The
+//           changes are those of a walk that began after this request came; a reset instead of the
+//           end: it failed. Two at the same time: conflict.
+// stop      {"grace_ms":T}. Answer: {"ok":true} when all commands have ended and the warden is
+// gone. destroy   {}. Answer: {"ok":true} when nothing of the sandbox is left.
+#pragma once
+
+#include <cstddef>
+
+namespace moorage::base::outpost {
+
+inline constexpr const char* kHello = "hello";
+inline constexpr const char* kHasTree = "has_tree";
+inline constexpr const char* kPutTree = "put_tree";
+inline constexpr const char* kPrepare = "prepare";
+inline constexpr const char* kApply = "apply";
+inline constexpr const char* kStart = "start";
+inline constexpr const char* kHttp = "http";
+inline constexpr const char* kJournal = "journal";
+inline constexpr const char* kSync = "sync";
+inline constexpr const char* kStop = "stop";
+inline constexpr const char* kDestroy = "destroy";
+
+inline constexpr size_t kAcknowledgementBytes = 8;  // on a channel `journal`
+
+}  // namespace moorage::base::outpost

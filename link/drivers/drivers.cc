@@ -1,0 +1,15 @@
+// The table of providers.
+#include <string>
+
+#include "base/error.h"
+#include "link/driver.h"
+#include "link/drivers/ssh_driver.h"
+
+namespace moorage::link {
+
+std::unique_ptr<Driver> make_driver(std::string_view provider, const DriverOptions& options) {
+  if (provider == "ssh") return std::make_unique<SshDriver>(options);
+  throw Error(Code::invalid_argument, "unknown provider: " + std::string(provider));
+}
+
+}  // namespace moorage::link
