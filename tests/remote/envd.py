@@ -15,9 +15,9 @@ import programs
 from wire import Answer
 
 HOME = {"user": "/home/user", "root": "/root"}
-STATUS = {"not_found": 404, "already_exists": 409, "invalid_argument": 400, "failed_precondition": 400, "unauthenticated": 401,
-          "permission_denied": 403, "resource_exhausted": 429, "unimplemented": 501, "internal": 500, "unavailable": 503,
-          "deadline_exceeded": 504}
+STATUS = {"not_found": 404, "already_exists": 409, "invalid_argument": 400, "failed_precondition": 400,
+          "unauthenticated": 401, "permission_denied": 403, "resource_exhausted": 429, "unimplemented": 501,
+          "internal": 500, "unavailable": 503, "deadline_exceeded": 504}
 FILE_STATUS = {"not_found": 404, "invalid_argument": 400, "unauthenticated": 401, "permission_denied": 403,
                "resource_exhausted": 507}
 RETAINED_S = 30
@@ -41,7 +41,8 @@ def signature(path, operation, user, token, expiration):
 def signed(request, token):
     query = request.query
     operation = "read" if request.method == "GET" else "write"
-    wanted = signature(query.get("path", ""), operation, query.get("username", ""), token, query.get("signature_expiration"))
+    wanted = signature(query.get("path", ""), operation, query.get("username", ""), token,
+                       query.get("signature_expiration"))
     return query.get("signature") == wanted
 
 
@@ -132,8 +133,10 @@ class Envd:
 
     async def _upload(self, request):
         user = self._file_user(request)
-        metadata = {name[len("x-metadata-"):]: value for name, value in request.headers.items() if name.startswith("x-metadata-")}
-        if sum(map(len, [*metadata, *metadata.values()])) > METADATA_BYTES or not all(map(str.isprintable, metadata.values())):
+        metadata = {name.removeprefix("x-metadata-"): value for name, value in request.headers.items()
+                    if name.startswith("x-metadata-")}
+        size = sum(map(len, [*metadata, *metadata.values()]))
+        if size > METADATA_BYTES or not all(map(str.isprintable, metadata.values())):
             fail(400, "invalid file metadata")
         path = request.query.get("path")
         if request.header("content-type", "").startswith("multipart/form-data"):
@@ -163,9 +166,10 @@ class Envd:
             message = self._message(request, stream)
             user = self._rpc_user(request)
             if stream:
-                function = {"Start": self._start, "Connect": self._connect}.get(method) if service.startswith("process") else None
+                streams = {"process.Process/Start": self._start, "process.Process/Connect": self._connect}
+                function = streams.get(f"{service}/{method}")
             else:
-                function = getattr(self, f"_{'process' if service.startswith('process') else 'file'}_{method}", None)
+                function = getattr(self, f"_{service.partition('.')[0]}_{method}", None)
             if function is None:
                 raise RpcError("unimplemented", f"{service}.{method} is not implemented here")
             if stream:
@@ -198,9 +202,9 @@ class Envd:
         config, pty = message["process"], message.get("pty")
         env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": HOME[user], "USER": user,
                "LOGNAME": user, **self.environment, **(config.get("envs") or {})}
-        size = None if pty is None else {"rows": (pty.get("size") or {}).get("rows", 24), "cols": (pty.get("size") or {}).get("cols", 80)}
-        program = await self.machine.run([config["cmd"], *(config.get("args") or [])], env, self._path(config.get("cwd"), user),
-                                         user, message.get("stdin", True) or pty is not None, size)
+        size = None if pty is None else {"rows": 24, "cols": 80, **(pty.get("size") or {})}
+        argv, cwd = [config["cmd"], *(config.get("args") or [])], self._path(config.get("cwd"), user)
+        program = await self.machine.run(argv, env, cwd, user, message.get("stdin", True), size)
         running = programs.Running(program, config, message.get("tag"), pty is not None)
         self.programs[program.pid] = running
         self._keep(self._forget(running))
@@ -283,7 +287,7 @@ class Envd:
         running, given = self._program(message), message.get("input") or {}
         data = given.get("pty" if running.pty else "stdin")
         if data is None:
-            raise RpcError("failed_precondition", "the process has a terminal" if running.pty else "the process has no terminal")
+            raise RpcError("failed_precondition", f"the process has {'a' if running.pty else 'no'} terminal")
         if not running.has_stdin():
             raise RpcError("internal", "error writing to stdin: stdin is closed")
         try:
@@ -327,20 +331,20 @@ class Envd:
     async def _do(self, operation, user, **arguments):
         return await self.machine.do(operation, user, **arguments)
 
-    async def _file_Stat(self, message, user):
+    async def _filesystem_Stat(self, message, user):
         return {"entry": self._entry(await self._do("stat", user, path=self._path(message.get("path"), user)))}
 
-    async def _file_MakeDir(self, message, user):
+    async def _filesystem_MakeDir(self, message, user):
         return {"entry": self._entry(await self._do("make_dir", user, path=self._path(message.get("path"), user)))}
 
-    async def _file_Move(self, message, user):
+    async def _filesystem_Move(self, message, user):
         source, destination = (self._path(message.get(name), user) for name in ("source", "destination"))
         return {"entry": self._entry(await self._do("move", user, source=source, destination=destination))}
 
-    async def _file_ListDir(self, message, user):
+    async def _filesystem_ListDir(self, message, user):
         depth = max(1, message.get("depth", 1))
         entries = await self._do("list", user, path=self._path(message.get("path"), user), depth=depth)
         return {"entries": [self._entry(each) for each in entries]}
 
-    async def _file_Remove(self, message, user):
+    async def _filesystem_Remove(self, message, user):
         return await self._do("remove", user, path=self._path(message.get("path"), user))

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import base64
 import datetime
-import hashlib
 import itertools
 import json
 import pathlib
@@ -34,11 +33,12 @@ PAGE = 100
 
 
 def timestamp(seconds):
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Sandbox:
-    """`state`: running, paused, or one that refuses other calls (pausing, resuming); `ends` is on the monotonic clock."""
+    """`state`: running, paused, or one that refuses calls (pausing, resuming). `ends` is on the monotonic clock."""
 
     numbers = itertools.count()
 
@@ -176,17 +176,18 @@ class FakeE2B(wire.Provider):
         return Answer(201, self._handle_of(sandbox))
 
     def _handle_of(self, sandbox):
-        return {"sandboxID": sandbox.id, "templateID": sandbox.template, "clientID": "local", "envdVersion": ENVD_VERSION,
-                "envdAccessToken": sandbox.token, "domain": None}
+        return {"sandboxID": sandbox.id, "templateID": sandbox.template, "clientID": "local", "domain": None,
+                "envdVersion": ENVD_VERSION, "envdAccessToken": sandbox.token}
 
     def _details(self, sandbox):
         lie = self.faults.lies.get(sandbox.id)
         state = lie or {"pausing": "running", "resuming": "paused"}.get(sandbox.state, sandbox.state)
         return {**self._handle_of(sandbox), "startedAt": timestamp(sandbox.started), "state": state, "cpuCount": 2,
                 "memoryMB": 512, "diskSizeMB": 1024, "metadata": sandbox.metadata,
-                "endAt": timestamp(self.now() + sandbox.ends - time.monotonic()), "allowInternetAccess": sandbox.internet,
-                "lifecycle": {"onTimeout": "pause" if sandbox.auto_pause else "kill", "autoResume": sandbox.auto_resume},
-                **({"network": sandbox.network} if sandbox.network else {})}
+                "endAt": timestamp(self.now() + sandbox.ends - time.monotonic()),
+                "allowInternetAccess": sandbox.internet, **({"network": sandbox.network} if sandbox.network else {}),
+                "lifecycle": {"onTimeout": "pause" if sandbox.auto_pause else "kill",
+                              "autoResume": sandbox.auto_resume}}
 
     async def info(self, _, identifier):
         lie = self.faults.lies.get(identifier)
@@ -204,7 +205,7 @@ class FakeE2B(wire.Provider):
 
     async def list(self, request):
         """With v2's filters and pages. `metadata` is a query string inside of the query: its parts are quoted twice."""
-        query = {name: values for name, values in urllib.parse.parse_qs(request.raw_query, keep_blank_values=True).items()}
+        query = urllib.parse.parse_qs(request.raw_query, keep_blank_values=True)
         states = [state for value in query.get("state", ["running,paused"]) for state in value.split(",")]
         wanted = [tuple(urllib.parse.unquote(part) for part in pair)
                   for pair in urllib.parse.parse_qsl(query.get("metadata", [""])[0], keep_blank_values=True)]
@@ -306,7 +307,7 @@ class FakeE2B(wire.Provider):
     )
 
 
-def main(make, **extra):
+def main(make):
     """Serves until the end of standard input."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
@@ -315,8 +316,8 @@ def main(make, **extra):
     directory = tempfile.mkdtemp(prefix="rented-")
     try:
         with make(directory, options.port, options.certificate) as provider:
-            print(json.dumps({"url": provider.url, "tls_url": getattr(provider, "tls_url", None), "api_key": provider.api_key}),
-                  flush=True)
+            told = {"url": provider.url, "tls_url": provider.tls_url, "api_key": provider.api_key}
+            print(json.dumps(told), flush=True)
             sys.stdin.read()
     finally:
         shutil.rmtree(directory, ignore_errors=True)

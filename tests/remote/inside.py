@@ -22,7 +22,8 @@ import sys
 import termios
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
 PIECE = 256 << 10
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -83,7 +84,8 @@ def make_root(root, user):
     mount(root, root, None, MS_BIND)
     for name in ("usr", "dev", "proc", "sys", "run", "old", "home", "opt", "mnt", "srv", "var"):
         os.makedirs(f"{root}/{name}", exist_ok=True)
-    for name, mode, owner in (("tmp", 0o1777, 0), ("var/tmp", 0o1777, 0), ("root", 0o700, 0), (f"home/{user}", 0o755, 1000)):
+    places = (("tmp", 0o1777, 0), ("var/tmp", 0o1777, 0), ("root", 0o700, 0), (f"home/{user}", 0o755, 1000))
+    for name, mode, owner in places:
         if not os.path.exists(f"{root}/{name}"):
             os.mkdir(f"{root}/{name}")
             os.chmod(f"{root}/{name}", mode)
@@ -118,14 +120,14 @@ def entry(path, relative=None):
     kind = {stat.S_IFDIR: "FILE_TYPE_DIRECTORY", stat.S_IFLNK: "FILE_TYPE_SYMLINK", stat.S_IFREG: "FILE_TYPE_FILE"}
     result = {"name": os.path.basename(path) or "/", "path": path, "size": str(info.st_size),
               "mode": stat.S_IMODE(info.st_mode), "permissions": stat.filemode(info.st_mode),
-              "owner": name_of(pwd.getpwuid, info.st_uid), "group": name_of(grp.getgrgid, info.st_gid), "mtime": info.st_mtime}
+              "owner": name_of(pwd.getpwuid, info.st_uid), "group": name_of(grp.getgrgid, info.st_gid),
+              "mtime": info.st_mtime}
     if stat.S_IFMT(info.st_mode) in kind:
         result["type"] = kind[stat.S_IFMT(info.st_mode)]
     if stat.S_ISLNK(info.st_mode):
         result["symlinkTarget"] = os.readlink(path)
-    metadata = {name[9:]: os.getxattr(path, name).decode(errors="replace")
-                for name in os.listxattr(path, follow_symlinks=False) if name.startswith("user.e2b.")} \
-        if not stat.S_ISLNK(info.st_mode) else {}
+    metadata = {name.removeprefix("user.e2b."): os.getxattr(path, name, follow_symlinks=False).decode(errors="replace")
+                for name in os.listxattr(path, follow_symlinks=False) if name.startswith("user.e2b.")}
     if metadata:
         result["metadata"] = metadata
     return result

@@ -51,8 +51,9 @@ class Freezer:
         if not self.v1:
             (self.path / "cgroup.freeze").write_text(str(int(frozen)))
             return self._wait(lambda: f"frozen {int(frozen)}" in (self.path / "cgroup.events").read_text())
-        (self.path / "freezer.state").write_text("FROZEN" if frozen else "THAWED")
-        return self._wait(lambda: (self.path / "freezer.state").read_text().strip() == ("FROZEN" if frozen else "THAWED"))
+        state = "FROZEN" if frozen else "THAWED"
+        (self.path / "freezer.state").write_text(state)
+        return self._wait(lambda: (self.path / "freezer.state").read_text().strip() == state)
 
     def remove(self):
         def removed():
@@ -98,8 +99,8 @@ class Machine:
         cgroup = self.freezer.descriptor()
         try:
             self.process = subprocess.Popen(
-                ["unshare", "--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "/usr/bin/python3", "-I",
-                 str(INSIDE), str(self.root), self.user, str(other.fileno()), str(cgroup)],
+                ["unshare", "--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "/usr/bin/python3",
+                 "-I", str(INSIDE), str(self.root), self.user, str(other.fileno()), str(cgroup)],
                 pass_fds=(other.fileno(), cgroup), stdin=subprocess.DEVNULL, start_new_session=True)
         finally:
             other.close()
@@ -245,7 +246,8 @@ def write_and_close(descriptor, data):
 async def reader_of(descriptor):
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(STREAM_BUFFER)
-    reader.pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0))
+    file = os.fdopen(descriptor, "rb", 0)
+    reader.pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
     return reader
 
 

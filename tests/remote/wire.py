@@ -9,8 +9,6 @@ import asyncio
 import base64
 import collections
 import concurrent.futures
-import email.parser
-import email.policy
 import email.utils
 import gzip
 import hashlib
@@ -51,6 +49,8 @@ class Request:
         self.path = urllib.parse.unquote(path)
         self.query = dict(urllib.parse.parse_qsl(self.raw_query, keep_blank_values=True))
         self.body, self.fault, self.taken = b"", None, False
+        scheme = "https" if writer.get_extra_info("ssl_object") else "http"
+        self.origin = f"{scheme}://{self.header('host', 'localhost')}"
 
     def header(self, name, default=None):
         return self.headers.get(name.lower(), default)
@@ -88,20 +88,22 @@ class Request:
 
     def parts(self):
         """Of multipart/form-data: (name, filename or None, bytes), in order."""
-        head = f"Content-Type: {self.header('content-type', '')}\r\n\r\n".encode()
-        message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + self.content())
-        if not message.is_multipart():
+        boundary = re.search(r'boundary="?([^";]+)', self.header("content-type", ""))
+        if not boundary:
             raise Answer(400, {"code": 400, "message": "the body is not multipart/form-data"})
         result = []
-        for part in message.iter_parts():
-            name = part.get_param("name", header="content-disposition")
-            result.append((name, part.get_filename(), part.get_payload(decode=True)))
+        for part in (b"\r\n" + self.content()).split(b"\r\n--" + boundary[1].encode())[1:-1]:
+            head, _, data = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+            head = head.decode(errors="surrogateescape")
+            name, file = (re.search(rf'[; ]{word}="((?:[^"\\]|\\.)*)"', head, re.I) for word in ("name", "filename"))
+            result.append((name and name[1], file and urllib.parse.unquote(file[1]), data))
         return result
 
     async def websocket(self, protocol=None):
         self.taken = True
-        accept = base64.b64encode(hashlib.sha1((self.header("sec-websocket-key", "") + WEBSOCKET).encode()).digest()).decode()
-        lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade", f"Sec-WebSocket-Accept: {accept}"]
+        digest = hashlib.sha1((self.header("sec-websocket-key", "") + WEBSOCKET).encode()).digest()
+        lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade",
+                 f"Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}"]
         if protocol:
             lines.append(f"Sec-WebSocket-Protocol: {protocol}")
         self.writer.write("\r\n".join(lines + ["", ""]).encode())
@@ -127,7 +129,8 @@ class WebSocket:
             first, second = await self.reader.readexactly(2)
             size = second & 127
             if size >= 126:
-                size, = struct.unpack(">H" if size == 126 else ">Q", await self.reader.readexactly(2 if size == 126 else 8))
+                form, length = (">H", 2) if size == 126 else (">Q", 8)
+                size, = struct.unpack(form, await self.reader.readexactly(length))
             if size + len(message) > FRAME_LIMIT or not second & 128:
                 return None
             mask = await self.reader.readexactly(4)
@@ -168,6 +171,8 @@ class Provider:
             context.load_cert_chain(*certificate)
             self.servers.append(self.call(asyncio.start_server(self._serve, "127.0.0.1", 0, limit=LIMIT, ssl=context)))
             self.tls_url = f"https://127.0.0.1:{self.servers[1].sockets[0].getsockname()[1]}"
+        else:
+            self.tls_url = None
 
     def __enter__(self):
         return self
