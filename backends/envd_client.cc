@@ -143,7 +143,8 @@ HttpRequest start_request(const StartRequest& start) {
                      {"Moorage-Kill-Fd", start.kill_fd >= 0 ? "1" : "0"},
                      {"Moorage-Output-Limit", std::to_string(start.output_limit_bytes)},
                      {"Moorage-Journal-Room", std::to_string(start.journal_room_bytes)},
-                     {"Moorage-User", start.user}};
+                     {"Moorage-User", start.user},
+                     {"Moorage-Tag", start.tag}};
   if (start.timeout_ms > 0) {
     request.headers.emplace_back("Connect-Timeout-Ms", std::to_string(start.timeout_ms));
   }

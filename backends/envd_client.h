@@ -14,6 +14,7 @@
 //   Moorage-Journal-Room: N   disk bytes that the journal may use, 0: no limit; the daemon
 //   meanwhile
 //                             removes its middle. A warden that knows it ignores the output limit
+//   Moorage-Tag: TAG          the tag in the body, for moorage-link, which reads no bodies
 //   Moorage-User: NAME        user (default), root
 // SendInput accepts "offset" (a string, bytes sent before this piece): the warden skips bytes it
 // already has, so a retry after a lost answer never doubles input. Its answer {"accepted":"N"} is
