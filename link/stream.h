@@ -41,6 +41,7 @@ class Stream {
   void reset(uint32_t channel, const Error& reason);  // its user gets no further call
   void consumed(uint32_t channel, size_t bytes);
   void grant_pack(uint32_t channel);  // the window of a channel that receives a pack
+  void give_up(const Error& reason) { break_off(reason); }
   bool broken() const { return broken_; }
   int64_t received_ms() const { return received_ms_; }  // when bytes came last
 

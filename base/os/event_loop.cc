@@ -119,6 +119,7 @@ void Loop::run() {
     for (int i = 0; i < count && !stopped_; ++i) dispatch(events[i].data.u64, events[i].events);
     if (!stopped_) run_due_timers();
   }
+  stopped_ = false;
 }
 
 Watch::Watch(Loop& loop, int fd, uint32_t events, Loop::Handler handler) : loop_(loop), fd_(fd) {

@@ -24,7 +24,7 @@ class Loop {
   using Task = std::function<void()>;
 
   Loop();
-  void run();  // until stop()
+  void run();  // until stop(); may be called again
   void stop() { stopped_ = true; }
 
  private:

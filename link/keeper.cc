@@ -1,0 +1,195 @@
+#include "link/keeper.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/os/event_loop.h"
+#include "base/wire/bootstrap.h"
+#include "link/keeper_line.h"
+
+namespace moorage::link {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstPause{100};
+constexpr milliseconds kLongestPause{30'000};
+constexpr int64_t kSteadyMs = 2000;  // a worker that lived so long may be started again at once
+constexpr size_t kMaxJournals = 4096;
+constexpr const char* kProgram = "/proc/self/exe";
+
+std::string read_key(int fd) {
+  if (fd < 0) return {};
+  const base::Fd key(fd);
+  return base::read_up_to(key.get(), kMaxKeyBytes);
+}
+
+class Keeper {
+ public:
+  explicit Keeper(const KeeperOptions& options)
+      : config_(options.config), key_(read_key(options.key_fd)), restart_(loop_) {
+    listener_ = std::move(base::bootstrap(options.bootstrap).listener);
+    watch_signals();
+    start_worker();
+  }
+
+  void run() { loop_.run(); }
+  ~Keeper() { kill_worker(); }
+  Keeper(Keeper&&) = delete;
+
+ private:
+  struct Kept {
+    base::Fd fd;
+    uint64_t room_bytes = 0;
+  };
+
+  void watch_signals();
+  void start_worker();
+  void hand_over();
+  bool hear();
+  void reap();
+  void worker_ended(int status);
+  void kill_worker();
+
+  base::Loop loop_;
+  const std::string config_;
+  const std::string key_;
+  base::Fd listener_;
+  std::map<std::string, Kept> journals_;
+  base::Fd signals_;
+  std::optional<base::Watch> signals_watch_;
+  pid_t worker_ = -1;
+  int64_t started_ms_ = 0;
+  milliseconds pause_ = kFirstPause;
+  base::Fd line_;
+  std::optional<base::Watch> line_watch_;
+  base::Timer restart_;
+};
+
+void Keeper::watch_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGCHLD, SIGTERM}) sigaddset(&set, signal);
+  base::check(sigprocmask(SIG_BLOCK, &set, nullptr), "block signals");
+  signals_ = base::Fd(base::check(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), "await signals"));
+  signals_watch_.emplace(loop_, signals_.get(), EPOLLIN, [this](uint32_t) {
+    signalfd_siginfo signal;
+    while (::read(signals_.get(), &signal, sizeof signal) == sizeof signal) {
+      if (signal.ssi_signo == SIGTERM) loop_.stop();
+    }
+    reap();
+  });
+}
+
+void Keeper::start_worker() {
+  std::array<int, 2> ends{};
+  base::check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()),
+              "create a socket");
+  line_.reset(ends[0]);
+  const base::Fd theirs(ends[1]);
+  std::string number = std::to_string(theirs.get());
+  worker_ = base::check(fork(), "create a process");
+  if (worker_ == 0) {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    fcntl(theirs.get(), F_SETFD, 0);
+    execl(kProgram, "moorage-link", "worker", "--config", config_.c_str(), "--line", number.c_str(),
+          nullptr);
+    _exit(127);
+  }
+  setpgid(worker_, worker_);  // by both, so that it is done whoever runs first
+  started_ms_ = base::monotonic_ms();
+  line_watch_.emplace(loop_, line_.get(), EPOLLIN, [this](uint32_t) { hear(); });
+  try {
+    hand_over();
+  } catch (const Error&) {
+    // It has ended already; reap() starts the next one.
+  }
+}
+
+void Keeper::hand_over() {
+  send_line(line_.get(), {.kind = LineMessage::Kind::listener, .fd = listener_.duplicate()});
+  send_line(line_.get(), {.kind = LineMessage::Kind::key, .text = key_});
+  for (const auto& [tag, kept] : journals_) {
+    send_line(line_.get(), {.kind = LineMessage::Kind::keep,
+                            .text = tag,
+                            .room_bytes = kept.room_bytes,
+                            .fd = kept.fd.duplicate()});
+  }
+  send_line(line_.get(), {});
+}
+
+// False: it sends no more.
+bool Keeper::hear() {
+  std::optional<LineMessage> message;
+  try {
+    message = receive_line(line_.get());
+  } catch (const Error&) {
+    kill_worker();  // a new one starts from the journals
+  }
+  if (!message) {
+    line_watch_->set_events(0);
+    return false;
+  }
+  if (message->kind == LineMessage::Kind::drop) journals_.erase(message->text);
+  if (message->kind == LineMessage::Kind::keep && message->fd) {
+    if (journals_.size() >= kMaxJournals) kill_worker();
+    journals_[message->text] = {std::move(message->fd), message->room_bytes};
+  }
+  return true;
+}
+
+void Keeper::reap() {
+  for (;;) {
+    siginfo_t info{};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    // Its children, ssh and the process that makes packs, while its number cannot be reused.
+    if (info.si_pid == worker_) kill_worker();
+    int status = 0;
+    waitpid(info.si_pid, &status, 0);
+    if (info.si_pid == worker_) worker_ended(status);
+  }
+}
+
+void Keeper::worker_ended(int status) {
+  worker_ = -1;
+  while (base::wait_readable(line_.get(), 0) && hear()) {
+  }
+  line_watch_.reset();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return loop_.stop();
+  const bool steady = base::monotonic_ms() - started_ms_ >= kSteadyMs;
+  pause_ = steady ? kFirstPause : std::min(pause_ * 2, kLongestPause);
+  restart_.start(steady ? milliseconds(0) : pause_, [this] { start_worker(); });
+}
+
+void Keeper::kill_worker() {
+  if (worker_ > 0) kill(-worker_, SIGKILL);
+}
+
+}  // namespace
+
+void run_keeper(const KeeperOptions& options) {
+  prctl(PR_SET_DUMPABLE, 0);
+  signal(SIGPIPE, SIG_IGN);
+  Keeper keeper(options);
+  keeper.run();
+}
+
+}  // namespace moorage::link

@@ -1,0 +1,29 @@
+// The line between the keeper and its worker: messages of one JSON object, with at most one
+// descriptor (SOCK_SEQPACKET). The keeper sends the listener, the provider's key, the journals that
+// earlier workers left, then `go`; a worker sends `keep` before a command starts, and `drop`. What
+// a worker has sent arrives even if it is killed right afterwards.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/os/fd.h"
+
+namespace moorage::link {
+
+struct LineMessage {
+  enum class Kind { listener, key, keep, drop, go };
+  Kind kind = Kind::go;
+  std::string text = {};    // of key; the tag of a journal
+  uint64_t room_bytes = 0;  // of a journal
+  base::Fd fd = {};         // the listener, or a journal
+};
+
+void send_line(int line, const LineMessage& message);
+// Empty: the other side is gone. Throws corrupted.
+std::optional<LineMessage> receive_line(int line);
+
+inline constexpr size_t kMaxKeyBytes = 16 << 10;
+
+}  // namespace moorage::link

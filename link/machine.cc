@@ -1,0 +1,88 @@
+#include "link/machine.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/os/files.h"
+
+namespace moorage::link {
+namespace {
+
+constexpr std::chrono::seconds kLife{15 * 60};
+constexpr size_t kPieceBytes = 256 << 10;
+constexpr const char* kOutpost = "moorage-outpost";
+constexpr const char* kWarden = "moorage-warden";
+
+std::string file_digest(int fd) {
+  base::Sha256 digest;
+  for (uint64_t offset = 0;;) {
+    const std::string piece = base::read_at(fd, kPieceBytes, offset);
+    if (piece.empty()) break;
+    digest.add(piece);
+    offset += piece.size();
+  }
+  return base::to_hex(digest.raw());
+}
+
+// "moorage-STORE-sb_7": what comes before the last part names the store.
+Labels labels_of(const base::LinkConfig& config) {
+  return {{kStoreLabel, config.name.substr(0, config.name.rfind('-'))},
+          {kSandboxLabel, config.name},
+          {kGenerationLabel, std::to_string(config.generation)}};
+}
+
+}  // namespace
+
+RemoteMachine::RemoteMachine(const base::LinkConfig& config, const std::string& key)
+    : config_(config),
+      driver_(make_driver(config.driver, {.settings = config.settings, .key = key})),
+      labels_(labels_of(config)) {
+  std::string digests;
+  for (const std::string& program : {config.outpost, config.warden}) {
+    const base::Fd file = base::open_file(program, O_RDONLY);
+    digests += file_digest(file.get());
+  }
+  digest_ = base::sha256_hex(digests);
+}
+
+const Machine& RemoteMachine::machine(Deadline deadline) {
+  if (machine_.id.empty()) machine_ = driver_->make(labels_, deadline);
+  return machine_;
+}
+
+void RemoteMachine::put(const std::string& program, const std::string& name, Deadline deadline) {
+  const base::Fd file = base::open_file(program, O_RDONLY);
+  driver_->put(machine_,
+               {.path = machine_.directory + "/bin/" + digest_ + "/" + name,
+                .mode = 0755,
+                .content = file.get(),
+                .digest = file_digest(file.get())},
+               deadline);
+}
+
+std::unique_ptr<Run> RemoteMachine::connect(bool put_programs, Deadline deadline) {
+  machine(deadline);
+  if (put_programs) {
+    // The one that is looked for comes last.
+    put(config_.warden, kWarden, deadline);
+    put(config_.outpost, kOutpost, deadline);
+  }
+  return driver_->run(machine_,
+                      {machine_.directory + "/bin/" + digest_ + "/" + kOutpost, "connect", "--dir",
+                       machine_.directory, "--name", config_.name, "--generation",
+                       std::to_string(config_.generation)},
+                      deadline);
+}
+
+void RemoteMachine::extend(Deadline deadline) { driver_->extend(machine_, kLife, deadline); }
+
+void RemoteMachine::remove(Deadline deadline) {
+  Labels ours = labels_;
+  for (const Machine& found : driver_->find(ours, deadline)) driver_->end(found, deadline);
+  machine_ = {};
+}
+
+}  // namespace moorage::link

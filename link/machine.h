@@ -1,0 +1,36 @@
+// The machine of one sandbox, by its driver: found or made, our programs put there, moorage-outpost
+// started. Blocking; one call at a time. Programs are named by their digest, so putting them is
+// needed once for each machine and release: the first try just runs them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/wire/link_config.h"
+#include "link/driver.h"
+
+namespace moorage::link {
+
+class RemoteMachine {
+ public:
+  RemoteMachine(const base::LinkConfig& config, const std::string& key);
+
+  // A stream to the outpost of this sandbox. `put_programs`: the last try found none there.
+  std::unique_ptr<Run> connect(bool put_programs, Deadline deadline);
+  void extend(Deadline deadline);
+  std::chrono::seconds extend_every() const { return driver_->extend_every(); }
+  // Nothing of the sandbox is left there, whether or not it is connected.
+  void remove(Deadline deadline);
+
+ private:
+  const Machine& machine(Deadline deadline);
+  void put(const std::string& program, const std::string& name, Deadline deadline);
+
+  const base::LinkConfig config_;
+  std::unique_ptr<Driver> driver_;
+  Labels labels_;
+  Machine machine_;     // without an id: not known yet
+  std::string digest_;  // of both programs: their directory below bin/
+};
+
+}  // namespace moorage::link

@@ -1,0 +1,98 @@
+// moorage-link: joins a sandbox on another machine to a socket here.
+//
+//   moorage-link keeper --bootstrap PATH --config FILE [--key-fd N]    keeper.h; the daemon starts
+//   it moorage-link worker --config FILE --line N                         worker.h; the keeper
+//   starts it moorage-link remove --config FILE [--key-fd N]     removes the sandbox there, without
+//   a keeper
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <string>
+
+#include "base/error.h"
+#include "base/os/fd.h"
+#include "base/os/files.h"
+#include "base/wire/link_config.h"
+#include "link/keeper.h"
+#include "link/keeper_line.h"
+#include "link/machine.h"
+#include "link/worker.h"
+
+namespace moorage::link {
+namespace {
+
+constexpr std::chrono::seconds kRemoveDeadline{60};
+
+class Arguments {
+ public:
+  Arguments(int argc, char** argv) {
+    if (argc > 1) command_ = argv[1];
+    for (int i = 2; i + 1 < argc; i += 2) values_[argv[i]] = argv[i + 1];
+    if (argc < 2 || argc % 2 != 0) {
+      throw Error(Code::invalid_argument,
+                  "usage: moorage-link keeper|worker|remove --config FILE ...",
+                  "the daemon starts this program; it is not meant to be run by hand");
+    }
+  }
+  const std::string& command() const { return command_; }
+  std::string text(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found == values_.end()) throw Error(Code::invalid_argument, "missing option " + name);
+    return found->second;
+  }
+  int number(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found == values_.end()) return -1;
+    int value = -1;
+    const std::string& digits = found->second;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size())
+      throw Error(Code::invalid_argument, "not a number: " + digits);
+    return value;
+  }
+
+ private:
+  std::string command_;
+  std::map<std::string, std::string> values_;
+};
+
+void remove_there(const Arguments& arguments) {
+  const base::LinkConfig config =
+      base::parse_link_config(base::read_file(arguments.text("--config")));
+  const base::Fd key(arguments.number("--key-fd"));
+  RemoteMachine machine(config, key ? base::read_up_to(key.get(), kMaxKeyBytes) : std::string());
+  machine.remove(std::chrono::steady_clock::now() + kRemoveDeadline);
+}
+
+void run(const Arguments& arguments) {
+  if (arguments.command() == "keeper") {
+    return run_keeper({.bootstrap = arguments.text("--bootstrap"),
+                       .config = arguments.text("--config"),
+                       .key_fd = arguments.number("--key-fd")});
+  }
+  if (arguments.command() == "worker")
+    run_worker({.config = arguments.text("--config"), .line = arguments.number("--line")});
+  if (arguments.command() == "remove") return remove_there(arguments);
+  throw Error(Code::invalid_argument, "unknown command " + arguments.command());
+}
+
+}  // namespace
+}  // namespace moorage::link
+
+int main(int argc, char** argv) {
+  try {
+    moorage::base::fill_standard_fds();
+    moorage::link::run({argc, argv});
+    return 0;
+  } catch (const moorage::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    if (!error.hint().empty()) std::fprintf(stderr, "hint: %s\n", error.hint().c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "moorage-link: %s\n", error.what());
+  }
+  return 1;
+}

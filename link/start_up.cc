@@ -1,0 +1,142 @@
+#include "link/start_up.h"
+
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/wire/outpost_requests.h"
+
+namespace moorage::link {
+namespace {
+
+namespace json = boost::json;
+namespace outpost = base::outpost;
+
+constexpr std::chrono::minutes kPatience{10};  // without progress: a walk, a large apply
+constexpr size_t kMaxListed = 100'000;
+
+bool flag(const json::object& object, std::string_view name) {
+  const json::value* value = object.if_contains(name);
+  const bool* found = value ? value->if_bool() : nullptr;
+  return found && *found;
+}
+
+std::string text(const json::object& object, std::string_view name) {
+  const json::value* value = object.if_contains(name);
+  const json::string* found = value ? value->if_string() : nullptr;
+  return found ? std::string(*found) : std::string();
+}
+
+// Names of files that are there with the size that they have here.
+std::vector<std::string> present_files(const json::object& there, const std::string& root) {
+  const json::value* value = there.if_contains("entries");
+  const json::array* entries = value ? value->if_array() : nullptr;
+  std::vector<std::string> present;
+  if (!entries || entries->size() > kMaxListed) return present;
+  for (const json::value& entry : *entries) {
+    const json::object* object = entry.if_object();
+    const json::value* size = object ? object->if_contains("size") : nullptr;
+    if (!size || !size->is_number()) continue;
+    std::string name = text(*object, "name");
+    struct stat here;
+    // A hostile name only makes us send a file that is there.
+    if (name.empty() || lstat((root + "/" + name).c_str(), &here) != 0) continue;
+    boost::system::error_code error;
+    const auto there_bytes = size->to_number<uint64_t>(error);
+    if (!error && S_ISREG(here.st_mode) && static_cast<uint64_t>(here.st_size) == there_bytes)
+      present.push_back(std::move(name));
+  }
+  return present;
+}
+
+}  // namespace
+
+// Rises across restarts of this process; the machine there applies each number once.
+uint64_t StartUp::next_sequence() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const auto stamp =
+      static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
+  sequence_ = std::max(sequence_ + 1, stamp);
+  return sequence_;
+}
+
+void StartUp::call(Call::Options options, bool with_pack, Next next) {
+  options.deadline = kPatience;
+  call_ = Call::start(
+      loop_, *stream_, std::move(options),
+      [this, with_pack, next = std::move(next)](const json::object& answer, const Error* error) {
+        call_.reset();
+        if (!error) return next(answer);
+        const Done done = std::exchange(done_, nullptr);
+        // A pack that could not be made looks damaged there.
+        const auto packing = with_pack ? packer_.failure() : std::nullopt;
+        done(packing ? &*packing : error);
+      });
+}
+
+void StartUp::ask(json::object request, Next next) {
+  call({.request = std::move(request)}, false, std::move(next));
+}
+
+void StartUp::send_pack(json::object request, const PackJob& job, Next next) {
+  call({.request = std::move(request), .body = packer_.begin(job)}, true, std::move(next));
+}
+
+void StartUp::need_tree(const base::LinkTree& tree, std::function<void()> next) {
+  if (tree.key.empty()) return next();
+  ask({{"what", outpost::kHasTree}, {"key", tree.key}},
+      [this, &tree, next = std::move(next)](const json::object& there) {
+        send_tree(tree, there, next);
+      });
+}
+
+void StartUp::send_tree(const base::LinkTree& tree, const json::object& there,
+                        std::function<void()> next) {
+  const bool has = flag(there, "has");
+  const bool is_objects = &tree == &config_.objects;
+  if (has && !is_objects) return next();
+  PackJob job{.kind = PackJob::Kind::tree, .path = tree.path};
+  if (is_objects)
+    job.present = present_files(there, tree.path);
+  else
+    job.after = text(there, "after");
+  send_pack({{"what", outpost::kPutTree}, {"key", tree.key}, {"more", false}}, job,
+            [next = std::move(next)](const json::object&) { next(); });
+}
+
+void StartUp::send_trees(Stream& stream, Done done) {
+  stream_ = &stream;
+  done_ = std::move(done);
+  need_tree(config_.base, [this] {
+    need_tree(config_.objects, [this] { std::exchange(done_, nullptr)(nullptr); });
+  });
+}
+
+void StartUp::begin(Stream& stream, const std::vector<base::LinkLayer>& layers, Done done) {
+  stream_ = &stream;
+  done_ = std::move(done);
+  ask({{"what", outpost::kPrepare}, {"tree", config_.base.key}, {"objects", config_.objects.key}},
+      [this, layers](const json::object& answer) {
+        prepared_ = answer;
+        send_pack({{"what", outpost::kApply}, {"seq", next_sequence()}},
+                  {.kind = PackJob::Kind::layers, .layers = layers}, [this](const json::object&) {
+                    ask(json::object{{"what", outpost::kStart}},
+                        [this](const json::object&) { std::exchange(done_, nullptr)(nullptr); });
+                  });
+      });
+}
+
+void StartUp::send_paths(Stream& stream, const std::vector<std::string>& paths, Done done) {
+  stream_ = &stream;
+  done_ = std::move(done);
+  send_pack({{"what", outpost::kApply}, {"seq", next_sequence()}},
+            {.kind = PackJob::Kind::paths, .paths = paths},
+            [this](const json::object&) { std::exchange(done_, nullptr)(nullptr); });
+}
+
+}  // namespace moorage::link

@@ -1,0 +1,159 @@
+#include "link/uplink.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/wire/outpost_requests.h"
+#include "base/wire/protocol.h"
+
+namespace moorage::link {
+namespace {
+
+namespace json = boost::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kFirstPause{100};
+constexpr milliseconds kLongestPause{30'000};
+constexpr seconds kRemoveDeadline{60};
+constexpr seconds kExtendDeadline{60};
+constexpr milliseconds kLifeCheck{5'000};
+constexpr int64_t kSilentMs = 20'000;  // then we ask for a sign of life
+constexpr int64_t kDeadMs = 50'000;
+constexpr milliseconds kHelloDeadline{30'000};
+
+json::object hello_request(const base::LinkConfig& config) {
+  return {{"what", base::outpost::kHello},
+          {"protocol",
+           json::object{{"oldest", base::kProtocols.oldest}, {"newest", base::kProtocols.newest}}},
+          {"generation", config.generation}};
+}
+
+Deadline deadline_in(seconds time) { return std::chrono::steady_clock::now() + time; }
+
+}  // namespace
+
+Uplink::Uplink(base::Loop& loop, UplinkHost& host, const base::LinkConfig& config,
+               const std::string& key)
+    : loop_(loop),
+      host_(host),
+      config_(config),
+      machine_(std::make_shared<RemoteMachine>(config, key)),
+      errands_(loop),
+      again_(loop),
+      life_(loop),
+      extend_(loop) {}
+
+void Uplink::connect() {
+  if (up_ || busy_) return;
+  again_.stop();
+  begin_errand(false);
+}
+
+void Uplink::stop_trying() {
+  keep_trying_ = false;
+  again_.stop();
+}
+
+void Uplink::begin_errand(bool put_programs) {
+  busy_ = true;
+  const Deadline deadline = deadline_in(seconds(config_.start_deadline_s));
+  errands_.post([this, put_programs, deadline, machine = machine_]() -> Errands::Then {
+    // Shared, because std::function copies what it holds.
+    auto run = std::make_shared<std::unique_ptr<Run>>();
+    try {
+      *run = machine->connect(put_programs, deadline);
+    } catch (const Error& error) {
+      return [this, error] { down(error); };
+    } catch (const std::exception& error) {
+      return [this, text = std::string(error.what())] { down(Error(Code::internal, text)); };
+    }
+    return [this, run, put_programs] { take_run(std::move(*run), put_programs); };
+  });
+}
+
+void Uplink::take_run(std::unique_ptr<Run> run, bool put_programs) {
+  did_put_ = put_programs;
+  stream_ = std::make_unique<Stream>(loop_, std::move(run), [this](const Error& reason) {
+    // A machine that does not have our programs yet.
+    if (!up_ && !did_put_ && reason.code() == Code::not_found) {
+      hello_.reset();
+      stream_.reset();
+      return begin_errand(true);
+    }
+    down(reason);
+  });
+  greet();
+}
+
+void Uplink::greet() {
+  hello_ = Call::start(
+      loop_, *stream_, {.request = hello_request(config_), .deadline = kHelloDeadline},
+      [this](const json::object& answer, const Error* error) { greeted(answer, error); });
+}
+
+void Uplink::greeted(const json::object& answer, const Error* error) {
+  if (error) {
+    const Error reason = *error;
+    return stream_->give_up(reason);  // nothing, if its end is the reason
+  }
+  if (up_) return;  // only a sign of life
+  busy_ = false;
+  up_ = true;
+  reason_.reset();
+  pause_ = kFirstPause;
+  life_.start(kLifeCheck, [this] { check_life(); });
+  if (machine_->extend_every() > seconds(0)) extend();
+  host_.on_up(answer);
+}
+
+void Uplink::down(const Error& reason) {
+  busy_ = false;
+  up_ = false;
+  reason_ = reason;
+  life_.stop();
+  extend_.stop();
+  hello_.reset();
+  host_.on_down(reason);
+  stream_.reset();
+  if (!keep_trying_) return;
+  again_.start(pause_, [this] { connect(); });
+  pause_ = std::min(pause_ * 2, kLongestPause);
+}
+
+void Uplink::check_life() {
+  life_.start(kLifeCheck, [this] { check_life(); });
+  const int64_t silent_ms = base::monotonic_ms() - stream_->received_ms();
+  if (silent_ms >= kDeadMs) {
+    return stream_->give_up(Error(Code::unavailable, "the other machine has not been heard for " +
+                                                         std::to_string(silent_ms / 1000) + " s"));
+  }
+  if (silent_ms >= kSilentMs) greet();
+}
+
+void Uplink::extend() {
+  extend_.start(machine_->extend_every(), [this] { extend(); });
+  errands_.post([machine = machine_]() -> Errands::Then {
+    try {
+      machine->extend(deadline_in(kExtendDeadline));
+    } catch (const std::exception&) {
+      // It comes again; if the machine ends, the stream tells.
+    }
+    return [] {};
+  });
+}
+
+void Uplink::remove(std::function<void(const Error* error)> done) {
+  errands_.post([done = std::move(done), machine = machine_]() -> Errands::Then {
+    try {
+      machine->remove(deadline_in(kRemoveDeadline));
+    } catch (const Error& error) {
+      return [done, error] { done(&error); };
+    }
+    return [done] { done(nullptr); };
+  });
+}
+
+}  // namespace moorage::link

@@ -1,0 +1,70 @@
+// The way to the outpost of this sandbox, from nothing to a stream that has been greeted, again and
+// again: make or find the machine, run the outpost (put the programs first if there are none), say
+// hello. After a loss it tries again by itself once the sandbox has begun: after 0.1 s, then
+// longer, up to 30 s.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/os/event_loop.h"
+#include "base/wire/link_config.h"
+#include "link/call.h"
+#include "link/errands.h"
+#include "link/machine.h"
+#include "link/stream.h"
+
+namespace moorage::link {
+
+class UplinkHost {
+ public:
+  virtual ~UplinkHost() = default;
+  virtual void on_up(const boost::json::object& greeting) = 0;
+  // The stream ended, or could not be made. The stream lives until this returns.
+  virtual void on_down(const Error& reason) = 0;
+};
+
+class Uplink {
+ public:
+  Uplink(base::Loop& loop, UplinkHost& host, const base::LinkConfig& config,
+         const std::string& key);
+
+  void connect();  // unless it is connected, or tries
+  void keep_trying() { keep_trying_ = true; }
+  void stop_trying();
+  Stream* stream() const { return up_ ? stream_.get() : nullptr; }
+  const std::optional<Error>& reason() const { return reason_; }  // why not connected
+  // Removes the sandbox there without a stream.
+  void remove(std::function<void(const Error* error)> done);
+
+ private:
+  void begin_errand(bool put_programs);
+  void take_run(std::unique_ptr<Run> run, bool put_programs);
+  void greet();
+  void greeted(const boost::json::object& answer, const Error* error);
+  void down(const Error& reason);
+  void check_life();
+  void extend();
+
+  base::Loop& loop_;
+  UplinkHost& host_;
+  const base::LinkConfig config_;
+  std::shared_ptr<RemoteMachine> machine_;  // used by the errands' thread alone
+  Errands errands_;
+  std::unique_ptr<Stream> stream_;
+  std::shared_ptr<Call> hello_;
+  bool busy_ = false;  // an errand or a hello is on its way
+  bool up_ = false;
+  bool did_put_ = false;  // for the stream that is greeted now
+  bool keep_trying_ = false;
+  std::optional<Error> reason_;
+  std::chrono::milliseconds pause_{100};
+  base::Timer again_;
+  base::Timer life_;
+  base::Timer extend_;
+};
+
+}  // namespace moorage::link

@@ -1,0 +1,464 @@
+#include "link/worker.h"
+
+#include <linux/capability.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/os/event_loop.h"
+#include "base/os/files.h"
+#include "base/wire/link_config.h"
+#include "base/wire/outpost_requests.h"
+#include "base/wire/protocol.h"
+#include "link/front.h"
+#include "link/journal_intake.h"
+#include "link/keeper_line.h"
+#include "link/packer.h"
+#include "link/start_up.h"
+#include "link/sync_intake.h"
+#include "link/uplink.h"
+
+namespace moorage::link {
+namespace {
+
+namespace json = boost::json;
+using std::chrono::milliseconds;
+
+constexpr size_t kMaxWaitingPacks = 1000;  // unapplied; then only those syncs that are asked for
+constexpr milliseconds kSyncAgain{1000};   // after one that failed
+constexpr milliseconds kStopPatience{30'000};
+constexpr size_t kMaxPaths = 10'000;
+constexpr rlim_t kOpenFiles = 16384;
+constexpr const char* kDone = "{}";
+
+struct Inherited {
+  base::Fd listener;
+  std::string key;
+  std::vector<JournalFile> journals;
+};
+
+// All that the keeper hands over, up to `go`.
+Inherited take_over(int line) {
+  Inherited all;
+  while (auto message = receive_line(line)) {
+    switch (message->kind) {
+      case LineMessage::Kind::listener:
+        all.listener = std::move(message->fd);
+        break;
+      case LineMessage::Kind::key:
+        all.key = std::move(message->text);
+        break;
+      case LineMessage::Kind::keep:
+        all.journals.push_back(
+            {std::move(message->text), std::move(message->fd), message->room_bytes});
+        break;
+      case LineMessage::Kind::drop:
+        break;
+      case LineMessage::Kind::go:
+        return all;
+    }
+  }
+  throw Error(Code::unavailable, "the keeper has ended");
+}
+
+class Worker : public FrontHost, public JournalHost, public UplinkHost {
+ public:
+  Worker(base::LinkConfig config, int line, Packer& packer, Inherited inherited);
+  void run() {
+    uplink_.connect();
+    tick();
+    loop_.run();
+  }
+
+  // FrontHost
+  bool answers(std::string_view path) const override;
+  void handle(FrontRequest request, Answer answer) override;
+  Stream& running_sandbox() override;
+  void keep_journal(JournalFile journal) override;
+  void command_started(const std::string& tag) override;
+  void command_refused(const std::string& tag) override;
+  // JournalHost
+  void sync_for_end(std::function<void()> done) override;
+  void journal_finished(const std::string& tag) override;
+  void journal_failed(const std::string& tag, const Error& reason) override;
+  // UplinkHost
+  void on_up(const json::object& greeting) override;
+  void on_down(const Error& reason) override;
+
+ private:
+  using Waiting = std::vector<Answer>;
+  static void answer_all(Waiting waiting, const Error* error);
+  void connect_asked(Answer answer);
+  void trees_sent(const Error* error);
+  void begin_asked(const std::string& body, Answer answer);
+  void begun(const Error* error);
+  void changed_asked(const std::string& body, Answer answer);
+  void send_changed();
+  void sync_asked(Answer answer);
+  void destroy_asked(const Answer& answer);
+  void shutdown_asked(const std::string& body, Answer answer);
+  void last_sync(Answer answer);
+  void finish(const Answer& answer);
+  void serve_sandbox();
+  std::string status() const;
+  void learn(const json::object& greeting);
+  void drop_journal(const std::string& tag);
+  void tick();
+  Error why_not() const;
+
+  base::Loop loop_;
+  const base::LinkConfig config_;
+  const int line_;
+  StartUp start_up_;
+  SyncIntake syncs_;
+  std::map<std::string, std::shared_ptr<Journal>> journals_;
+  bool trees_there_ = false;  // on this stream
+  bool runs_ = false;         // the warden there, as far as we know
+  bool ending_ = false;
+  base::LinkStatus known_;
+  Waiting connecting_;
+  Waiting beginning_;
+  Waiting changing_;
+  std::vector<std::string> changed_paths_;  // of those
+  std::shared_ptr<Call> stop_;
+  base::Timer tick_;
+  base::Timer sync_again_;
+  base::Timer exit_;
+  std::vector<std::function<void()>> ends_;  // that wait for a sync that failed
+  Uplink uplink_;
+  Front front_;
+};
+
+Worker::Worker(base::LinkConfig config, int line, Packer& packer, Inherited inherited)
+    : config_(std::move(config)),
+      line_(line),
+      start_up_(loop_, config_, packer),
+      syncs_(loop_, config_.directory),
+      tick_(loop_),
+      sync_again_(loop_),
+      exit_(loop_),
+      uplink_(loop_, *this, config_, inherited.key),
+      front_(loop_, *this, std::move(inherited.listener)) {
+  for (JournalFile& file : inherited.journals) {
+    const std::string tag = file.tag;
+    journals_[tag] = std::make_shared<Journal>(loop_, *this, std::move(file));
+  }
+}
+
+bool Worker::answers(std::string_view path) const {
+  return path.starts_with("/moorage/") || path == "/health";
+}
+
+void Worker::handle(FrontRequest request, Answer answer) {
+  const std::string& path = request.path;
+  if (path == "/health") return answer(kDone, nullptr);
+  if (path == "/moorage/protocol") {
+    const json::object body{{"oldest", base::kProtocols.oldest},
+                            {"newest", base::kProtocols.newest},
+                            {"release", base::kRelease}};
+    return answer(json::serialize(body), nullptr);
+  }
+  if (path == "/moorage/remote") return answer(status(), nullptr);
+  if (path == "/moorage/connect") return connect_asked(std::move(answer));
+  if (path == "/moorage/begin") return begin_asked(request.body, std::move(answer));
+  if (path == "/moorage/changed") return changed_asked(request.body, std::move(answer));
+  if (path == "/moorage/sync") return sync_asked(std::move(answer));
+  if (path == "/moorage/destroy") return destroy_asked(answer);
+  if (path == "/moorage/shutdown") return shutdown_asked(request.body, std::move(answer));
+  const Error error(Code::not_found, "no such request of a sandbox on another machine: " + path);
+  answer({}, &error);
+}
+
+Error Worker::why_not() const {
+  if (uplink_.reason()) return *uplink_.reason();
+  return Error(Code::unavailable, "the other machine is not reached yet");
+}
+
+Stream& Worker::running_sandbox() {
+  // Its end is known here before everyone has been told.
+  if (Stream* stream = uplink_.stream(); stream && runs_ && !stream->broken()) return *stream;
+  if (uplink_.stream())
+    throw Error(Code::unavailable, "the sandbox on the other machine has not started yet");
+  const Error reason = why_not();
+  throw Error(Code::unavailable, reason.message(), reason.hint());
+}
+
+void Worker::answer_all(Waiting waiting, const Error* error) {
+  for (const Answer& answer : waiting) answer(kDone, error);
+}
+
+// ---- from nothing to a running sandbox
+
+void Worker::connect_asked(Answer answer) {
+  if (uplink_.stream() && (trees_there_ || runs_)) return answer(kDone, nullptr);
+  connecting_.push_back(std::move(answer));
+  uplink_.connect();
+}
+
+void Worker::learn(const json::object& greeting) {
+  const auto flag = [&greeting](std::string_view name) {
+    const json::value* value = greeting.if_contains(name);
+    return value && value->is_bool() && value->get_bool();
+  };
+  const json::value* overlay = greeting.if_contains("overlay");
+  if (overlay && overlay->is_string()) known_.overlay = overlay->get_string();
+  known_.pid_namespace = flag("pid_namespace");
+  known_.net_namespace = flag("net_namespace");
+  runs_ = runs_ || flag("started");
+}
+
+void Worker::on_up(const json::object& greeting) {
+  runs_ = false;
+  learn(greeting);
+  if (runs_) {
+    serve_sandbox();
+    return answer_all(std::exchange(connecting_, {}), nullptr);
+  }
+  start_up_.send_trees(*uplink_.stream(), [this](const Error* error) { trees_sent(error); });
+}
+
+void Worker::trees_sent(const Error* error) {
+  trees_there_ = !error;
+  answer_all(std::exchange(connecting_, {}), error);
+}
+
+void Worker::begin_asked(const std::string& body, Answer answer) {
+  if (runs_ && uplink_.stream()) return answer(kDone, nullptr);
+  Stream* stream = uplink_.stream();
+  if (!stream || !trees_there_ || !beginning_.empty()) {
+    const Error error =
+        stream ? Error(Code::conflict, "the start of the sandbox is under way") : why_not();
+    return answer({}, &error);
+  }
+  beginning_.push_back(std::move(answer));
+  try {
+    start_up_.begin(*stream, base::parse_link_layers(body),
+                    [this](const Error* error) { begun(error); });
+  } catch (const Error& error) {
+    begun(&error);
+  }
+}
+
+void Worker::begun(const Error* error) {
+  if (!error) {
+    learn(start_up_.prepared());
+    runs_ = true;
+    serve_sandbox();
+  }
+  answer_all(std::exchange(beginning_, {}), error);
+}
+
+void Worker::serve_sandbox() {
+  Stream& stream = *uplink_.stream();
+  uplink_.keep_trying();
+  syncs_.attach(stream);
+  for (const auto& [tag, journal] : journals_) journal->follow(stream);
+  if (!changing_.empty() && !start_up_.busy()) send_changed();
+  // What happened there while nobody was connected.
+  syncs_.request([](const Error*) {});
+}
+
+void Worker::on_down(const Error& reason) {
+  trees_there_ = false;
+  syncs_.detach();
+  for (const auto& [tag, journal] : journals_) journal->detach();
+  stop_.reset();
+  start_up_.cancel();
+  answer_all(std::exchange(connecting_, {}), &reason);
+  answer_all(std::exchange(beginning_, {}), &reason);
+  answer_all(std::exchange(changing_, {}), &reason);
+  changed_paths_.clear();
+}
+
+// ---- files
+
+void Worker::changed_asked(const std::string& body, Answer answer) {
+  boost::system::error_code invalid;
+  const json::value value = json::parse(body, invalid);
+  const json::object* object = invalid ? nullptr : value.if_object();
+  const json::value* paths = object ? object->if_contains("paths") : nullptr;
+  if (!paths || !paths->is_array() || paths->get_array().size() > kMaxPaths)
+    throw Error(Code::invalid_argument, "paths must be a list of at most 10000");
+  Stream& stream = running_sandbox();
+  for (const json::value& path : paths->get_array())
+    changed_paths_.push_back(json::value_to<std::string>(path));
+  changing_.push_back(std::move(answer));
+  if (!start_up_.busy() && !stream.broken()) send_changed();
+}
+
+void Worker::send_changed() {
+  const std::vector<std::string> paths = std::exchange(changed_paths_, {});
+  start_up_.send_paths(*uplink_.stream(), paths,
+                       [this, asked = std::exchange(changing_, {})](const Error* error) {
+                         answer_all(asked, error);
+                         if (!error && !changing_.empty()) send_changed();
+                       });
+}
+
+void Worker::sync_asked(Answer answer) {
+  running_sandbox();
+  syncs_.request([answer = std::move(answer)](const Error* error) { answer(kDone, error); });
+}
+
+// ---- journals
+
+void Worker::keep_journal(JournalFile journal) {
+  if (journals_.contains(journal.tag))
+    throw Error(Code::already_exists, "this command has been started before: " + journal.tag);
+  send_line(line_, {.kind = LineMessage::Kind::keep,
+                    .text = journal.tag,
+                    .room_bytes = journal.room_bytes,
+                    .fd = journal.fd.duplicate()});
+  const std::string tag = journal.tag;
+  journals_[tag] = std::make_shared<Journal>(loop_, *this, std::move(journal));
+}
+
+void Worker::command_started(const std::string& tag) {
+  auto found = journals_.find(tag);
+  if (found != journals_.end() && uplink_.stream()) found->second->follow(*uplink_.stream());
+}
+
+void Worker::drop_journal(const std::string& tag) {
+  if (journals_.erase(tag) > 0) send_line(line_, {.kind = LineMessage::Kind::drop, .text = tag});
+}
+
+void Worker::command_refused(const std::string& tag) { drop_journal(tag); }
+
+void Worker::journal_finished(const std::string& tag) { drop_journal(tag); }
+
+void Worker::journal_failed(const std::string& tag, const Error& reason) {
+  const std::string text = "moorage-link: the journal of " + tag + ": " + reason.message() + "\n";
+  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
+  drop_journal(tag);
+}
+
+void Worker::sync_for_end(std::function<void()> done) {
+  syncs_.request([this, done = std::move(done)](const Error* error) {
+    if (!error) return done();
+    if (!uplink_.stream() || uplink_.stream()->broken()) return;  // the journal asks again
+    ends_.push_back(done);
+    sync_again_.start(kSyncAgain, [this] {
+      for (auto& one : std::exchange(ends_, {})) sync_for_end(std::move(one));
+    });
+  });
+}
+
+void Worker::tick() {
+  tick_.start(std::chrono::seconds(std::max<uint32_t>(config_.sync_interval_s, 1)),
+              [this] { tick(); });
+  const bool any = std::any_of(journals_.begin(), journals_.end(),
+                               [](const auto& entry) { return entry.second->running(); });
+  if (!any || !runs_ || !uplink_.stream() || syncs_.busy()) return;
+  if (syncs_.waiting_packs() < kMaxWaitingPacks) syncs_.request([](const Error*) {});
+}
+
+std::string Worker::status() const {
+  base::LinkStatus status = known_;
+  status.connected = uplink_.stream() != nullptr;
+  status.runs = status.connected && runs_;
+  status.last_pack = syncs_.last();
+  if (syncs_.synced_ms() > 0)
+    status.behind_ms = static_cast<uint64_t>(base::monotonic_ms() - syncs_.synced_ms());
+  if (!status.connected) status.reason = why_not().message();
+  return base::link_status_text(status);
+}
+
+// ---- the end
+
+void Worker::destroy_asked(const Answer& answer) {
+  runs_ = false;
+  uplink_.stop_trying();
+  uplink_.remove([answer](const Error* error) { answer(kDone, error); });
+}
+
+void Worker::shutdown_asked(const std::string& body, Answer answer) {
+  Stream& stream = running_sandbox();
+  boost::system::error_code invalid;
+  const json::value value = json::parse(body, invalid);
+  const json::object* object = invalid ? nullptr : value.if_object();
+  const json::value* grace = object ? object->if_contains("grace_ms") : nullptr;
+  const int64_t grace_ms = grace && grace->is_int64() ? grace->get_int64() : 0;
+  ending_ = true;
+  stop_ = Call::start(
+      loop_, stream,
+      {.request = {{"what", base::outpost::kStop}, {"grace_ms", grace_ms}},
+       .deadline = milliseconds(std::clamp<int64_t>(grace_ms, 0, 600'000)) + kStopPatience},
+      [this, answer = std::move(answer)](const json::object&, const Error* error) {
+        stop_.reset();
+        if (!error) return last_sync(answer);
+        ending_ = false;
+        answer({}, error);
+      });
+}
+
+// All ends of journals wait for a sync that began after them; this one began after all of them.
+void Worker::last_sync(Answer answer) {
+  syncs_.request([this, answer = std::move(answer)](const Error* error) {
+    if (!error) return finish(answer);
+    ending_ = false;
+    answer({}, error);
+  });
+}
+
+void Worker::finish(const Answer& answer) {
+  uplink_.stop_trying();
+  uplink_.remove([this, answer](const Error* error) {
+    answer(kDone, error);
+    // The answer leaves first.
+    if (!error) exit_.start(milliseconds(50), [this] { loop_.stop(); });
+  });
+}
+
+// ---- the process
+
+void give_up_rights() {
+  base::check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new rights");
+  for (unsigned long capability = 0; prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0;
+       ++capability) {
+    prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
+  }
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, 2> none{};
+  base::check(syscall(SYS_capset, &header, none.data()), "give up capabilities");
+}
+
+void set_up_process() {
+  prctl(PR_SET_DUMPABLE, 0);
+  signal(SIGPIPE, SIG_IGN);
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 64 << 10);
+  mallopt(M_TRIM_THRESHOLD, 64 << 10);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kOpenFiles);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+void run_worker(const WorkerOptions& options) {
+  set_up_process();
+  const base::LinkConfig config = base::parse_link_config(base::read_file(options.config));
+  Packer packer(config);
+  give_up_rights();
+  Worker worker(config, options.line, packer, take_over(options.line));
+  worker.run();
+  _exit(0);
+}
+
+}  // namespace moorage::link

@@ -1,0 +1,120 @@
+#include "link/sync_intake.h"
+
+#include "base/os/files.h"
+#include "base/temporary_directory.h"
+#include "other_side.h"
+
+using namespace moorage;
+
+namespace {
+
+struct World {
+  World() { open(); }
+  void open() {
+    intake.reset();
+    there = std::make_unique<test::OtherSide>(loop);
+    intake = std::make_unique<link::SyncIntake>(loop, directory.path());
+    intake->attach(*there->stream);
+  }
+  void ask() {
+    intake->request([this](const Error* error) {
+      ++answers;
+      last_error = error ? error->message() : "";
+    });
+  }
+  uint64_t acknowledged(uint32_t channel) {
+    return there->request.at(channel).at("acknowledged").to_number<uint64_t>();
+  }
+  std::vector<std::string> packs() const {
+    std::vector<std::string> names = base::list_directory(directory / "incoming");
+    std::erase_if(names, [](const auto& name) { return !name.ends_with(".pack"); });
+    return names;
+  }
+
+  test::TemporaryDirectory directory;
+  base::Loop loop;
+  std::unique_ptr<test::OtherSide> there;
+  std::unique_ptr<link::SyncIntake> intake;
+  int answers = 0;
+  std::string last_error;
+};
+
+}  // namespace
+
+TEST_CASE("A pack has its name only when it is complete, and its number rises") {
+  World world;
+  world.ask();
+  uint32_t channel = world.there->await("sync");
+  CHECK(world.acknowledged(channel) == 0);
+  const std::string pack(3 << 20, 'p');
+  world.there->send(channel, pack);
+  world.there->pass(5);
+  CHECK(world.packs().empty());
+  CHECK(world.answers == 0);
+  world.there->end(channel);
+  world.there->until([&] { return world.answers == 1; });
+  CHECK(world.last_error.empty());
+  CHECK(world.packs() == std::vector<std::string>{"1.pack"});
+  CHECK(base::read_file(world.directory / "incoming/1.pack") == pack);
+  world.ask();
+  channel = world.there->await("sync");
+  CHECK(world.acknowledged(channel) == 1);
+  world.there->end(channel);  // nothing changed
+  world.there->until([&] { return world.answers == 2; });
+  CHECK(world.packs().size() == 1);
+}
+
+TEST_CASE("Those who ask during a sync share the next one") {
+  World world;
+  world.ask();
+  const uint32_t first = world.there->await("sync");
+  world.ask();
+  world.ask();
+  world.there->pass(5);
+  CHECK_FALSE(world.there->newest.contains("sync"));
+  world.there->end(first);
+  world.there->until([&] { return world.answers == 1; });
+  const uint32_t second = world.there->await("sync");
+  CHECK(world.answers == 1);
+  world.there->end(second);
+  world.there->until([&] { return world.answers == 3; });
+}
+
+TEST_CASE("A pack that was cut is asked for again by the same number, also after a restart") {
+  World world;
+  world.ask();
+  uint32_t channel = world.there->await("sync");
+  world.there->send(channel, std::string(100'000, 'a'));
+  world.there->cut();
+  world.there->until([&] { return world.answers == 1; });
+  CHECK_FALSE(world.last_error.empty());
+  world.open();
+  world.ask();
+  channel = world.there->await("sync");
+  CHECK(world.acknowledged(channel) == 0);
+  world.there->send(channel, "whole");
+  world.there->end(channel);
+  world.there->until([&] { return world.answers == 2; });
+  CHECK(base::read_file(world.directory / "incoming/1.pack") == "whole");
+  // The daemon has applied it; the number goes on.
+  REQUIRE(unlink((world.directory / "incoming/1.pack").c_str()) == 0);
+  world.open();
+  world.ask();
+  CHECK(world.acknowledged(world.there->await("sync")) == 1);
+}
+
+TEST_CASE("A pack that cannot be kept fails its sync, and the next one starts afresh") {
+  World world;
+  REQUIRE(mkdir((world.directory / "incoming/part").c_str(), 0700) == 0);
+  world.ask();
+  world.there->send(world.there->await("sync"), "bytes");
+  world.there->until([&] { return world.answers == 1; });
+  CHECK_FALSE(world.last_error.empty());
+  REQUIRE(rmdir((world.directory / "incoming/part").c_str()) == 0);
+  world.ask();
+  const uint32_t channel = world.there->await("sync");
+  world.there->send(channel, "bytes");
+  world.there->end(channel);
+  world.there->until([&] { return world.answers == 2; });
+  CHECK(world.last_error.empty());
+}

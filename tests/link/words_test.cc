@@ -1,0 +1,87 @@
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "link/drivers/ssh_child.h"
+#include "link/http_head.h"
+#include "link/retry.h"
+#include "thrown_code.h"
+
+using namespace moorage;
+using std::chrono::milliseconds;
+
+TEST_CASE("A failure of ssh is reported in words, with what to do") {
+  const link::SshTarget target{"spare", "me@spare", ""};
+  const auto code = [&](int exit_code, std::string_view words) {
+    const auto error = link::ssh_failure(target, exit_code, words);
+    REQUIRE(error);
+    CHECK(error->message().find("spare") != std::string::npos);
+    return error->code();
+  };
+  CHECK_FALSE(link::ssh_failure(target, 0, ""));
+  CHECK(code(255, "No ED25519 host key is known for x.\nHost key verification failed.\n") ==
+        Code::permission_denied);
+  CHECK(code(255, "me@spare: Permission denied (publickey).\n") == Code::permission_denied);
+  CHECK(code(255, "ssh: connect to host x port 22: No route to host\n") == Code::unavailable);
+  CHECK(code(255, "ssh: Could not resolve hostname x: Name or service not known\n") ==
+        Code::unavailable);
+  CHECK(code(255, "") == Code::unavailable);
+  CHECK(code(127, "sh: exec: /x: not found\n") == Code::not_found);
+  CHECK(code(126, "sh: /x: Permission denied\n") == Code::unsupported);
+  const auto hostile = link::ssh_failure(target, 1, std::string(9000, '\x1b'));
+  REQUIRE(hostile);
+  CHECK(hostile->message().size() < 600);
+  CHECK(hostile->message().find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("A word stays one word for the remote shell") {
+  CHECK(link::shell_quoted("plain") == "'plain'");
+  CHECK(link::shell_quoted("it's; rm -rf $HOME `x`\n") == "'it'\\''s; rm -rf $HOME `x`\n'");
+  CHECK(link::shell_quoted("") == "''");
+  CHECK(code_thrown_by([] {
+          link::SshChild({"x", "-oProxyCommand=touch /x", ""}, "true");
+        }) == Code::invalid_argument);
+}
+
+TEST_CASE("Retry-After is seconds or a date, and nothing else") {
+  CHECK(link::parse_retry_after("3", 0) == milliseconds(3000));
+  CHECK(link::parse_retry_after("99999999", 0) == milliseconds(3'600'000));
+  CHECK(link::parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT", 1445412470) ==
+        milliseconds(10'000));
+  CHECK(link::parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT", 1545412470) == milliseconds(0));
+  for (const char* text : {"", "-1", "soon", "3s", "Wed, 21 Oct", "1e9"})
+    CHECK_FALSE(link::parse_retry_after(text, 0));
+}
+
+TEST_CASE("A retry never begins after the deadline") {
+  link::Retry retry(std::chrono::steady_clock::now() + milliseconds(150));
+  const Error failure(Code::unavailable, "busy");
+  CHECK(code_thrown_by([&] { retry.wait(failure, milliseconds(60'000)); }) == Code::unavailable);
+  CHECK(code_thrown_by([&] {
+          for (int i = 0; i < 10; ++i) retry.wait(failure);
+        }) == Code::unavailable);
+}
+
+TEST_CASE("Start goes out with the spool's header, without what belongs to this host") {
+  const std::string text =
+      "POST /process.Process/Start HTTP/1.1\r\nHost: moorage\r\nMoorage-Journal: 1\r\n"
+      "Moorage-Kill-Fd: 1\r\nMoorage-Tag: ex_5\r\nMoorage-Journal-Room: 77\r\n"
+      "Content-Length: 3\r\n\r\nabc";
+  for (size_t size = 0; size < text.size() - 3; ++size)
+    REQUIRE_FALSE(link::parse_http_head(std::string_view(text).substr(0, size)));
+  const auto head = link::parse_http_head(text);
+  REQUIRE(head);
+  CHECK(head->method == "POST");
+  CHECK(head->path == "/process.Process/Start");
+  CHECK(head->header("moorage-tag") == "ex_5");
+  CHECK(head->number("content-length") == 3);
+  CHECK(text.substr(head->bytes) == "abc");
+  const std::string out = link::head_for_spool(*head);
+  const auto again = link::parse_http_head(out);
+  REQUIRE(again);
+  CHECK(again->bytes == out.size());
+  CHECK(again->header("moorage-spool") == "1");
+  CHECK(again->number("moorage-journal-room") == 77);
+  CHECK(again->header("moorage-journal").empty());
+  CHECK(again->header("moorage-kill-fd").empty());
+  CHECK(code_thrown_by([] { link::parse_http_head("hello\r\n\r\n"); }) == Code::invalid_argument);
+}
