@@ -8,7 +8,8 @@
 //                             an `end` frame (exit code 126 or 127), not an error. The journal must
 //                             be empty: already_exists means that this exec has already run
 //   Moorage-Spool: 1          instead, without descriptors: the journal is a new file of the
-//                             warden's directory --spool, named by the tag
+//                             warden's directory --spool, named by the tag. The warden holds a
+//                             flock on it until all late output is written
 //   Moorage-Kill-Fd: 0|1      whether a kill descriptor is among them
 //   Moorage-Output-Limit: N   payload bytes kept in the journal; later output is read and dropped
 //   Moorage-Journal-Room: N   disk bytes that the journal may use, 0: no limit; the daemon

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -162,6 +163,8 @@ Fd create_spool_file(int spool, const std::string& tag) {
   if (!file && errno == EEXIST)
     throw Error(Code::already_exists, "the spool has this tag: this exec has already run");
   if (!file) base::throw_errno("create a file in the spool");
+  // Held as long as something may be written: its reader learns when the late output is over.
+  base::check(::flock(file.get(), LOCK_EX | LOCK_NB), "lock a file in the spool");
   return file;
 }
 

@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["base", "config", "state_db", "layers", "packs", "repo_cache", "backends", "workspace", "warden", "egress", "link", "daemon", "cli"]
+LAYERS = ["base", "config", "state_db", "layers", "packs", "repo_cache", "backends", "workspace", "warden", "outpost", "egress", "link", "daemon", "cli"]
 TABLES = ["state_db", "workspace", "daemon", "cli"]
 RESTRICTED = ["layers", "packs"]  # layers that the table of workspace/ grants to some of its rooms
 SEEN_BY_ALL = {"workspace": "context"}

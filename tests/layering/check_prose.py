@@ -10,7 +10,7 @@ import re
 import sys
 import tokenize
 
-CODE = ["base", "config", "state_db", "repo_cache", "backends", "workspace", "warden", "daemon", "cli", "layers", "packs"]
+CODE = ["base", "config", "state_db", "repo_cache", "backends", "workspace", "warden", "outpost", "daemon", "cli", "layers", "packs"]
 TEXTS = ["docs", "scripts", "packaging", "sdk", "README.md", "CONTRIBUTING.md"]
 
 # (regular expression, replacement); ignores case; all white space counts as one space.

@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["base", "config", "state_db", "layers", "packs", "repo_cache", "backends", "workspace", "warden", "daemon", "cli"]
+LAYERS = ["base", "config", "state_db", "layers", "packs", "repo_cache", "backends", "workspace", "warden", "outpost", "daemon", "cli"]
 HOME = {"archive": "packs", "zstd": "packs", "SQLiteCpp/": "state_db", "git2": "repo_cache", "lxc/": "backends", "yaml-cpp/": "config", "spdlog/": "base"}
 ALLOWANCE = re.compile(r"\bcheck\(\s*(?:::)?(unshare(?=\([^)]*CLONE_NEW)|clone|epoll_ctl|inotify_\w+|open_tree|move_mount|fsmount)\(")
 CO_AWAIT = re.compile(r"co_await[^;]*?(\{\s*\.\w+\s*=|\[[^\]&=]*\w[^\]]*\]\s*[({])", re.S)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 
-LAYERS = ["base", "config", "state_db", "layers", "packs", "repo_cache", "backends", "workspace", "warden", "daemon", "cli"]
+LAYERS = ["base", "config", "state_db", "layers", "packs", "repo_cache", "backends", "workspace", "warden", "outpost", "daemon", "cli"]
 MOST_FILES = 60  # of the short form: about three minutes on two processors
 TIDY = "clang-tidy-14"
 

@@ -1,0 +1,252 @@
+#include "outpost/inside/process_one.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/json.hpp>
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/os/files.h"
+#include "outpost/operation.h"
+
+namespace moorage::outpost {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int kNamespaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET;
+constexpr char kRecorded = 'r';
+// What root inside may do, as in backends/launch/root_capabilities.h.
+constexpr int kKeptCapabilities[] = {CAP_CHOWN,      CAP_DAC_OVERRIDE, CAP_FOWNER,
+                                     CAP_FSETID,     CAP_KILL,         CAP_SETGID,
+                                     CAP_SETUID,     CAP_SETPCAP,      CAP_NET_BIND_SERVICE,
+                                     CAP_SYS_CHROOT, CAP_AUDIT_WRITE,  CAP_SETFCAP};
+
+std::string record_path(const std::string& sandbox) { return sandbox + "/init.json"; }
+
+void write_proc(const std::string& path, const std::string& text) {
+  const Fd file = base::open_file(path, O_WRONLY);
+  base::check(write(file.get(), text.data(), text.size()), "write " + path);
+}
+
+void drop_bounding_set() {
+  for (int capability = 0; prctl(PR_CAPBSET_READ, capability) >= 0; ++capability) {
+    bool kept = false;
+    for (int name : kKeptCapabilities) kept = kept || name == capability;
+    if (!kept) base::check(prctl(PR_CAPBSET_DROP, capability), "drop a capability");
+  }
+}
+
+void bring_up_loopback() {
+  const Fd socket_fd(base::check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "open a socket"));
+  ifreq request{};
+  std::string("lo").copy(request.ifr_name, IFNAMSIZ - 1);
+  base::check(ioctl(socket_fd.get(), SIOCGIFFLAGS, &request), "inspect the loopback");
+  request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
+  base::check(ioctl(socket_fd.get(), SIOCSIFFLAGS, &request), "start the loopback");
+}
+
+// Files of the machine's root, which inside root shall not be able to read even as its owner.
+void become_inside_root() {
+  base::check(setgroups(0, nullptr), "leave the groups");
+  base::check(setresgid(0, 0, 0), "become root inside");
+  base::check(setresuid(0, 0, 0), "become root inside");
+}
+
+// The mounts came into this namespace locked, and a locked mount cannot become the root: use a copy
+// of it. It is found by its path, as the machine's user who may enter the sandbox's directory.
+void stand_on_root(const std::string& place) {
+  base::check(chdir(place.c_str()), "enter " + place);
+  base::check(mount(".", place.c_str(), nullptr, MS_BIND | MS_REC, nullptr), "copy the root");
+  base::check(chdir(place.c_str()), "enter " + place);
+}
+
+struct Pipes {
+  base::Pipe to_it;
+  base::Pipe from_it;
+};
+
+[[noreturn]] void become_warden(const Handover& handover) {
+  sigset_t awaited;
+  sigemptyset(&awaited);
+  sigaddset(&awaited, SIGUSR1);
+  int signal = 0;
+  while (sigwait(&awaited, &signal) != 0 || signal != SIGUSR1) {
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const std::string listener = std::to_string(handover.listener.get());
+  const std::string spool = "/proc/self/fd/" + std::to_string(handover.spool.get());
+  const char* argv[] = {"moorage-warden", "--listen-fd", listener.c_str(),
+                        "--spool",        spool.c_str(), nullptr};
+  const char* environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                               nullptr};
+  syscall(SYS_execveat, handover.warden.get(), "", argv, environment, AT_EMPTY_PATH);
+  _exit(127);
+}
+
+void set_up(const RootPlan& plan, const Handover& handover, Pipes& pipes) {
+  const bool as_root = plan.overlay == OverlayKind::root;
+  setsid();
+  // The id map is written by now.
+  if (base::read_up_to(pipes.to_it.read_end.get(), 1).size() != 1) _exit(1);
+  stand_on_root(root_place(plan.sandbox));
+  if (as_root) become_inside_root();
+  enter_root(as_root);
+  base::check(sethostname("sandbox", 7), "name the sandbox");
+  bring_up_loopback();
+  const Fd null = base::open_file("/dev/null", O_RDWR);
+  for (int fd = 0; fd <= 2; ++fd) base::check(dup2(null.get(), fd), "set up a stream");
+  close_all_but({handover.listener.get(), handover.spool.get(), handover.warden.get(),
+                 pipes.to_it.read_end.get(), pipes.from_it.write_end.get()});
+  for (const Fd* kept : {&handover.listener, &handover.spool})
+    base::check(fcntl(kept->get(), F_SETFD, 0), "set up a descriptor");
+  drop_bounding_set();
+  base::check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "forbid new privileges");
+  const rlimit no_core{0, 0};
+  base::check(setrlimit(RLIMIT_CORE, &no_core), "forbid core dumps");
+  prctl(PR_SET_NAME, "moorage-inside");
+}
+
+[[noreturn]] void run_process_one(const RootPlan& plan, const Handover& handover, Pipes& pipes) {
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  pipes.to_it.write_end.reset();
+  pipes.from_it.read_end.reset();
+  const int answer = pipes.from_it.write_end.get();
+  try {
+    set_up(plan, handover, pipes);
+    base::write_all(answer, "k");
+  } catch (const Error& error) {
+    try {
+      base::write_all(answer, "e" + error.message());
+    } catch (const Error&) {
+      _exit(1);
+    }
+    _exit(1);
+  }
+  close(pipes.from_it.write_end.release());
+  // Without a record nobody would find this process again.
+  if (base::read_up_to(pipes.to_it.read_end.get(), 1) != std::string(1, kRecorded)) _exit(1);
+  close(pipes.to_it.read_end.release());
+  become_warden(handover);
+}
+
+void write_maps(pid_t pid) {
+  const std::string proc = "/proc/" + std::to_string(pid);
+  const std::string line = "0 " + std::to_string(kFirstId) + " " + std::to_string(kIds) + "\n";
+  write_proc(proc + "/uid_map", line);
+  write_proc(proc + "/gid_map", line);
+}
+
+}  // namespace
+
+std::optional<ProcessOne> read_record(const std::string& sandbox) {
+  const auto text = base::read_file_if_exists(record_path(sandbox), 64 << 10);
+  if (!text) return {};
+  const json::value value = json::parse(*text);
+  const json::object& object = value.as_object();
+  if (object.at("boot").as_string() != base::boot_id()) return {};
+  ProcessOne one;
+  one.identity.pid = static_cast<int>(object.at("pid").as_int64());
+  one.identity.start_ticks = object.at("start_ticks").to_number<uint64_t>();
+  one.overlay = object.at("overlay").as_string() == "root" ? OverlayKind::root : OverlayKind::user;
+  one.started = object.at("started").as_bool();
+  one.tree = std::string(object.at("tree").as_string());
+  one.objects = std::string(object.at("objects").as_string());
+  return one;
+}
+
+void write_record(const std::string& sandbox, const ProcessOne& one) {
+  const json::object object{
+      {"pid", one.identity.pid}, {"start_ticks", one.identity.start_ticks},
+      {"boot", base::boot_id()}, {"overlay", one.overlay == OverlayKind::root ? "root" : "user"},
+      {"started", one.started},  {"tree", one.tree},
+      {"objects", one.objects}};
+  base::write_file_durable(record_path(sandbox), json::serialize(object));
+}
+
+std::optional<ProcessOne> living(const std::string& sandbox) {
+  auto one = read_record(sandbox);
+  if (one && !base::process_alive(one->identity)) one.reset();
+  return one;
+}
+
+void enter_own_user_namespace(uint32_t inside) {
+  const std::string uid = std::to_string(geteuid());
+  const std::string gid = std::to_string(getegid());
+  base::check_allowance(unshare(CLONE_NEWUSER | CLONE_NEWNS), "create a user namespace",
+                        "user.max_user_namespaces");
+  write_proc("/proc/self/setgroups", "deny");
+  write_proc("/proc/self/uid_map", std::to_string(inside) + " " + uid + " 1\n");
+  write_proc("/proc/self/gid_map", std::to_string(inside) + " " + gid + " 1\n");
+}
+
+void make_process_one(const RootPlan& plan, ProcessOne one, const Handover& handover) {
+  const bool as_root = plan.overlay == OverlayKind::root;
+  if (as_root) {
+    base::check_allowance(unshare(CLONE_NEWNS), "create a mount namespace",
+                          "user.max_mnt_namespaces");
+  } else {
+    enter_own_user_namespace(kInsideUser);
+  }
+  build_root(plan);
+  Pipes pipes{base::make_pipe(), base::make_pipe()};
+  const auto flags =
+      static_cast<unsigned long>(kNamespaces | (as_root ? CLONE_NEWUSER : 0) | SIGCHLD);
+  const auto pid = static_cast<pid_t>(syscall(SYS_clone, flags, nullptr, nullptr, nullptr, 0));
+  base::check_allowance(pid, "create the namespaces of a sandbox", "user.max_user_namespaces");
+  if (pid == 0) run_process_one(plan, handover, pipes);
+  pipes.to_it.read_end.reset();
+  pipes.from_it.write_end.reset();
+  try {
+    if (as_root) write_maps(pid);
+    base::write_all(pipes.to_it.write_end.get(), "m");
+    const std::string answer = base::read_up_to(pipes.from_it.read_end.get(), 4096);
+    if (answer != "k") {
+      throw Error(Code::unsupported, answer.empty() ? "process 1 was killed" : answer.substr(1));
+    }
+    one.identity = base::identify_process(pid);
+    one.overlay = plan.overlay;
+    write_record(plan.sandbox, one);
+    base::write_all(pipes.to_it.write_end.get(), std::string(1, kRecorded));
+  } catch (const Error&) {
+    kill(pid, SIGKILL);
+    throw;
+  }
+}
+
+namespace {
+
+void enter(const ProcessOne& one, const char* kind, int flag) {
+  const std::string path = "/proc/" + std::to_string(one.identity.pid) + "/ns/" + kind;
+  const Fd place = base::open_file(path, O_RDONLY);
+  if (!base::process_alive(one.identity))
+    throw Error(Code::unavailable, "the sandbox here has ended");
+  base::check(setns(place.get(), flag), "enter the sandbox");
+}
+
+}  // namespace
+
+void enter_owners_namespace(const ProcessOne& one) {
+  if (one.overlay == OverlayKind::user) enter(one, "user", CLONE_NEWUSER);
+}
+
+void enter_mounts(const ProcessOne& one) { enter(one, "mnt", CLONE_NEWNS); }
+
+}  // namespace moorage::outpost

@@ -1,0 +1,143 @@
+// The requests of base/wire/outpost_requests.h except hello.
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "base/error.h"
+#include "base/os/files.h"
+#include "outpost/request_fields.h"
+#include "outpost/serve.h"
+#include "outpost/stream/journal.h"
+#include "outpost/trees.h"
+
+namespace moorage::outpost {
+namespace {
+
+namespace json = boost::json;
+using std::chrono::milliseconds;
+
+constexpr size_t kMaxUploads = 4;
+constexpr auto kUploadDeadline = std::chrono::hours(24);
+constexpr uint64_t kMaxGraceMs = 600'000;
+
+}  // namespace
+
+std::unique_ptr<Channel> Server::has_tree(const json::object& request, Wire wire) {
+  return text_answer(wire, describe_tree(directory_, text_in(request, "key")));
+}
+
+std::unique_ptr<Channel> Server::put_tree(const json::object& request, Wire wire) {
+  const bool as_root = json::parse(abilities_).at("overlay").as_string() == "root";
+  ReceiveTree wanted{text_in(request, "key"), false,
+                     as_root ? OverlayKind::root : OverlayKind::user};
+  const json::value* more = request.if_contains("more");
+  wanted.more = more && more->is_bool() && more->get_bool();
+  directory_.tree(wanted.key);  // checks it
+  if (uploads_.size() >= kMaxUploads)
+    throw Error(Code::resource_exhausted, "4 trees are arriving for this sandbox already");
+  base::Pipe pipe = base::make_pipe();
+  const int source = pipe.read_end.get();
+  auto channel = std::make_unique<Upload>(loop_, wire, std::move(pipe.write_end), true);
+  const auto place = uploads_.emplace(uploads_.end());
+  auto done = [this, waiting = channel->self(), place](Operation::Outcome outcome) {
+    ended_.push_back(std::move(*place));
+    uploads_.erase(place);
+    sweep_.start(milliseconds(0), [this] {
+      ended_.clear();
+      if (!running_) next_job();
+    });
+    const auto asked = waiting.lock();
+    if (!asked) return;
+    if (outcome.error) return asked->fail(*outcome.error);
+    asked->answer(text_answer(asked->wire(), outcome.answer));
+  };
+  try {
+    *place = std::make_unique<Operation>(
+        loop_, [this, wanted, source] { return receive_tree(directory_, wanted, Fd(source)); },
+        Operation::Options{{source}, kUploadDeadline}, std::move(done));
+  } catch (...) {
+    uploads_.erase(place);
+    throw;
+  }
+  return channel;
+}
+
+std::unique_ptr<Channel> Server::prepare(const json::object& request, Wire wire) {
+  const Layers layers{text_in(request, "tree"), text_in(request, "objects")};
+  return enqueue_for(wire,
+                     {{},
+                      [this, layers] { return sandbox_.prepare(layers); },
+                      {},
+                      [this](Wire to, const std::string&) { return text_answer(to, greeting()); }});
+}
+
+std::unique_ptr<Channel> Server::apply(const json::object& request, Wire wire) {
+  const uint64_t number = number_in(request, "seq");
+  // No name: it vanishes with this process.
+  const std::string path = sandbox_.path() + "/incoming";
+  auto file = std::make_shared<Fd>(base::open_file(path, O_TMPFILE | O_RDWR, 0600));
+  auto channel = std::make_unique<Upload>(loop_, wire, file->duplicate(), false);
+  channel->on_complete([this, number, file, waiting = channel->self()](Fd) {
+    const auto asked = waiting.lock();
+    if (!asked) return;
+    try {
+      enqueue({waiting, [this, number, file] { return sandbox_.apply(number, std::move(*file)); },
+               file, text_answer});
+    } catch (const Error& error) {
+      asked->fail(error);
+    }
+  });
+  return channel;
+}
+
+std::unique_ptr<Channel> Server::start(const json::object&, Wire wire) {
+  return enqueue_for(wire, {{}, [this] { return sandbox_.start(); }, {}, text_answer});
+}
+
+std::unique_ptr<Channel> Server::http(const json::object&, Wire wire) {
+  if (!living_) throw Error(Code::unavailable, "the sandbox here does not run");
+  return std::make_unique<Relay>(loop_, wire, sandbox_.warden_socket());
+}
+
+std::unique_ptr<Channel> Server::journal(const json::object& request, Wire wire) {
+  const std::string tag = text_in(request, "tag");
+  if (!is_name(tag)) throw Error(Code::invalid_argument, "not a valid tag");
+  return std::make_unique<JournalChannel>(
+      loop_, wire,
+      JournalChannel::Options{sandbox_.spool() + "/" + tag, number_in(request, "offset"),
+                              [this] { return living_; }});
+}
+
+std::unique_ptr<Channel> Server::sync(const json::object& request, Wire wire) {
+  const uint64_t acknowledged = number_in(request, "acknowledged");
+  return enqueue_for(wire, {{},
+                            [this, acknowledged] { return sandbox_.sync(acknowledged); },
+                            {},
+                            [this](Wire to, const std::string& answer) -> std::unique_ptr<Channel> {
+                              if (!json::parse(answer).at("changed").as_bool())
+                                return text_answer(to, {});
+                              return std::make_unique<Answer>(
+                                  to, base::open_file(sandbox_.sync_pack(), O_RDONLY));
+                            }});
+}
+
+std::unique_ptr<Channel> Server::stop(const json::object& request, Wire wire) {
+  const milliseconds grace(std::min(number_in(request, "grace_ms"), kMaxGraceMs));
+  return enqueue_for(wire, {{}, [this, grace] { return sandbox_.stop(grace); }, {}, text_answer});
+}
+
+std::unique_ptr<Channel> Server::destroy(const json::object&, Wire wire) {
+  return enqueue_for(wire, {{},
+                            [this] { return sandbox_.destroy(); },
+                            {},
+                            text_answer,
+                            [this](const std::string&) {
+                              destroyed_ = true;
+                              for (Peer& peer : peers_) peer.session->close_soon();
+                            }});
+}
+
+}  // namespace moorage::outpost

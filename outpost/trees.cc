@@ -1,0 +1,163 @@
+#include "outpost/trees.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <span>
+
+#include "base/error.h"
+#include "base/os/files.h"
+#include "base/os/process.h"
+#include "packs/delta_pack.h"
+#include "packs/merged/applier.h"
+
+namespace moorage::outpost {
+namespace {
+
+namespace json = boost::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMaxListed = 1000;
+constexpr size_t kMaxAfterBytes = 80 << 10;
+constexpr int kNoteEveryMs = 200;
+
+std::string files_of(const std::string& tree) { return tree + "/files"; }
+bool is_complete(const std::string& tree) { return base::path_exists(tree + "/complete"); }
+
+// Base64 or escapes are not needed: the path is a JSON string of bytes that link itself sent.
+void note_after(const std::string& tree, const std::string& after) {
+  base::write_file(tree + "/after",
+                   json::serialize(json::object{{"boot", base::boot_id()}, {"after", after}}));
+}
+
+// Empty: nothing that counts has arrived.
+std::string after_of(const std::string& tree) {
+  const auto text = base::read_file_if_exists(tree + "/after", kMaxAfterBytes);
+  if (!text) return {};
+  boost::json::parse_options options;
+  options.allow_invalid_utf8 = true;
+  const json::value value = json::parse(*text, {}, options);
+  if (value.at("boot").as_string() != base::boot_id()) return {};
+  return std::string(value.at("after").as_string());
+}
+
+Fd lock_tree(const std::string& tree) {
+  Fd file = base::open_file(tree + "/lock", O_RDWR | O_CREAT, 0600);
+  while (flock(file.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) base::throw_errno("lock " + tree);
+  }
+  return file;
+}
+
+// Empty at the end, which may be a cut.
+std::string_view read_some(const Fd& source, std::span<char> room) {
+  ssize_t count = 0;
+  do {
+    count = read(source.get(), room.data(), room.size());
+  } while (count < 0 && errno == EINTR);
+  return {room.data(), static_cast<size_t>(base::check(count, "receive a tree"))};
+}
+
+// Whatever link still sends of a tree that is complete.
+void drain(const Fd& source) {
+  std::array<char, 64 << 10> piece;
+  while (!read_some(source, piece).empty()) {
+  }
+}
+
+void apply_stream(const std::string& tree, const ReceiveTree& wanted, const Fd& source) {
+  const Fd root = base::open_directory(files_of(tree));
+  packs::MergedApplier::Options options;
+  options.roots = {{"tree", root.get(), {}, owners_inside(wanted.overlay)}};
+  packs::MergedApplier applier(options);
+  std::array<char, 64 << 10> piece;
+  auto noted = Clock::now();
+  const auto note = [&] {
+    if (!applier.last().empty()) note_after(tree, applier.last());
+    noted = Clock::now();
+  };
+  const auto next = [&]() -> std::string_view {
+    // Also before a pause, which may be a cut.
+    if (!base::wait_readable(source.get(), kNoteEveryMs) ||
+        Clock::now() - noted > std::chrono::milliseconds(kNoteEveryMs))
+      note();
+    return read_some(source, piece);
+  };
+  try {
+    packs::read_pack_stream(next, applier);
+    applier.finish();
+  } catch (const Error&) {
+    note();
+    throw;
+  }
+  note();
+}
+
+// Objects are at most two directories deep. Links and devices are not counted.
+void list_files(const std::string& top, const std::string& below, json::array& entries) {
+  const std::string directory = below.empty() ? top : top + "/" + below;
+  for (const std::string& name : base::list_directory(directory)) {
+    if (entries.size() >= kMaxListed) return;
+    const std::string path = below.empty() ? name : below + "/" + name;
+    struct stat status {};
+    if (lstat((top + "/" + path).c_str(), &status) != 0) continue;
+    if (S_ISREG(status.st_mode))
+      entries.push_back(json::object{{"name", path}, {"size", status.st_size}});
+    if (S_ISDIR(status.st_mode) && std::count(path.begin(), path.end(), '/') < 2)
+      list_files(top, path, entries);
+  }
+}
+
+}  // namespace
+
+packs::InsideOwners owners_inside(OverlayKind overlay) {
+  if (overlay == OverlayKind::root) return {kFirstId, kIds, {}};
+  return {0, 65536, kInsideUser};
+}
+
+std::string complete_tree(const Directory& directory, const std::string& key) {
+  const std::string tree = directory.tree(key);
+  if (!is_complete(tree))
+    throw Error(Code::not_found, "the tree " + key + " is not here, or not complete");
+  return files_of(tree);
+}
+
+std::string describe_tree(const Directory& directory, const std::string& key) {
+  const std::string tree = directory.tree(key);
+  if (!is_complete(tree)) {
+    json::object answer{{"has", false}};
+    if (const std::string after = after_of(tree); !after.empty()) answer["after"] = after;
+    return json::serialize(answer);
+  }
+  json::array entries;
+  list_files(files_of(tree), "", entries);
+  return json::serialize(json::object{{"has", true}, {"entries", std::move(entries)}});
+}
+
+std::string receive_tree(const Directory& directory, const ReceiveTree& wanted, Fd source) {
+  const std::string tree = directory.tree(wanted.key);
+  make_private_directory(tree);
+  const Fd held = lock_tree(tree);
+  const bool had = is_complete(tree);
+  if (had && !wanted.more) {
+    drain(source);
+    return R"({"ok":true})";
+  }
+  if (!had && after_of(tree).empty()) base::remove_tree(files_of(tree));
+  if (mkdir(files_of(tree).c_str(), 0755) != 0 && errno != EEXIST) base::throw_errno("make a tree");
+  base::check(chmod(files_of(tree).c_str(), 0755), "set the mode of a tree");
+  apply_stream(tree, wanted, source);
+  base::sync_file_system(tree);
+  if (!had) base::write_file_durable(tree + "/complete", "");
+  return R"({"ok":true})";
+}
+
+}  // namespace moorage::outpost

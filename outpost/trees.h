@@ -1,0 +1,36 @@
+// Base trees and git objects, sent once and shared by all sandboxes here: trees/<key>/files with
+// the entries, and beside it `complete`, or `after` with the last entry that arrived. An incomplete
+// tree of an earlier boot may lack data that had not reached the disk: it is started over. Paths in
+// the packs begin with "tree/".
+#pragma once
+
+#include <string>
+
+#include "base/os/fd.h"
+#include "outpost/directory.h"
+#include "outpost/inside/root.h"
+#include "packs/merged/roots.h"
+
+namespace moorage::outpost {
+
+// Its directory of files. not_found: not there, or not complete.
+std::string complete_tree(const Directory& directory, const std::string& key);
+
+// JSON for has_tree: {"has":true,"entries":[{"name","size"}]} or {"has":false,"after":"path"}. Only
+// the first 1000 files: git objects of a base come in packs.
+std::string describe_tree(const Directory& directory, const std::string& key);
+
+// Adds the entries of a pack as it arrives through `source`, a pipe. After a cut, the entries so
+// far stay. `more`: adds to a tree that is complete already (git objects); without it, such a tree
+// is not changed.
+struct ReceiveTree {
+  std::string key;
+  bool more = false;
+  OverlayKind overlay = OverlayKind::root;  // of the sandboxes here
+};
+std::string receive_tree(const Directory& directory, const ReceiveTree& wanted, Fd source);
+
+// The owners of a sandbox's files, as seen from outside (root) or from its user namespace (user).
+packs::InsideOwners owners_inside(OverlayKind overlay);
+
+}  // namespace moorage::outpost
