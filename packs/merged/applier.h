@@ -12,7 +12,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,7 @@ struct AppliedChanges {
   uint64_t entries = 0;
   uint64_t removals = 0;
   uint64_t bytes = 0;
+  uint64_t cut = 0;  // entries without some user.*, which this file system cannot store
 };
 
 class MergedApplier : public PackVisitor {
@@ -43,10 +45,11 @@ class MergedApplier : public PackVisitor {
     std::vector<MergedRoot> roots;  // `uppers` are not used
     ApplyLimits limits = {};
     std::function<bool(std::string_view path)> allowed = {};  // empty: all
-    std::function<void()> check_stopping = {};
+    std::function<void()> check_stopping = {};                // may throw to stop
     // After each complete entry and removal, for SentList::learn. Not for hard links.
     std::function<void(const std::string& path, LearnedEntry entry)> made = {};
   };
+  // `options` outlives it.
   explicit MergedApplier(const Options& options);
   ~MergedApplier() override;
 
@@ -62,7 +65,30 @@ class MergedApplier : public PackVisitor {
 
  private:
   struct Level;
+  struct Place {
+    int directory = -1;
+    std::string name;        // empty: a root itself
+    Level* level = nullptr;  // of the directory
+    const MergedRoot* root = nullptr;
+  };
+  struct OpenFile;
+  std::optional<Place> find(const std::string& path, bool needed);
+  bool open_level(const std::string& name);
+  void close_levels(size_t kept);
+  void count(const std::string& path);
+  void check(const Node& entry, const MergedRoot& root) const;
+  void update_directory(int fd, const Node& entry, const MergedRoot& root);
+  bool make_directory(const Place& place, const Node& entry);
+  void make_other(const Place& place, const Node& entry);
+  void make_link(const Node& entry);
+  void put_in_place(const Place& place, const std::string& made, const Node& entry);
+  void complete(int fd, const Node& entry, const MergedRoot& root);
+  void remove_at(const Place& place);
+  void learn(const std::string& path, const std::string& digest, bool fresh);
+
   const Options& options_;
+  std::vector<Level> levels_;  // nested open directories; the first is a root
+  std::unique_ptr<OpenFile> file_;
   AppliedChanges applied_;
   std::string last_;
 };

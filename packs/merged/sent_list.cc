@@ -18,7 +18,6 @@ namespace {
 constexpr size_t kBufferBytes = 256 << 10;
 constexpr size_t kMaxLineBytes = 1 << 20;
 constexpr size_t kMaxLearned = 200'000;  // beyond it, an entry is sent back once
-constexpr std::string_view kLast = "objects";
 
 [[noreturn]] void damaged() {
   throw Error(Code::corrupted, "the list of sent entries is damaged",
@@ -66,8 +65,8 @@ int compare_in_walk(std::string_view one, std::string_view other) {
     const std::string_view first = base::take_until(one, '/');
     const std::string_view second = base::take_until(other, '/');
     if (first == second) continue;
-    const bool last = first == kLast;
-    if (last || second == kLast) return last ? 1 : -1;
+    const bool last = first == kWalkedLast;
+    if (last || second == kWalkedLast) return last ? 1 : -1;
     return first < second ? -1 : 1;
   }
   return one.empty() ? (other.empty() ? 0 : -1) : 1;

@@ -29,6 +29,9 @@ struct SentEntry {
   std::string digest{};  // of an entry in doubt; empty: unknown
 };
 
+// So no reference of a git repository arrives without its objects.
+inline constexpr std::string_view kWalkedLast = "objects";
+
 // Order of the walk: a directory before its contents, names by their bytes, "objects" last.
 int compare_in_walk(std::string_view one, std::string_view other);
 

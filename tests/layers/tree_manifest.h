@@ -21,6 +21,7 @@ struct TreeManifest {
   struct Options {
     bool overlay_marks = true;
     bool link_counts = true;
+    bool first_names = true;  // of files with several names
     bool data_ranges = true;  // they depend on the file system
   };
   std::map<std::string, std::string> lines;
@@ -42,8 +43,10 @@ struct TreeManifest {
               std::to_string(status.st_mtim.tv_nsec);
     }
     if (!S_ISDIR(status.st_mode) && !whiteout) {
-      line += (options.link_counts ? " links " + std::to_string(status.st_nlink) : "") + " as " +
-              first.emplace(std::pair{status.st_dev, status.st_ino}, path).first->second;
+      if (options.link_counts) line += " links " + std::to_string(status.st_nlink);
+      const std::string& name =
+          first.emplace(std::pair{status.st_dev, status.st_ino}, path).first->second;
+      if (options.first_names) line += " as " + name;
     }
     if (S_ISLNK(status.st_mode)) {
       std::string target(4096, '\0');
