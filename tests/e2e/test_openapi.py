@@ -23,6 +23,7 @@ import urllib.parse
 
 import harness
 import moorage
+import npm_packages
 
 HERE = harness.ROOT / "tests/openapi"
 PLACE = harness.ROOT / "build/openapi"
@@ -31,15 +32,7 @@ METHODS = ("get", "put", "post", "patch", "delete")
 
 
 def install_prism():
-    """Installs the pinned version into build/, and again only when the lock file changes."""
-    lock, done = (HERE / "package-lock.json").read_bytes(), PLACE / "installed"
-    if not done.exists() or done.read_bytes() != lock:
-        PLACE.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / name, PLACE)
-        harness.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=PLACE, timeout=540)
-        done.write_bytes(lock)
-    return PLACE / "node_modules/.bin/prism"
+    return npm_packages.install(HERE, PLACE.name) / "node_modules/.bin/prism"
 
 
 def read_strictly(document=DOCUMENT):

@@ -55,6 +55,15 @@ def envelope(value, flags=0):
     return struct.pack(">BI", flags, len(data)) + data
 
 
+async def followed(first, rest):
+    try:
+        yield first
+        async for each in rest:
+            yield each
+    finally:
+        await rest.aclose()
+
+
 class Envd:
     def __init__(self, rented, environment, token):
         self.machine, self.environment, self.token = rented, environment, token
@@ -65,6 +74,12 @@ class Envd:
         """Drops all streams without an end frame, as when the sandbox is gone from the network."""
         for cut in list(self.cuts):
             cut.set()
+
+    def close(self):
+        """The sandbox has ended."""
+        self.cut()
+        for task in list(self.tasks):
+            task.cancel()
 
     async def handle(self, request):
         if request.path == "/health":
@@ -173,8 +188,9 @@ class Envd:
             if function is None:
                 raise RpcError("unimplemented", f"{service}.{method} is not implemented here")
             if stream:
-                running = await function(message, user, request)
-                return Answer(200, self._events(running, request), {"Content-Type": "application/connect+json"})
+                events = self._events(await function(message, user, request), request)
+                start = await anext(events)  # now, before the program's first output
+                return Answer(200, followed(start, events), {"Content-Type": "application/connect+json"})
             return Answer(200, await function(message, user))
         except (machine.MachineError, RpcError) as error:
             body = {"code": error.code, "message": str(error)}
@@ -248,8 +264,9 @@ class Envd:
         ended = asyncio.ensure_future(cut.wait())
         following = None
         try:
-            following = asyncio.ensure_future(anext(events))
+            await anext(events)
             yield envelope({"event": {"start": {"pid": running.pid}}})
+            following = asyncio.ensure_future(anext(events))
             while True:
                 await asyncio.wait((following, ended), timeout=keepalive, return_when=asyncio.FIRST_COMPLETED)
                 if ended.done():

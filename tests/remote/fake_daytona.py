@@ -48,7 +48,7 @@ class Sandbox:
         self.created, self.changed = created, created
         self.state, self.desired, self.reason = "creating", "started", None
         self.active = self.settled = time.monotonic()
-        self.machine, self.toolbox, self.starts, self.first_stop = None, None, 0, None
+        self.machine, self.toolbox, self.task, self.starts, self.first_stop = None, None, None, 0, None
 
 
 class FakeDaytona(wire.Provider):
@@ -60,7 +60,6 @@ class FakeDaytona(wire.Provider):
         self.max_sandboxes, self.transition_s = max_sandboxes, transition_s
         self.minute_s, self.pausable = minute_s, pausable
         self.sandboxes = {}
-        self.tasks = set()
         super().__init__(port, certificate)
         self.reaper = asyncio.run_coroutine_threadsafe(self._follow_intervals(), self.loop)
 
@@ -86,9 +85,7 @@ class FakeDaytona(wire.Provider):
                 sandbox.state, sandbox.reason = "error", str(error)
             sandbox.changed, sandbox.active = self.now(), time.monotonic()
             sandbox.settled = sandbox.active
-        task = asyncio.ensure_future(follow())
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        sandbox.task = asyncio.ensure_future(follow())
 
     async def _boot(self, sandbox):
         sandbox.starts += 1
@@ -104,7 +101,7 @@ class FakeDaytona(wire.Provider):
     async def _halt(self, sandbox):
         sandbox.first_stop = sandbox.first_stop or time.time()
         if sandbox.toolbox:
-            sandbox.toolbox.cut()
+            sandbox.toolbox.close()
         if sandbox.machine:
             await self._in_thread(sandbox.machine.halt)
 
@@ -122,7 +119,7 @@ class FakeDaytona(wire.Provider):
     async def _destroy(self, sandbox):
         if self.sandboxes.pop(sandbox.id, None) and sandbox.machine:
             if sandbox.toolbox:
-                sandbox.toolbox.cut()
+                sandbox.toolbox.close()
             await self._in_thread(sandbox.machine.end)
 
     async def _follow_intervals(self):
@@ -145,9 +142,14 @@ class FakeDaytona(wire.Provider):
 
     async def end_all(self):
         self.reaper.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        for sandbox in list(self.sandboxes.values()):
-            await self._destroy(sandbox)
+        for identifier in list(self.sandboxes):
+            await self.destroy(identifier)
+
+    async def destroy(self, identifier):
+        """At once, whatever its state."""
+        sandbox = self.sandboxes[identifier]
+        await sandbox.task
+        await self._destroy(sandbox)
 
     # Routes.
 
@@ -207,7 +209,8 @@ class FakeDaytona(wire.Provider):
 
     def _details(self, sandbox, short=False):
         details = {"id": sandbox.id, "organizationId": str(uuid.UUID(int=1)), "name": sandbox.name,
-                   "user": sandbox.user, "snapshot": sandbox.snapshot, "labels": sandbox.labels, "public": sandbox.public, "target": "local",
+                   "user": sandbox.user, "snapshot": sandbox.snapshot, "labels": sandbox.labels, "target": "local",
+                   "public": sandbox.public,
                    "state": self.faults.lies.get(sandbox.id, sandbox.state), "desiredState": sandbox.desired,
                    "recoverable": False, "backupState": "None", "sandboxClass": "container", **sandbox.size,
                    "createdAt": fake_e2b.timestamp(sandbox.created), "updatedAt": fake_e2b.timestamp(sandbox.changed),

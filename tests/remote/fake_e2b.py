@@ -83,7 +83,7 @@ class FakeE2B(wire.Provider):
     async def _kill(self, sandbox):
         if self.sandboxes.pop(sandbox.id, None):
             sandbox.state = "gone"
-            sandbox.envd.cut()
+            sandbox.envd.close()
             await self._in_thread(sandbox.machine.end)
 
     async def _pause(self, sandbox, memory):

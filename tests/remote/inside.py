@@ -42,7 +42,7 @@ def mount(source, target, kind=None, flags=0, data=None):
 
 
 def make_etc(etc, user):
-    os.makedirs(etc, exist_ok=True)
+    os.mkdir(etc, 0o755)
     for name in ETC:
         if os.path.isdir(f"/etc/{name}"):
             shutil.copytree(f"/etc/{name}", f"{etc}/{name}", symlinks=True, dirs_exist_ok=True,
@@ -59,6 +59,7 @@ def make_etc(etc, user):
     }
     for name, text in texts.items():
         with open(f"{etc}/{name}", "w") as file:
+            os.chmod(file.fileno(), 0o644)
             file.write(text)
     os.chmod(f"{etc}/sudoers", 0o440)
     os.chmod(f"{etc}/shadow", 0o600)
@@ -70,7 +71,7 @@ def make_dev(dev):
         os.mknod(f"{dev}/{name}", 0o666 | stat.S_IFCHR, os.makedev(1, minor))
     os.mknod(f"{dev}/tty", 0o666 | stat.S_IFCHR, os.makedev(5, 0))
     for name in ("pts", "shm"):
-        os.mkdir(f"{dev}/{name}", 0o1777)
+        os.mkdir(f"{dev}/{name}")
     mount("devpts", f"{dev}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5")
     mount("tmpfs", f"{dev}/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=64m")
     links = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
@@ -80,10 +81,11 @@ def make_dev(dev):
 
 def make_root(root, user):
     """The machine has the host's /usr, read-only; all else is its own. Files from before stay."""
+    os.umask(0)  # modes are as given here
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount(root, root, None, MS_BIND)
     for name in ("usr", "dev", "proc", "sys", "run", "old", "home", "opt", "mnt", "srv", "var"):
-        os.makedirs(f"{root}/{name}", exist_ok=True)
+        os.makedirs(f"{root}/{name}", 0o755, exist_ok=True)
     places = (("tmp", 0o1777, 0), ("var/tmp", 0o1777, 0), ("root", 0o700, 0), (f"home/{user}", 0o755, 1000))
     for name, mode, owner in places:
         if not os.path.exists(f"{root}/{name}"):
@@ -107,6 +109,7 @@ def make_root(root, user):
     if LIBC.umount2(b"/old", MNT_DETACH) != 0:
         raise OSError(ctypes.get_errno(), "umount /old")
     os.rmdir("/old")
+    os.umask(0o022)
 
 
 def raise_loopback():
@@ -193,12 +196,15 @@ def do_read(path):
     """The bytes go to standard output after the answer."""
     if os.path.isdir(path):
         raise Refused("invalid_argument", f"path '{path}' is a directory")
-    file = open(path, "rb")
+    file = open(path, "rb", buffering=0)
+    size = os.fstat(file.fileno()).st_size
 
     def copy():
-        while piece := file.read(PIECE):
+        left = size
+        while left and (piece := file.read(min(left, PIECE))):
+            left -= len(piece)
             write_all(1, piece)
-    return entry(path), copy
+    return entry(path) | {"size": str(size)}, copy
 
 
 def do_write(path, metadata=None, mode=None):

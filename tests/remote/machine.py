@@ -81,6 +81,17 @@ class Program:
         self.pid, self.stdin, self.stdout, self.stderr, self.pty = pid, stdin, stdout, stderr, pty
         self.ended = None  # resolves to (exit code, signal)
 
+    def close(self):
+        """Lets go of its streams."""
+        if self.stdin:
+            self.stdin.close()
+        for stream in (self.stdout, self.stderr):
+            if stream:
+                stream.pipe.close()
+        if self.pty is not None:
+            os.close(self.pty)
+            self.pty = None
+
 
 class Machine:
     """Functions that are not coroutines block; call them in an executor."""
@@ -229,8 +240,9 @@ class Machine:
         return program
 
     async def signal(self, pid, number):
-        program = await self.run(["/bin/kill", f"-{number}", str(pid)], {}, "/", "root", stdin=False)
+        program = await self.run(["/bin/kill", f"-{number}", "--", str(pid)], {}, "/", "root", stdin=False)
         await program.ended
+        program.close()
 
 
 def write_and_close(descriptor, data):
@@ -264,7 +276,8 @@ async def wait_for_end(answer, rest):
         line = rest + await reader.readline()
     except OSError:
         line = b""
-    writer.close()
+    finally:
+        writer.close()
     if not line:
         return -1, 9  # the machine ended
     end = json.loads(line)

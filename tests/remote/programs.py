@@ -24,40 +24,39 @@ class Running:
     async def _follow(self):
         streams = [("pty", self.program.stdout)] if self.pty else \
             [("stdout", self.program.stdout), ("stderr", self.program.stderr)]
-        await asyncio.gather(*(self._copy(kind, stream) for kind, stream in streams))
-        self.result = await self.program.ended
-        self._close_stdin()
+        try:
+            await asyncio.gather(*(self._copy(kind, stream) for kind, stream in streams))
+            self.result = await self.program.ended
+        finally:
+            self.program.close()
         await self._tell(("end", self.result))
 
     async def _copy(self, kind, stream):
         with contextlib.suppress(OSError):  # a terminal ends so
             while data := await stream.read(PIECE):
                 await self._tell((kind, data))
-        stream.pipe.close()
 
     async def _tell(self, event):
         for reader in list(self.readers):
             await reader.put(event)
 
-    def _close_stdin(self):
-        if self.program.stdin:
-            self.program.stdin.close()
-
-    async def events(self, first=None):
-        """(kind, bytes) of new output, then ("end", (exit code, signal))."""
+    async def events(self):
+        """("start", None), (kind, bytes) of output from that moment on, then ("end", (exit code, signal))."""
         reader = asyncio.Queue(QUEUE)
-        if self.result is not None:
-            yield "end", self.result
-            return
-        self.readers.append(reader)
+        if self.result is None:
+            self.readers.append(reader)
+        else:
+            reader.put_nowait(("end", self.result))
         try:
+            yield "start", None
             while True:
                 event = await reader.get()
                 yield event
                 if event[0] == "end":
                     return
         finally:
-            self.readers.remove(reader)
+            if reader in self.readers:
+                self.readers.remove(reader)
             while not reader.empty():
                 reader.get_nowait()  # the program must not wait for a client that left
                 await asyncio.sleep(0)
@@ -70,7 +69,9 @@ class Running:
         await self.program.stdin.drain()
 
     def close_stdin(self):
-        self._close_stdin()
+        self.program.stdin.close()
 
     def resize(self, rows, columns):
+        if self.program.pty is None:
+            return  # it ended
         fcntl.ioctl(self.program.pty, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

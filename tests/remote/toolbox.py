@@ -34,10 +34,14 @@ class Log:
     """What the shells of a command wrote, and who reads along. In a file: it may be long."""
 
     def __init__(self):
-        self.file, self.size, self.ended, self.grown = tempfile.TemporaryFile(buffering=0), 0, False, asyncio.Event()
+        self.file, self.size = os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC), 0
+        self.ended, self.grown = False, asyncio.Event()
+
+    def __del__(self):
+        os.close(self.file)
 
     def append(self, data):
-        self.size += os.pwrite(self.file.fileno(), data, self.size)
+        self.size += os.pwrite(self.file, data, self.size)
         self._wake()
 
     def end(self):
@@ -54,7 +58,7 @@ class Log:
         while True:
             grown = self.grown
             if at < self.size:
-                data = os.pread(self.file.fileno(), MESSAGE, at)
+                data = os.pread(self.file, MESSAGE, at)
                 at += len(data)
                 lines, newline, rest = (rest + data).rpartition(b"\n")
                 if newline:
@@ -65,7 +69,7 @@ class Log:
                 await grown.wait()
 
     def read(self):
-        return os.pread(self.file.fileno(), self.size, 0)
+        return os.pread(self.file, self.size, 0)
 
 
 def split(log):
@@ -93,6 +97,10 @@ class Command:
 class Session:
     def __init__(self, identifier, shell):
         self.id, self.shell, self.commands = identifier, shell, {}
+
+    def end_logs(self):
+        for command in self.commands.values():
+            command.log.end()
 
     def details(self):
         return {"sessionId": self.id, "commands": [command.details() for command in self.commands.values()]}
@@ -126,6 +134,12 @@ class Toolbox:
     def cut(self):
         """The sandbox leaves the network: all its streams break."""
         for task in list(self.streams):
+            task.cancel()
+
+    def close(self):
+        """The sandbox has stopped."""
+        self.cut()
+        for task in list(self.tasks):
             task.cancel()
 
     async def handle(self, request, path):
@@ -180,12 +194,16 @@ class Toolbox:
         program.stdin.write(body["command"].encode() + b"\n")
         program.stdin.close()
         output = asyncio.ensure_future(asyncio.gather(program.stdout.read(), program.stderr.read()))
-        done, _ = await asyncio.wait([output], timeout=body.get("timeout") or EXECUTE_S)
-        if not done:
-            await self.machine.signal(program.pid, 9)
+        try:
+            done, _ = await asyncio.wait([output], timeout=body.get("timeout") or EXECUTE_S)
+            if not done:
+                await self.machine.signal(program.pid, 9)
+                self.fail(408, "command execution timeout")
+            code, signal = await program.ended
+        finally:
             output.cancel()
-            self.fail(408, "command execution timeout")
-        code, signal = await program.ended
+            await asyncio.gather(output, return_exceptions=True)
+            program.close()
         result = output.result()[0].decode(errors="replace")
         return Answer(200, {"exitCode": 128 + signal if signal else code, "result": result})
 
@@ -202,12 +220,14 @@ class Toolbox:
 
     async def _drain(self, session):
         """What the shell itself says has no reader."""
-        for stream in (session.shell.stdout, session.shell.stderr):
-            while await stream.read(programs.PIECE):
-                pass
-        await session.shell.ended
-        for command in session.commands.values():
-            command.log.end()
+        try:
+            for stream in (session.shell.stdout, session.shell.stderr):
+                while await stream.read(programs.PIECE):
+                    pass
+            await session.shell.ended
+        finally:
+            session.shell.close()
+            session.end_logs()
 
     def _session(self, identifier):
         if identifier not in self.sessions:
@@ -229,8 +249,7 @@ class Toolbox:
     async def delete_session(self, _, identifier):
         session = self._session(identifier)
         await self.machine.signal(-session.shell.pid, 9)  # its process group, so its commands as well
-        for command in session.commands.values():
-            command.log.end()
+        session.end_logs()
         del self.sessions[identifier]
         return Answer(204)
 
@@ -262,7 +281,8 @@ class Toolbox:
         for name in ("in", "out", "err", "code"):
             os.mkfifo(f"{outside}/{name}", 0o600)
             os.chown(f"{outside}/{name}", *(os.stat(f"{outside}/command")[number] for number in (4, 5)))
-        streams = [await machine.reader_of(open_fifo(f"{outside}/{name}", os.O_RDONLY)) for name in ("out", "err", "code")]
+        streams = [await machine.reader_of(open_fifo(f"{outside}/{name}", os.O_RDONLY))
+                   for name in ("out", "err", "code")]
         if background:
             command.held = open_fifo(f"{outside}/in", os.O_RDWR)  # so that its input never ends
             command.stdin = await machine.writer_of(open_fifo(f"{outside}/in", os.O_WRONLY))
@@ -272,14 +292,17 @@ class Toolbox:
         command.task = self._keep(self._follow(command, *streams))
 
     async def _follow(self, command, stdout, stderr, code):
-        await asyncio.gather(self._label(command, "stdout", stdout), self._label(command, "stderr", stderr))
-        line = await code.readline()
-        command.code = int(line) if line else None
-        code.pipe.close()
-        if command.stdin:
-            command.stdin.close()
-            os.close(command.held)
-        command.log.end()
+        try:
+            await asyncio.gather(self._label(command, "stdout", stdout), self._label(command, "stderr", stderr))
+            line = await code.readline()
+            command.code = int(line) if line else None
+        finally:
+            for stream in (stdout, stderr, code):
+                stream.pipe.close()
+            if command.stdin:
+                command.stdin.close()
+                os.close(command.held)
+            command.log.end()
 
     async def _label(self, command, kind, stream):
         rest, prefix = b"", PREFIXES[kind]
@@ -289,7 +312,6 @@ class Toolbox:
                 command.log.append(b"".join(prefix + line + b"\n" for line in lines))
         if rest:
             command.log.append(prefix + rest + b"\n")
-        stream.pipe.close()
 
     async def get_command(self, _, session, identifier):
         return Answer(200, self._command(session, identifier).details())
@@ -385,8 +407,9 @@ class Toolbox:
         async def send():
             await socket.send(json.dumps({"type": "control", "status": "connected"}))
             async for kind, value in terminal.running.events():
-                if kind != "end":
+                if kind == "pty":
                     await socket.send(value)
+                if kind != "end":
                     continue
                 code = 128 + value[1] if value[1] else value[0]
                 result = {"exitCode": code, **({"exitReason": f"exit code {code}"} if code else {})}

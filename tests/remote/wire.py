@@ -307,17 +307,21 @@ class Provider:
             if answer.body and request.method != "HEAD":
                 await output.write(answer.body)
             return await request.writer.drain()
-        chunked = "Transfer-Encoding" in headers
         await request.writer.drain()
-        await self._stream(request, answer.body, output, chunked)
+        size = headers.get("Content-Length")
+        await self._stream(request, answer.body, output, None if size is None else int(size))
 
-    async def _stream(self, request, body, output, chunked):
+    async def _stream(self, request, body, output, size):
         """The pieces of `body`, until the client leaves."""
         async def pieces():
+            total = 0
             async for piece in body:
-                await output.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
-            if chunked:
+                total += len(piece)
+                await output.write(b"%x\r\n%s\r\n" % (len(piece), piece) if size is None else piece)
+            if size is None:
                 await output.write(b"0\r\n\r\n")
+            elif total != size:
+                raise faults.Cut  # a file that shrank while it was read
         sending = asyncio.ensure_future(pieces())
         watching = asyncio.ensure_future(gone(request.reader))
         try:
