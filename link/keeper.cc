@@ -28,7 +28,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{30'000};
-constexpr int64_t kSteadyMs = 2000;  // a worker that lived so long may be started again at once
 constexpr size_t kMaxJournals = 4096;
 constexpr const char* kProgram = "/proc/self/exe";
 
@@ -73,7 +72,7 @@ class Keeper {
   base::Fd signals_;
   std::optional<base::Watch> signals_watch_;
   pid_t worker_ = -1;
-  int64_t started_ms_ = 0;
+  bool steady_ = false;  // this worker reached the machine: the next one may start at once
   milliseconds pause_ = kFirstPause;
   base::Fd line_;
   std::optional<base::Watch> line_watch_;
@@ -115,7 +114,7 @@ void Keeper::start_worker() {
     _exit(127);
   }
   setpgid(worker_, worker_);  // by both, so that it is done whoever runs first
-  started_ms_ = base::monotonic_ms();
+  steady_ = false;
   line_watch_.emplace(loop_, line_.get(), EPOLLIN, [this](uint32_t) { hear(); });
   try {
     hand_over();
@@ -148,6 +147,7 @@ bool Keeper::hear() {
     line_watch_->set_events(0);
     return false;
   }
+  if (message->kind == LineMessage::Kind::connected) steady_ = true;
   if (message->kind == LineMessage::Kind::drop) journals_.erase(message->text);
   if (message->kind == LineMessage::Kind::keep && message->fd) {
     if (journals_.size() >= kMaxJournals) kill_worker();
@@ -174,9 +174,8 @@ void Keeper::worker_ended(int status) {
   }
   line_watch_.reset();
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return loop_.stop();
-  const bool steady = base::monotonic_ms() - started_ms_ >= kSteadyMs;
-  pause_ = steady ? kFirstPause : std::min(pause_ * 2, kLongestPause);
-  restart_.start(steady ? milliseconds(0) : pause_, [this] { start_worker(); });
+  restart_.start(steady_ ? milliseconds(0) : pause_, [this] { start_worker(); });
+  pause_ = steady_ ? kFirstPause : std::min(pause_ * 2, kLongestPause);
 }
 
 void Keeper::kill_worker() {

@@ -1,7 +1,8 @@
 // The line between the keeper and its worker: messages of one JSON object, with at most one
 // descriptor (SOCK_SEQPACKET). The keeper sends the listener, the provider's key, the journals that
-// earlier workers left, then `go`; a worker sends `keep` before a command starts, and `drop`. What
-// a worker has sent arrives even if it is killed right afterwards.
+// earlier workers left, then `go`. A worker sends `keep` before a command starts, `drop`, and
+// `connected` when it has proved to work. What a worker has sent arrives even if it is killed right
+// afterwards.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 namespace moorage::link {
 
 struct LineMessage {
-  enum class Kind { listener, key, keep, drop, go };
+  enum class Kind { listener, key, keep, drop, go, connected };
   Kind kind = Kind::go;
   std::string text = {};    // of key; the tag of a journal
   uint64_t room_bytes = 0;  // of a journal

@@ -175,8 +175,9 @@ void Stream::break_off(const Error& reason) {
   for (const auto& [channel, weak] : users) {
     if (auto held = weak.lock()) held->on_over(reason);
   }
-  // Not now: this runs inside of calls of the one that will destroy this object.
-  later_.start(0ms, [this, reason] { on_broken_(reason); });
+  // Not now: this runs inside of calls of the one that will destroy this object, and with it
+  // everything that it holds.
+  later_.start(0ms, [on_broken = std::move(on_broken_), reason] { on_broken(reason); });
 }
 
 }  // namespace moorage::link

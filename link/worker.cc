@@ -68,6 +68,7 @@ Inherited take_over(int line) {
             {std::move(message->text), std::move(message->fd), message->room_bytes});
         break;
       case LineMessage::Kind::drop:
+      case LineMessage::Kind::connected:
         break;
       case LineMessage::Kind::go:
         return all;
@@ -223,6 +224,7 @@ void Worker::learn(const json::object& greeting) {
 }
 
 void Worker::on_up(const json::object& greeting) {
+  send_line(line_, {.kind = LineMessage::Kind::connected});
   runs_ = false;
   learn(greeting);
   if (runs_) {

@@ -200,13 +200,14 @@ std::vector<Machine> SshDriver::find(const Labels& labels, Deadline deadline) {
   const std::string dir = directory(deadline);
   const std::string text = script(std::string(kAnyOutpost), {dir, "list", "--dir", dir}, deadline);
   std::vector<Machine> found;
-  const size_t begin = text.find('[');
+  const size_t begin = text.find("{\"sandboxes\":");
   if (begin == std::string::npos) return found;
   json::parse_options limits;
   limits.max_depth = 8;
   boost::system::error_code error;
   const json::value value = json::parse(std::string_view(text).substr(begin), error, {}, limits);
-  const json::array* rows = error ? nullptr : value.if_array();
+  const json::value* list = error ? nullptr : value.as_object().if_contains("sandboxes");
+  const json::array* rows = list ? list->if_array() : nullptr;
   if (!rows || rows->size() > kMaxFound)
     throw Error(Code::corrupted, "the list of sandboxes on " + target_.name + " is invalid");
   for (const json::value& row : *rows) {

@@ -1,0 +1,188 @@
+"""moorage-link and moorage-outpost over a real sshd, without a daemon: what a command prints and writes arrives once and
+whole, whatever is killed or cut between the two."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import tempfile
+import threading
+import time
+import unittest
+
+import harness
+import link_keeper
+import ssh_host
+
+LINES = 40000
+NUMBERED = f"""i=0; while [ $i -lt {LINES} ]; do
+  echo "line $i of a command that goes on"; i=$((i+1))
+  if [ $((i % 1000)) = 0 ]; then echo $i > file-$((i / 1000)); sleep $PAUSE; fi
+done"""
+EXPECTED = "".join(f"line {i} of a command that goes on\n" for i in range(LINES)).encode()
+
+
+class LinkTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = pathlib.Path(tempfile.mkdtemp(dir=harness.BASE, prefix="moorage-link-"))
+        cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
+        cls.host = ssh_host.SshHost(cls.root / "host").start()
+        cls.addClassCleanup(cls.host.close)
+        cls.base = cls.root / "base"
+        cls.make_tree(cls.base, 200)
+        cls.count = 0
+
+    @staticmethod
+    def make_tree(path, files, size=300):
+        random.seed(7)
+        for i in range(files):
+            file = path / f"d{i % 17}" / f"f{i}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(random.randbytes(size))
+        for entry in [path, *path.rglob("*")]:
+            os.chown(entry, link_keeper.FIRST_ID + 1000, link_keeper.FIRST_ID + 1000)
+
+    def keeper(self, **options):
+        type(self).count += 1
+        keeper = link_keeper.Keeper(self.root / str(self.count), self.host, **{"base": self.base} | options)
+        self.addCleanup(shutil.rmtree, keeper.directory, ignore_errors=True)
+        self.addCleanup(keeper.remove_there, check=False)
+        self.addCleanup(keeper.close)
+        return keeper.start()
+
+    def sandboxes_there(self):
+        path = self.host.directory / "sandboxes"
+        return [entry.name for entry in path.iterdir()] if path.exists() else []
+
+    def test_a_command_sees_base_and_layer_and_its_files_are_here_before_its_end(self):
+        keeper = self.keeper()
+        layer = keeper.directory / "tree"
+        (layer / "mine").write_text("layer\n")
+        os.chown(layer / "mine", link_keeper.FIRST_ID + 1000, link_keeper.FIRST_ID + 1000)
+        keeper.begin()
+        status = keeper.status()
+        self.assertTrue(status["connected"] and status["runs"], status)
+        self.assertEqual(status["overlay"], "root")
+        output, end = keeper.run_command("ex_1", "sh", "-c", "cat mine; find . -type f | wc -l; echo x > new; id -un; exit 3")
+        self.assertEqual(output.split(), [b"layer", b"201", b"user"])
+        self.assertEqual(end["code"], 3)
+        self.assertEqual(keeper.packs(), [1])
+        keeper.run_command("ex_2", "true")
+        self.assertEqual(keeper.packs(), [1])  # nothing changed
+        self.assertEqual(keeper.status()["last_pack"], 1)
+        workspace = pathlib.Path(f"/proc/{keeper.process.pid}/root/workspace")
+        (workspace / "by-file-api").write_text("hello\n")
+        os.chown(workspace / "by-file-api", link_keeper.FIRST_ID + 1000, link_keeper.FIRST_ID + 1000)
+        keeper.good("/moorage/changed", {"paths": ["/workspace/by-file-api"]})
+        self.assertEqual(keeper.run_command("ex_3", "cat", "by-file-api")[0], b"hello\n")
+        keeper.good("/moorage/shutdown", {"grace_ms": 100})
+        keeper.process.wait(timeout=20)
+        self.assertEqual(keeper.process.returncode, 0)
+        self.assertNotIn(keeper.name, self.sandboxes_there())
+
+    def test_a_worker_that_is_killed_50_times_loses_and_doubles_nothing(self):
+        keeper = self.keeper()
+        keeper.begin()
+        journal = keeper.start_command("ex_1", "sh", "-c", "PAUSE=1.5\n" + NUMBERED)
+        killed = set()
+        while len(killed) < 50:
+            if random.random() < 0.8:
+                harness.wait_until(lambda: keeper.status()["connected"], what="a connection")
+            time.sleep(random.random() * 0.3)
+            killed.add(keeper.kill_worker())
+        end = harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 120, what="the end")
+        self.assertEqual(end["code"], 0, end)
+        self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
+        self.assertTrue(keeper.packs())
+        output, _ = keeper.run_command("ex_2", "sh", "-c", "cat file-* | sort -n | tr '\\n' ' '", seconds=60)
+        self.assertEqual(output.split(), [str(i).encode() for i in range(1000, LINES + 1, 1000)])
+
+    def test_a_stream_that_is_cut_again_and_again_loses_and_doubles_nothing(self):
+        keeper = self.keeper()
+        keeper.begin()
+        journal = keeper.start_command("ex_1", "sh", "-c", "PAUSE=0.2\n" + NUMBERED + "; head -c 20000000 /dev/urandom > large")
+        for _ in range(12):
+            time.sleep(random.random())
+            self.host.cut_connections()
+        end = harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 120, what="the end")
+        self.assertEqual(end["code"], 0, end)
+        self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
+        packs = [keeper.directory / f"incoming/{number}.pack" for number in keeper.packs()]
+        self.assertGreater(sum(pack.stat().st_size for pack in packs), 20_000_000)
+
+    def test_a_push_that_is_cut_goes_on_where_it_was(self):
+        base = self.root / "large"
+        self.make_tree(base, 3000, size=20_000)
+        self.addCleanup(shutil.rmtree, base)
+        keeper = self.keeper(base=base, key="large")
+        cuts = []
+
+        def cut():
+            files = self.host.directory / "trees/large/files"
+            for least in (0.3, 0.6):
+                harness.wait_until(lambda: files.exists() and len(list(files.rglob("f*"))) > least * 3000, 60, what="files")
+                cuts.append(len(list(files.rglob("f*"))))
+                self.host.cut_connections()
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        for _ in range(10):
+            status, answer = keeper.ask("/moorage/connect")
+            if status == 200:
+                break
+            self.assertIn(b"message", answer)
+        thread.join()
+        self.assertEqual((status, len(cuts)), (200, 2), keeper.log())
+        keeper.begin()
+        output, _ = keeper.run_command("ex_1", "sh", "-c", "cat $(find . -type f | sort) | sha256sum")
+        files = sorted(f"./{path.relative_to(base)}".encode() for path in base.rglob("f*"))
+        expected = harness.run("sha256sum", input=b"".join((base / name.decode()).read_bytes() for name in files)).stdout
+        self.assertEqual(output, expected)
+
+    def test_what_is_wrong_with_a_machine_is_said_at_once_and_in_words(self):
+        def message(keeper):
+            status, answer = keeper.ask("/moorage/connect", timeout=40)
+            self.assertNotEqual(status, 200)
+            return json.loads(answer)
+
+        unknown = self.root / "unknown_host"
+        unknown.write_text(self.host.config.read_text().replace(str(self.host.known_hosts), "/dev/null"))
+        error = message(self.keeper(settings=self.host.settings_of(config_file=str(unknown))))
+        self.assertEqual(error["code"], "permission_denied")
+        self.assertIn("host key of spare", error["message"])
+        refused = self.root / "refused_key"
+        refused.write_text(self.host.config.read_text().replace(f"IdentityFile {self.host.root / 'key'}", "IdentityFile /dev/null"))
+        error = message(self.keeper(settings=self.host.settings_of(config_file=str(refused))))
+        self.assertEqual(error["code"], "permission_denied")
+        self.assertIn("refuses the login", error["message"])
+        nowhere = self.root / "nowhere"
+        nowhere.write_text(self.host.config.read_text().replace("Port 22", "Port 23"))
+        error = message(self.keeper(settings=self.host.settings_of(config_file=str(nowhere))))
+        self.assertEqual(error["code"], "unavailable")
+        self.assertIn("Connection refused", error["message"])
+        error = message(self.keeper(settings=self.host.settings_of(directory="/proc/nowhere")))
+        self.assertIn("cannot make or write the directory /proc/nowhere", error["message"])
+
+    def test_while_the_machine_is_away_requests_get_the_reason_and_commands_go_on(self):
+        keeper = self.keeper()
+        keeper.begin()
+        journal = keeper.start_command("ex_1", "sh", "-c", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.5; done; touch done")
+        self.host.stop()
+        harness.wait_until(lambda: not keeper.status()["connected"], what="a loss")
+        status, answer = keeper.ask("/process.Process/List", headers={"Content-Type": "application/json"})
+        self.assertEqual(status, 503)
+        self.assertEqual(json.loads(answer)["code"], "unavailable")
+        self.assertIn("spare", json.loads(answer)["message"])
+        time.sleep(4)
+        self.assertIsNone(link_keeper.end_of(journal.read_bytes()))
+        self.host.start()
+        end = harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 60, what="the end")
+        self.assertEqual(end["code"], 0)
+        self.assertEqual(link_keeper.output_of(journal.read_bytes()).split(), [b"1", b"2", b"3", b"4", b"5", b"6"])
+        self.assertTrue(keeper.status()["connected"])
+
+
+if __name__ == "__main__":
+    unittest.main()
