@@ -18,23 +18,22 @@ constexpr size_t kMaxLine = kHead + kTextLineBytes * 2;
 
 bool is_mark(char byte) { return byte == 1 || byte == 2 || byte == '\r'; }
 
-// Its bytes; false: not base64 of our own form.
-bool decode_base64(std::string_view text, std::string& bytes) {
-  if (text.empty() || text.size() % 4 != 0) return false;
-  const size_t before = bytes.size();
-  bytes.resize(before + base64::decoded_size(text.size()));
-  const auto [written, read] = base64::decode(bytes.data() + before, text.data(), text.size());
-  bytes.resize(before + written);
-  const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
-  return written == text.size() / 4 * 3 - padding;
-}
-
 }  // namespace
 
 std::string base64_text(std::string_view bytes) {
   std::string text(base64::encoded_size(bytes.size()), '\0');
   text.resize(base64::encode(text.data(), bytes.data(), bytes.size()));
   return text;
+}
+
+bool append_base64(std::string_view text, std::string& bytes) {
+  if (text.size() % 4 != 0) return false;
+  const size_t before = bytes.size();
+  bytes.resize(before + base64::decoded_size(text.size()));
+  const auto [written, read] = base64::decode(bytes.data() + before, text.data(), text.size());
+  bytes.resize(before + written);
+  const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+  return written == text.size() / 4 * 3 - padding;
 }
 
 std::string TextEncoder::head() const {
@@ -88,7 +87,7 @@ void TextDecoder::take_line(std::string_view line, std::string& bytes) {
   const size_t before = bytes.size();
   if (kind == '.') {
     ended_ = true;
-  } else if (!decode_base64(line.substr(kHead), bytes)) {
+  } else if (!append_base64(line.substr(kHead), bytes)) {
     throw Error(Code::corrupted, "a text stream has a line with invalid base64");
   }
   offset_ += bytes.size() - before;

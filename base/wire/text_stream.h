@@ -22,6 +22,8 @@ enum class TextDirection : char { to_program = '<', from_program = '>' };
 inline constexpr size_t kTextLineBytes = 24 << 10;  // of bytes in a line: 32 KiB of text
 
 std::string base64_text(std::string_view bytes);  // RFC 4648, with padding
+// Appends the bytes; false: not base64, or without padding.
+bool append_base64(std::string_view text, std::string& bytes);
 
 class TextEncoder {
  public:

@@ -132,17 +132,6 @@ Error connection_error(const SshTarget& target, std::string_view words) {
 
 }  // namespace
 
-std::string shell_quoted(std::string_view word) {
-  std::string quoted = "'";
-  for (char c : word) {
-    if (c == '\'')
-      quoted += "'\\''";
-    else
-      quoted += c;
-  }
-  return quoted += "'";
-}
-
 std::optional<Error> ssh_failure(const SshTarget& target, int exit_code, std::string_view words) {
   if (exit_code == 0) return std::nullopt;
   if (exit_code == kConnectionFailed || exit_code < 0) return connection_error(target, words);

@@ -21,9 +21,6 @@ struct SshTarget {
   std::string config_file;  // -F; empty: ssh's own
 };
 
-// One word for the remote user's shell.
-std::string shell_quoted(std::string_view word);
-
 class SshChild : public Run {
  public:
   // `command` is for the remote user's shell. Nothing of a sandbox's words may be in `target`.

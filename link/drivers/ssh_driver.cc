@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/wire/link_config.h"
+#include "link/drivers/remote_shell.h"
 
 namespace moorage::link {
 namespace {

@@ -33,8 +33,11 @@ HttpClient::HttpClient(Origin origin, Trust trust, const Cancel& cancel, HttpLim
     : origin_(std::move(origin)), trust_(std::move(trust)), cancel_(cancel), limits_(limits) {}
 
 std::unique_ptr<ByteStream> HttpClient::connection(Deadline deadline) {
-  std::unique_ptr<ByteStream> kept = std::move(kept_);
-  if (kept && std::chrono::steady_clock::now() < fresh_until_ && kept->is_quiet()) return kept;
+  {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<ByteStream> kept = std::move(kept_);
+    if (kept && std::chrono::steady_clock::now() < fresh_until_ && kept->is_quiet()) return kept;
+  }
   return std::make_unique<ByteStream>(origin_, trust_, deadline, cancel_);
 }
 
@@ -79,6 +82,7 @@ HttpResponse HttpClient::exchange(const HttpRequest& request, Deadline deadline)
   const std::unique_ptr<AnswerReader> reader = send(request, deadline);
   HttpResponse response = receive_body(*reader, deadline);
   if (reader->can_be_kept()) {
+    const std::lock_guard lock(mutex_);
     kept_ = reader->take_stream();
     fresh_until_ = after(kFresh);
   }

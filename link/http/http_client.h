@@ -2,11 +2,11 @@
 // connection kept while it is fresh. Boost.Beast is seen by answer_reader.cc alone. No retries
 // here: drivers/provider_api.h has them. Errors: unavailable = nothing was sent; unknown_outcome =
 // sent, but no whole answer came; corrupted = the answer is not HTTP or exceeds a limit. An HTTP
-// error status is data. One thread uses it at a time.
+// error status is data. Threads may share it.
 #pragma once
 
 #include <memory>
-#include <optional>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,6 +59,7 @@ class HttpClient {
   const Trust trust_;
   const Cancel& cancel_;
   const HttpLimits limits_;
+  std::mutex mutex_;  // guards what follows
   std::unique_ptr<ByteStream> kept_;
   Deadline fresh_until_{};
 };

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
+#include "link/drivers/remote_shell.h"
 #include "link/drivers/ssh_child.h"
 #include "link/http_head.h"
 #include "link/retry.h"

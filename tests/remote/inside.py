@@ -66,6 +66,7 @@ def make_etc(etc, user):
 
 
 def make_dev(dev):
+    os.umask(0)
     mount("tmpfs", dev, "tmpfs", MS_NOSUID, "mode=755,size=64m")
     for name, minor in (("null", 3), ("zero", 5), ("full", 7), ("random", 8), ("urandom", 9)):
         os.mknod(f"{dev}/{name}", 0o666 | stat.S_IFCHR, os.makedev(1, minor))

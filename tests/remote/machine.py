@@ -174,6 +174,9 @@ class Machine:
                 raise MachineGone(self.name) from error
         head, _, rest = line.partition(b"\n")
         result = json.loads(head)
+        if "signal" in result:  # it was killed before it answered: the machine ends
+            answer.close()
+            raise MachineGone(self.name)
         if "ok" not in result:
             answer.close()
             raise MachineError(result["code"], result["message"])

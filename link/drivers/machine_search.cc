@@ -1,0 +1,53 @@
+#include "link/drivers/machine_search.h"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "link/retry.h"
+
+namespace moorage::link {
+namespace {
+
+using std::chrono::milliseconds;
+
+// When to look after a create without an answer: it may take effect late.
+constexpr milliseconds kLooks[] = {milliseconds(0), milliseconds(250), milliseconds(500),
+                                   milliseconds(1'000), milliseconds(2'000)};
+
+std::optional<Machine> keep_one(const MachineSearch& search) {
+  std::vector<Machine> found = search.find();
+  std::erase_if(found, [](const Machine& one) { return one.state == MachineState::gone; });
+  std::sort(found.begin(), found.end(),
+            [](const Machine& a, const Machine& b) { return a.id < b.id; });
+  if (found.empty()) return std::nullopt;
+  for (size_t i = 1; i < found.size(); ++i) search.end(found[i]);
+  return found.front();
+}
+
+}  // namespace
+
+Machine find_or_create(const MachineSearch& search, Deadline deadline) {
+  std::optional<Machine> kept = keep_one(search);
+  for (Retry retry(deadline); !kept;) {
+    std::optional<Error> unknown;
+    try {
+      const Machine created = search.create();
+      kept = keep_one(search);        // another process may have created one at the same time
+      return kept ? *kept : created;  // a list may be behind
+    } catch (const Error& error) {
+      if (error.code() != Code::unknown_outcome) throw;
+      unknown = Error(Code::unavailable, error.message(), error.hint());
+    }
+    for (const milliseconds pause : kLooks) {
+      if (kept || std::chrono::steady_clock::now() + pause >= deadline) break;
+      std::this_thread::sleep_for(pause);
+      kept = keep_one(search);
+    }
+    if (!kept) retry.wait(*unknown);
+  }
+  return *kept;
+}
+
+}  // namespace moorage::link
