@@ -1,16 +1,23 @@
-// Runs one scenario with a provider's official package: node sdk.js PLACE FILE SCENARIO [JSON], and prints one line of
-// JSON: {"value": what it returned} or {"error": {name, message, status}}. PLACE has node_modules.
+// Runs scenarios with a provider's official package: node sdk.js PLACE FILE. PLACE has node_modules. Each line of
+// standard input is [scenario, argument]; its answer is a line with {"value": what it returned} or {"error": {...}}.
 "use strict";
 const { createRequire } = require("module");
-const [, , place, file, scenario, argument] = process.argv;
+const readline = require("readline");
+const [, , place, file] = process.argv;
 const scenarios = require(file)(createRequire(place + "/package.json"));
 
-function print(line) {
-  // The packages keep sockets open, so the process does not end by itself.
-  process.stdout.write(JSON.stringify(line) + "\n", () => process.exit(0));
+async function run(line) {
+  const [scenario, argument] = JSON.parse(line);
+  try {
+    return { value: (await scenarios[scenario](argument)) ?? null };
+  } catch (error) {
+    return { error: { name: error.name, message: String(error.message), status: error.statusCode ?? null } };
+  }
 }
 
-scenarios[scenario](argument === undefined ? undefined : JSON.parse(argument)).then(
-  (value) => print({ value: value === undefined ? null : value }),
-  (error) => print({ error: { name: error.name, message: String(error.message), status: error.statusCode ?? null } }),
-);
+(async () => {
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    process.stdout.write(JSON.stringify(await run(line)) + "\n");
+  }
+  process.exit(0); // the packages keep sockets open
+})();

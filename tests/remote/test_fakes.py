@@ -4,12 +4,14 @@ import contextlib
 import json
 import os
 import pathlib
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 import fake_daytona
 import fake_e2b
@@ -27,6 +29,30 @@ def left_over():
     return [top for top, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(top).startswith(mark)]
 
 
+class Node:
+    """Runs scenarios of a file with the packages in `place`."""
+
+    def __init__(self, place, scenarios, environment):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("E2B_", "DAYTONA_"))}
+        self.process = subprocess.Popen(["node", HERE / "sdk.js", place, HERE / scenarios], env=clean | environment,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def run(self, scenario, argument):
+        """(value, error)."""
+        self.process.stdin.write(json.dumps([scenario, argument]).encode() + b"\n")
+        self.process.stdin.flush()
+        if not select.select([self.process.stdout], [], [], DEADLINE_S)[0]:
+            raise AssertionError(f"{scenario} does not end")
+        answer = json.loads(self.process.stdout.readline())
+        return answer.get("value"), answer.get("error")
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
 @unittest.skipUnless(os.environ.get("CI") or shutil.which("npm"), "SKIP: no npm")
 @unittest.skipUnless(os.geteuid() == 0, "SKIP: needs root")
 class ProviderTest(unittest.TestCase):
@@ -35,7 +61,7 @@ class ProviderTest(unittest.TestCase):
         cls.place = npm_packages.install(HERE, "remote")
         cls.directory = pathlib.Path(tempfile.mkdtemp(prefix="rented-"))
         cls.addClassCleanup(shutil.rmtree, cls.directory)
-        cls.fake = cls.make_fake()
+        cls.fake, cls.nodes = cls.make_fake(), {}
         cls.addClassCleanup(cls.assert_nothing_left)
         cls.addClassCleanup(cls.fake.close)
 
@@ -51,15 +77,11 @@ class ProviderTest(unittest.TestCase):
 
     def node(self, scenario, argument=None, **environment):
         """(value, error) of a scenario."""
-        words = [] if argument is None else [json.dumps(argument)]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("E2B_", "DAYTONA_"))} \
-            | self.environment() | environment
-        result = subprocess.run(["node", HERE / "sdk.js", self.place, HERE / self.scenarios, scenario, *words],
-                                env=environment, capture_output=True, timeout=DEADLINE_S)
-        lines = result.stdout.decode().splitlines()
-        self.assertTrue(lines, result.stderr.decode())
-        answer = json.loads(lines[-1])
-        return answer.get("value"), answer.get("error")
+        key = tuple(environment.items())
+        if key not in self.nodes:
+            self.nodes[key] = Node(self.place, self.scenarios, self.environment() | environment)
+            self.addClassCleanup(self.nodes[key].close)
+        return self.nodes[key].run(scenario, argument)
 
     def value(self, scenario, argument=None, **environment):
         value, error = self.node(scenario, argument, **environment)
@@ -270,7 +292,7 @@ class Daytona(ProviderTest):
 
     @classmethod
     def make_fake(cls):
-        return fake_daytona.FakeDaytona(cls.directory, minute_s=1.5)
+        return fake_daytona.FakeDaytona(cls.directory)
 
     def environment(self):
         return {"DAYTONA_API_URL": f"{self.fake.url}/api", "DAYTONA_API_KEY": self.fake.api_key,
@@ -325,8 +347,8 @@ class Daytona(ProviderTest):
                          [seen[name]["name"] for name in ("stopped", "again", "gone")])
 
     def test_an_idle_sandbox_stops_by_itself(self):
-        with self.sandbox(autoStopInterval=1) as identifier:
-            self.assertEqual("stopped", self.value("wait_stopped", [identifier, 10000]))
+        with self.sandbox(autoStopInterval=1) as identifier, unittest.mock.patch.object(self.fake, "minute_s", 1):
+            self.assertEqual("stopped", self.value("wait_stopped", [identifier, 30000]))
 
     def test_wrong_keys_are_refused(self):
         self.assertEqual("DaytonaAuthenticationError", self.error("create", {}, DAYTONA_API_KEY="dtn_1")["name"])
