@@ -38,7 +38,7 @@ void verify_frame(int fd, uint64_t from, uint64_t bytes, const std::string& what
     read += piece.size();
   }
   const std::string trailer = base::read_at(fd, kTrailerBytes, from + bytes - kTrailerBytes);
-  if (read != bytes - kTrailerBytes || !trailer.ends_with(digest.raw()))
+  if (read != bytes - kTrailerBytes || trailer != frame_trailer(digest.raw()))
     damaged(what, "SHA-256 mismatch");
 }
 

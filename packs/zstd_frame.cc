@@ -19,14 +19,14 @@ size_t check_zstd(size_t answer, const char* what) {
   throw Error(Code::internal, std::string(what) + ": zstd: " + ZSTD_getErrorName(answer));
 }
 
-std::string trailer_of(const std::string& digest) {
+}  // namespace
+
+std::string frame_trailer(const std::string& digest) {
   // A skippable frame: magic 0x184D2A50 to 5F and the size of what follows, little endian.
   const std::string body = std::string(kMark) + digest;
   std::string trailer{'\x5E', '\x2A', '\x4D', '\x18', static_cast<char>(body.size()), 0, 0, 0};
   return trailer + body;
 }
-
-}  // namespace
 
 struct Compressor::State {
   std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> context{ZSTD_createCCtx(), ZSTD_freeCCtx};
@@ -69,7 +69,7 @@ void Compressor::run(std::string_view bytes, bool end) {
 
 StreamFacts Compressor::finish() {
   run({}, true);
-  emit(trailer_of(digest_.raw()));
+  emit(frame_trailer(digest_.raw()));
   return {bytes_, base::to_hex(digest_.raw())};
 }
 
@@ -140,7 +140,7 @@ void Decompressor::start_next() {
 void Decompressor::read_trailer() {
   // One byte more: nothing may follow it.
   const std::string found = raw(more_follows_ ? kTrailerBytes : kTrailerBytes + 1);
-  if (found != trailer_of(digest_.raw())) {
+  if (found != frame_trailer(digest_.raw())) {
     throw Error(Code::corrupted, "its trailer does not match its contents");
   }
   digest_.add(found);

@@ -16,6 +16,7 @@ namespace moorage::packs {
 
 using ByteSink = std::function<void(std::string_view)>;  // may throw
 using ByteSource = std::function<std::string_view()>;    // empty: the end; may throw
+std::string frame_trailer(const std::string& digest);    // raw SHA-256 of the frame
 inline constexpr size_t kTrailerBytes = 8 + 8 + 32;      // magic, size; our mark; SHA-256
 
 struct StreamFacts {

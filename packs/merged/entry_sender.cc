@@ -26,6 +26,7 @@ constexpr size_t kBufferBytes = 256 << 10;
 constexpr uint64_t kSmallBytes = 64 << 10;
 constexpr size_t kMaxValueBytes = 64 << 10;  // of an attribute
 constexpr std::string_view kOverlayPrefix = "user.overlay.";
+constexpr uint32_t kExecutable = 0111;
 constexpr const char* kCapability = "security.capability";
 
 // The root of a user namespace sees its own capabilities in the form without a root id.
@@ -97,7 +98,7 @@ void EntrySender::read_attributes_of(Node& node, const EntrySource& source, int 
   node.attributes = read_attributes(fd, source.owners.first_id);
   std::erase_if(node.attributes,
                 [](const auto& one) { return one.first.starts_with(kOverlayPrefix); });
-  if (source.owners.first_id == 0 && node.type == NodeType::file) {
+  if (source.owners.first_id == 0 && node.type == NodeType::file && (node.mode & kExecutable)) {
     const auto value = base::read_attribute(fd, kCapability);
     std::string moved = value ? with_inside_root(*value) : "";
     if (!moved.empty()) node.attributes[kCapability] = std::move(moved);

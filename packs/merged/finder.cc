@@ -319,7 +319,7 @@ class MergedFinder::Round {
     source.wants_digest = !has_settled(entry, kSettledNs);
     source.forced = forced;
     source.known_digest = forced ? "" : digest_to_compare(path, state, known);
-    source.muted = !options_.after.empty() && compare_in_walk(path, options_.after) <= 0;
+    source.muted = has_arrived(path);
     const SentResult result = send(directory, source, itself);
     if (result.outcome == Outcome::gone && known && !forced) vanish(directory, *known);
     if (result.outcome == Outcome::gone || result.outcome == Outcome::skipped) return false;
@@ -327,6 +327,12 @@ class MergedFinder::Round {
     if (result.unsure_link) entry.changed_ns = 0;  // send all names again
     sent_.put(entry);
     return true;
+  }
+
+  // Directories that were being filled are sent again: their times were not set yet.
+  bool has_arrived(const std::string& path) const {
+    return !options_.after.empty() && compare_in_walk(path, options_.after) < 0 &&
+           !is_below(options_.after, path);
   }
 
   SentResult send(Directory& directory, const EntrySource& source, Directory* itself) {
@@ -347,7 +353,7 @@ class MergedFinder::Round {
   }
 
   void remove(Directory& directory, const std::string& path) {
-    if (!options_.after.empty() && compare_in_walk(path, options_.after) <= 0) return;
+    if (has_arrived(path)) return;
     send_above(directory);
     sender_.removal(path);
   }
@@ -387,7 +393,7 @@ class MergedFinder::Round {
     Directory below{directory.root, nullptr, &directory, name, path, directory.depth + 1, true};
     EntrySource source{merged(directory), name, path, directory.root.owners};
     source.status = status;
-    source.muted = !options_.after.empty() && compare_in_walk(path, options_.after) <= 0;
+    source.muted = has_arrived(path);
     const SentResult result = send(directory, source, &below);
     if (result.outcome == Outcome::sent && S_ISDIR(status.st_mode)) enter_lower(below);
   }

@@ -43,7 +43,7 @@ struct FinderOptions {
   std::set<ino_t> mapped = {};                                     // layers/mapped_files.h
   int64_t mapped_looked_ns = std::numeric_limits<int64_t>::max();  // when `mapped` was read
   unsigned passes = 4;  // 1 for a tree that nobody changes
-  // Entries up to this one in the walk's order have arrived: they are not sent again.
+  // Entries before this one in the walk's order have arrived: they are not sent again.
   std::string after = {};
   std::function<void()> check_stopping = {};  // called now and then; may throw to stop
 };
