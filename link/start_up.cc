@@ -105,7 +105,7 @@ void StartUp::send_tree(const base::LinkTree& tree, const json::object& there,
     job.present = present_files(there, tree.path);
   else
     job.after = text(there, "after");
-  send_pack({{"what", outpost::kPutTree}, {"key", tree.key}, {"more", false}}, job,
+  send_pack({{"what", outpost::kPutTree}, {"key", tree.key}, {"more", is_objects}}, job,
             [next = std::move(next)](const json::object&) { next(); });
 }
 

@@ -7,13 +7,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <span>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
 #include "base/os/files.h"
+#include "base/wire/text_stream.h"
 #include "outpost/directory.h"
 #include "outpost/operation.h"
 #include "outpost/programs.h"
@@ -91,20 +95,36 @@ Fd connected(const ConnectOptions& options, const std::string& sandbox) {
   }
 }
 
-// Until the source ends or the target takes no more.
-void copy(int from, int to) {
-  std::array<char, 64 << 10> piece;
-  for (;;) {
-    const ssize_t count = read(from, piece.data(), piece.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;
-    for (ssize_t done = 0; done < count;) {
-      const ssize_t written = write(to, piece.data() + done, static_cast<size_t>(count - done));
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return;
-      done += written;
-    }
+std::string_view read_piece(int from, std::span<char> room) {
+  ssize_t count = 0;
+  do {
+    count = read(from, room.data(), room.size());
+  } while (count < 0 && errno == EINTR);
+  return {room.data(), static_cast<size_t>(std::max<ssize_t>(count, 0))};
+}
+
+// Each of these runs until its source ends, or its target takes no more.
+void carry_input(bool text, int to) {
+  std::array<char, 64 << 10> room;
+  base::TextDecoder decoder(base::TextDirection::to_program);
+  while (!decoder.ended()) {
+    const std::string_view piece = read_piece(STDIN_FILENO, room);
+    if (piece.empty()) break;
+    std::string bytes;
+    if (text) decoder.decode(piece, bytes);
+    base::write_all(to, text ? std::string_view(bytes) : piece);
   }
+}
+
+void carry_output(int from, bool text) {
+  std::array<char, 64 << 10> room;
+  base::TextEncoder encoder(base::TextDirection::from_program);
+  for (;;) {
+    const std::string_view piece = read_piece(from, room);
+    if (piece.empty()) break;
+    base::write_all(STDOUT_FILENO, text ? std::string_view(encoder.encode(piece)) : piece);
+  }
+  if (text) base::write_all(STDOUT_FILENO, encoder.end());
 }
 
 }  // namespace
@@ -125,11 +145,15 @@ void connect_to_serve(const ConnectOptions& options) {
   signal(SIGPIPE, SIG_IGN);
   const Directory directory(options.directory);
   const Fd socket = connected(options, directory.sandbox(options.name));
-  std::thread input([&socket] {
-    copy(STDIN_FILENO, socket.get());
+  std::thread input([&] {
+    try {
+      carry_input(options.text, socket.get());
+    } catch (const Error&) {
+      // Its lines are damaged, or serve has gone: either way nothing more can be carried.
+    }
     shutdown(socket.get(), SHUT_WR);
   });
-  copy(socket.get(), STDOUT_FILENO);
+  carry_output(socket.get(), options.text);
   // The other thread may wait for input that never comes.
   _exit(0);
 }

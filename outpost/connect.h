@@ -14,6 +14,7 @@ struct ConnectOptions {
   std::string directory;
   std::string name;
   uint64_t generation = 0;
+  bool text = false;  // both streams are lines of base/wire/text_stream.h
 };
 // Returns at the end of the stream.
 void connect_to_serve(const ConnectOptions& options);

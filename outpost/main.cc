@@ -1,10 +1,14 @@
 // moorage-outpost: sandboxes on a machine that is not ours, one directory DIR of it (directory.h).
 // Static; moorage-link puts it there and talks to it by base/wire/outpost_requests.h.
 //
-//   moorage-outpost connect --dir DIR --name NAME --generation G   a stream on standard input,
-//   output moorage-outpost serve   (connect starts it) moorage-outpost list    --dir DIR what is
-//   there, as JSON moorage-outpost remove  --dir DIR --name NAME   ends and removes a sandbox
-//   moorage-outpost clean   --dir DIR               removes what no sandbox needs
+//   connect --dir DIR --name NAME --generation G [--text]
+//                                a stream on standard input and output; with --text, the last
+//                                argument, as lines (base/wire/text_stream.h)
+//   serve                        started by connect
+//   list --dir DIR               shows everything there, as JSON
+//   remove --dir DIR --name NAME
+//                                ends and removes a sandbox
+//   clean --dir DIR              removes everything that no sandbox needs
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -31,6 +35,7 @@ struct Options {
   std::string name;
   uint64_t generation = 0;
   int listen_fd = -1;
+  bool text = false;
 };
 
 template <typename Number>
@@ -45,6 +50,11 @@ Number number(std::string_view text) {
 Options read_options(int argc, char** argv) {
   Options options;
   if (argc > 1) options.command = argv[1];
+  // Last, as a provider's shell may append it.
+  if (argc > 2 && std::string_view(argv[argc - 1]) == "--text") {
+    options.text = true;
+    --argc;
+  }
   for (int i = 2; i + 1 < argc; i += 2) {
     const std::string_view name = argv[i];
     if (name == "--dir") {
@@ -62,7 +72,7 @@ Options read_options(int argc, char** argv) {
   if (argc % 2 != 0 || options.directory.empty()) {
     throw Error(Code::invalid_argument,
                 "usage: moorage-outpost connect|list|remove|clean --dir DIR [--name NAME]"
-                " [--generation G]");
+                " [--generation G] [--text]");
   }
   return options;
 }
@@ -78,7 +88,7 @@ void serve(const Options& options) {
 
 void run(const Options& options) {
   if (options.command == "connect")
-    return connect_to_serve({options.directory, options.name, options.generation});
+    return connect_to_serve({options.directory, options.name, options.generation, options.text});
   if (options.command == "serve") return serve(options);
   // Nothing to list or remove: then nothing is made either.
   struct stat status {};

@@ -24,8 +24,11 @@ Fd open_warden() {
   Fd file(open(path.c_str(), O_PATH | O_CLOEXEC));
   if (!file)
     throw Error(Code::not_found, "the warden is missing: " + path, "put it beside this program");
+  struct stat status {};
+  base::check(fstat(file.get(), &status), "inspect " + path);
   const mode_t mode = geteuid() == 0 ? 0711 : 0500;
-  base::check(chmod(path.c_str(), mode), "set the mode of " + path);
+  if (status.st_uid == geteuid() && (status.st_mode & 07777) != mode)
+    base::check(chmod(path.c_str(), mode), "set the mode of " + path);
   return file;
 }
 

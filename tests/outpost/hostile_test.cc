@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/os/files.h"
+#include "base/wire/text_stream.h"
 #include "machine.h"
 #include "thrown_code.h"
 
@@ -33,6 +34,24 @@ TEST_CASE("a stream that breaks the rules ends, and the sandbox goes on") {
     CHECK(bad.ended());
   }
   CHECK(good.run("ex_1", "echo alive") == "alive\n");
+}
+
+TEST_CASE("a stream of text lines carries the same requests") {
+  const Machine machine(kNobody);
+  base::TextEncoder encoder(base::TextDirection::to_program);
+  base::TextDecoder decoder(base::TextDirection::from_program);
+  base::Mux mux(base::Mux::Side::opener);
+  mux.open(json::serialize(json::object{
+      {"what", "hello"}, {"protocol", {{"oldest", 1}, {"newest", 1}}}, {"generation", 1}}));
+  // The answer comes before the end, so this waits for it.
+  const std::string input = encoder.encode(mux.output());
+  const std::string output = machine.talk(
+      {"connect", "--dir", machine.directory(), "--name", "sb_1", "--generation", "1", "--text"},
+      input, encoder.end());
+  std::string bytes;
+  decoder.decode(output, bytes);
+  CHECK(decoder.ended());
+  CHECK_THAT(bytes, Catch::Contains("\"overlay\":\"user\""));
 }
 
 TEST_CASE("requests that make no sense are answered with what is wrong") {

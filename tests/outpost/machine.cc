@@ -112,6 +112,22 @@ std::string Machine::run(const std::vector<std::string>& arguments) const {
   return output;
 }
 
+std::string Machine::talk(const std::vector<std::string>& arguments, std::string_view first,
+                          std::string_view second) const {
+  base::Pipe input = base::make_pipe();
+  base::Pipe output = base::make_pipe();
+  std::vector<std::string> words{program()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const pid_t pid = start_as(user_, words, input.read_end.get(), output.write_end.get());
+  output.write_end.reset();
+  base::write_all(input.write_end.get(), first);
+  CHECK(base::wait_readable(output.read_end.get(), 10'000 * tests::patience()));
+  base::write_all(input.write_end.get(), second);
+  std::string answer = base::read_up_to(output.read_end.get(), 1 << 20);
+  waitpid(pid, nullptr, 0);
+  return answer;
+}
+
 pid_t Machine::serve(const std::string& name) const {
   const pid_t pid = number_in_file(sandbox(name) + "/serve.pid");
   return pid > 0 && base::process_alive(base::identify_process(pid)) ? pid : 0;

@@ -44,6 +44,9 @@ class Machine {
   }
   // A command of the outpost as the user; its standard output. Fails the test unless it exits 0.
   std::string run(const std::vector<std::string>& arguments) const;
+  // The same with input: the second piece is sent once the first has an answer.
+  std::string talk(const std::vector<std::string>& arguments, std::string_view first,
+                   std::string_view second) const;
   pid_t serve(const std::string& name = "sb_1") const;        // 0: none
   pid_t process_one(const std::string& name = "sb_1") const;  // 0: none
   std::vector<pid_t> processes() const;  // with the directory in argv, and inside
