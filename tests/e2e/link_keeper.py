@@ -78,13 +78,16 @@ class Keeper:
         self.process = None
 
     def start(self):
-        bootstrap = socket.socket(socket.AF_UNIX)
+        with socket.socket(socket.AF_UNIX) as bootstrap, socket.socket(socket.AF_UNIX) as listener:
+            self._start(bootstrap, listener)
+        return self
+
+    def _start(self, bootstrap, listener):
         path = str(self.directory / "bootstrap.sock")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         bootstrap.bind(path)
         bootstrap.listen()
-        listener = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.socket)
         listener.bind(self.socket)
@@ -98,7 +101,7 @@ class Keeper:
         peer, _ = bootstrap.accept()
         assert peer.recv(256) == b'{"version":1}\n'
         socket.send_fds(peer, [b"L"], [listener.fileno()])
-        return self
+        peer.close()
 
     def ask(self, path, body=None, method="POST", timeout=120, fds=(), headers=()):
         """(status, bytes of the answer)"""

@@ -141,7 +141,7 @@ class LinkTest(unittest.TestCase):
         expected = harness.run("sha256sum", input=b"".join((base / name.decode()).read_bytes() for name in files)).stdout
         self.assertEqual(output, expected)
 
-    def test_what_is_wrong_with_a_machine_is_said_at_once_and_in_words(self):
+    def test_an_unusable_machine_gets_its_reason_in_words_at_once(self):
         def message(keeper):
             status, answer = keeper.ask("/moorage/connect", timeout=40)
             self.assertNotEqual(status, 200)
