@@ -210,7 +210,8 @@ void ByteStream::write(std::string_view bytes, Deadline deadline) {
       const auto result = stream_.write(outgoing_);
       if (result == base::TlsStream::Result::ended || result == base::TlsStream::Result::broken)
         throw Error(Code::io, "the connection broke: " + stream_.error());
-      if (outgoing_.empty()) break;
+      // Done: it took a part, perhaps all. Without TLS, wants() is then of an earlier call.
+      if (result == base::TlsStream::Result::done) continue;
       wait(static_cast<short>(stream_.wants() == EPOLLIN ? POLLIN : POLLOUT), deadline);
     }
   }

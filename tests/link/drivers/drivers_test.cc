@@ -14,6 +14,7 @@
 
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/wire/mux.h"
 #include "link/driver.h"
 #include "link/drivers/remote_fake.h"
 #include "thrown_code.h"
@@ -53,9 +54,9 @@ struct Program {
   link::File file;
 };
 
-Program text_cat(const Machine& machine) {
-  Program program{Fd(::open(TEXT_CAT, O_RDONLY | O_CLOEXEC)), {}};
-  program.file.path = machine.directory + "/bin/text_cat";
+Program program_of(const Machine& machine, const char* path = TEXT_CAT) {
+  Program program{Fd(::open(path, O_RDONLY | O_CLOEXEC)), {}};
+  program.file.path = machine.directory + "/bin/program";
   program.file.content = program.content.get();
   base::Sha256 digest;
   std::string piece(1 << 20, '\0');
@@ -128,7 +129,7 @@ TEST_CASE("bytes pass run() unchanged both ways", "[drivers]") {
   const RemoteFake& fake = RemoteFake::shared(provider);
   const auto driver = fake.driver();
   const Machine machine = driver->make(kLabels, soon());
-  const Program program = text_cat(machine);
+  const Program program = program_of(machine);
   driver->put(machine, program.file, soon());
   const std::string before = fake.requests();
   driver->put(machine, program.file, soon());  // it is there: no upload
@@ -155,7 +156,7 @@ TEST_CASE("a program that fails, or is missing, ends its stream with the reason"
   const RemoteFake& fake = RemoteFake::shared(provider);
   const auto driver = fake.driver();
   const Machine machine = driver->make(kLabels, soon());
-  const Program program = text_cat(machine);
+  const Program program = program_of(machine);
   driver->put(machine, program.file, soon());
   const auto run = driver->run(machine, {program.file.path, "exit", "9"}, soon());
   CHECK(through(*run, "", soon()).empty());
@@ -179,7 +180,7 @@ TEST_CASE("a pause keeps the files, and make resumes", "[drivers]") {
   const auto driver = fake.driver("\"on_stop\":\"pause\"");
   CHECK(driver->can_pause());
   const Machine machine = driver->make(kLabels, soon());
-  const Program program = text_cat(machine);
+  const Program program = program_of(machine);
   driver->put(machine, program.file, soon());
   driver->pause(machine, soon());
   CHECK(driver->state(machine, soon()) == MachineState::paused);
@@ -267,6 +268,37 @@ TEST_CASE("a provider's lies about a machine end as errors", "[drivers]") {
   fake.control("set", "{\"lies\":{}}");
 }
 
+TEST_CASE("the outpost answers through a provider's stream", "[drivers]") {
+  if (!usable()) return;
+  const std::string provider = GENERATE(values(kProviders));
+  CAPTURE(provider);
+  const RemoteFake& fake = RemoteFake::shared(provider);
+  const auto driver = fake.driver();
+  const Machine machine = driver->make(kLabels, soon());
+  const Program outpost = program_of(machine, OUTPOST);
+  driver->put(machine, outpost.file, soon());
+  const auto run = driver->run(machine,
+                               {outpost.file.path, "connect", "--dir", machine.directory, "--name",
+                                "sb_7", "--generation", "3"},
+                               soon());
+  base::Mux mux(base::Mux::Side::opener);
+  mux.open(R"({"what":"hello","protocol":{"oldest":1,"newest":1},"generation":3})");
+  const std::string sent(mux.output());
+  REQUIRE(::send(run->stream(), sent.data(), sent.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(sent.size()));
+  std::string answer;
+  std::string piece(64 << 10, '\0');
+  while (answer.find("release") == std::string::npos && wait_for(run->stream(), POLLIN, soon())) {
+    const ssize_t size = ::recv(run->stream(), piece.data(), piece.size(), 0);
+    if (size <= 0) break;
+    std::string_view arrived(piece.data(), static_cast<size_t>(size));
+    while (const auto frame = mux.next(arrived)) answer += frame->payload;
+  }
+  const auto reason = run->reason();
+  INFO((reason ? reason->message() : ""));
+  CHECK(answer.find("release") != std::string::npos);
+}
+
 TEST_CASE("a cut stream is an error, never a short success", "[drivers]") {
   if (!usable()) return;
   const std::string provider = GENERATE(values(kProviders));
@@ -275,7 +307,7 @@ TEST_CASE("a cut stream is an error, never a short success", "[drivers]") {
   const RemoteFake& fake = RemoteFake::shared(provider);
   const auto driver = fake.driver();
   const Machine machine = driver->make(kLabels, soon());
-  const Program program = text_cat(machine);
+  const Program program = program_of(machine);
   driver->put(machine, program.file, soon());
   fake.control("faults", "{\"kind\":\"cut\",\"path\":\".*(Process/Start|/logs)\",\"bytes\":" +
                              std::to_string(bytes) + "}");
@@ -302,7 +334,7 @@ TEST_CASE("a run can be dropped at any time, and the next one works", "[drivers]
   const RemoteFake& fake = RemoteFake::shared(provider);
   const auto driver = fake.driver();
   const Machine machine = driver->make(kLabels, soon());
-  const Program program = text_cat(machine);
+  const Program program = program_of(machine);
   driver->put(machine, program.file, soon());
   fake.control("faults", "{\"kind\":\"stall\",\"path\":\".*(SendInput|/input)\"}");
   auto run = driver->run(machine, {program.file.path}, soon());
