@@ -142,6 +142,9 @@ class FakeDaytona(wire.Provider):
 
     async def end_all(self):
         self.reaper.cancel()
+        await self.end_sandboxes()
+
+    async def end_sandboxes(self):
         for identifier in list(self.sandboxes):
             await self.destroy(identifier)
 
@@ -149,7 +152,7 @@ class FakeDaytona(wire.Provider):
         """At once, whatever its state."""
         sandbox = self.sandboxes[identifier]
         await sandbox.task
-        await self._destroy(sandbox)
+        await self._destroy(sandbox)  # nothing, if that was its end
 
     # Routes.
 
@@ -260,7 +263,7 @@ class FakeDaytona(wire.Provider):
     async def list_paginated(self, request):
         found, limit = self._list(request.query)
         page = max(1, int(request.query.get("page") or 1))
-        items = [each for _, each in found[(page - 1) * limit:page * limit]]
+        items = [self._details(self.sandboxes[each["id"]]) for _, each in found[(page - 1) * limit:page * limit]]
         return Answer(200, {"items": items, "total": len(found), "page": page, "totalPages": -(-len(found) // limit)})
 
     async def start(self, _, identifier):

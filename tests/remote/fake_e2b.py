@@ -114,6 +114,9 @@ class FakeE2B(wire.Provider):
 
     async def end_all(self):
         self.reaper.cancel()
+        await self.end_sandboxes()
+
+    async def end_sandboxes(self):
         for sandbox in list(self.sandboxes.values()):
             await self._kill(sandbox)
 

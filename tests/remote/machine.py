@@ -6,6 +6,7 @@ groups. Files live below `directory`/root, so they remain after a `reboot` of th
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -31,6 +32,19 @@ class MachineError(Exception):
 
 class MachineGone(Exception):
     """The machine ended, or ends."""
+
+
+def end_left_over():
+    """Thaws the frozen machines of processes that were killed. Their process 1 has ended, so they end as well."""
+    for path in [*CGROUPS.glob("rented-*"), *(CGROUPS / "freezer").glob("rented-*")]:
+        if os.path.exists(f"/proc/{path.name.split('-')[1]}"):
+            continue
+        for name, running in (("cgroup.freeze", "0"), ("freezer.state", "THAWED")):
+            with contextlib.suppress(OSError):
+                if (path / name).exists():
+                    (path / name).write_text(running)
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 class Freezer:

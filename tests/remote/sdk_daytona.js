@@ -35,8 +35,8 @@ module.exports = (require) => {
         late: await failure(sandbox.process.executeCommand("sleep 100", undefined, undefined, 1)),
         first: await run("cd /tmp; V=7; echo out; echo err >&2"), second: await run("pwd; echo $V; false"),
       };
-      const streamed = await command(sandbox, "read a; echo got $a; echo err >&2; sleep 0.2; read b; printf '%s\\0tail' $b; (exit 3)",
-        ["one", "two\n"]);
+      const text = "read a; echo got $a; echo err >&2; sleep 0.2; read b; printf '%s\\0tail' $b; (exit 3)";
+      const streamed = await command(sandbox, text, ["one", "two\n"]);
       values.streamed = streamed;
       values.code = (await sandbox.process.getSessionCommand("session", streamed.cmdId)).exitCode;
       values.logs = await sandbox.process.getSessionCommandLogs("session", streamed.cmdId);
@@ -90,7 +90,8 @@ module.exports = (require) => {
       for (const number of ["1", "2", "3"]) made.push(await daytona.create({ labels: { job: "x y", number } }));
       const values = {
         all: (await ids({ labels: { job: "x y" }, limit: 2 })).map(([id]) => id), made: made.map((each) => each.id),
-        one: (await ids({ labels: { job: "x y", number: "2" } })).length, none: (await ids({ labels: { job: "z" } })).length,
+        one: (await ids({ labels: { job: "x y", number: "2" } })).length,
+        none: (await ids({ labels: { job: "z" } })).length,
       };
       await made[0].stop();
       values.stopped = (await ids({ states: ["stopped"] })).map(([id]) => id);
@@ -110,7 +111,8 @@ module.exports = (require) => {
       const states = [sandbox.state];
       await sandbox.stop();
       states.push(sandbox.state);
-      const values = { states, stopped: await failure(sandbox.process.executeCommand("true")), again: await failure(sandbox.stop()) };
+      const values = { states, stopped: await failure(sandbox.process.executeCommand("true")),
+        again: await failure(sandbox.stop()) };
       await sandbox.start();
       states.push(sandbox.state);
       values.kept = (await sandbox.fs.downloadFile("kept")).toString();

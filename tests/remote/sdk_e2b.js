@@ -56,7 +56,8 @@ module.exports = (require) => {
         text: await sandbox.files.read("a/one"), large: Buffer.compare(Buffer.from(read), Buffer.from(large)),
         empty: await sandbox.files.read("m2"), packed: (await sandbox.files.read("packed")).length,
         list: (await sandbox.files.list("/home/user", { depth: 2 })).map((each) => [each.path, each.type]),
-        info: await sandbox.files.getInfo("a/one"), exists: [await sandbox.files.exists("a"), await sandbox.files.exists("b")],
+        info: await sandbox.files.getInfo("a/one"),
+        exists: [await sandbox.files.exists("a"), await sandbox.files.exists("b")],
         made: [await sandbox.files.makeDir("d/e"), await sandbox.files.makeDir("d/e")],
         renamed: (await sandbox.files.rename("a/one", "f/two")).path,
         missing: await failure(sandbox.files.read("nothing")), directory: await failure(sandbox.files.read("a")),
@@ -66,7 +67,8 @@ module.exports = (require) => {
       await sandbox.files.remove("a");
       values.removed = await sandbox.files.exists("a");
       values.signed = await (await fetch(await sandbox.downloadUrl("f/two"))).text();
-      values.unsigned = (await fetch((await sandbox.downloadUrl("f/two")).replace(/signature=.../, "signature=xyz"))).status;
+      const forged = (await sandbox.downloadUrl("f/two")).replace(/signature=.../, "signature=xyz");
+      values.unsigned = (await fetch(forged)).status;
       await sandbox.kill();
       return values;
     },
@@ -96,7 +98,8 @@ module.exports = (require) => {
       await sandbox.connect({ timeoutMs: 1000 });
       const counter = await sandbox.commands.run("while :; do echo >>ticks; sleep 0.02; done", { background: true });
       await sandbox.files.write("kept", "kept");
-      const paused = [await sandbox.pause(), await sandbox.pause(), await sandbox.isRunning(), await failure(counter.wait())];
+      const paused = [await sandbox.pause(), await sandbox.pause(), await sandbox.isRunning(),
+        await failure(counter.wait())];
       const connected = await Sandbox.connect(sandbox.sandboxId);
       const ticks = await connected.files.read("ticks");
       await sleep(200);
@@ -137,12 +140,13 @@ module.exports = (require) => {
       const error = await failure(sandbox.commands.run(command, { onStdout: (data) => (stdout += data) }));
       return { stdout, error, running: await sandbox.isRunning() };
     },
-    async reattach([id, command]) {
+    async reattach([id, command, file]) {
       const sandbox = await Sandbox.connect(id);
       let stdout = "";
       const handle = await sandbox.commands.run(command, { background: true });
       const error = await failure(handle.wait());
       const again = await sandbox.commands.connect(handle.pid, { onStdout: (data) => (stdout += data) });
+      await sandbox.files.write(file, "");
       const end = await again.wait();
       return { error, stdout, exitCode: end.exitCode };
     },

@@ -72,7 +72,7 @@ class ProviderTest(unittest.TestCase):
             raise AssertionError(f"machines remain: {left} {os.listdir(cls.directory)}")
 
     def setUp(self):
-        self.fake.faults.clear()
+        self.addCleanup(lambda: self.fake.call(self.fake.end_sandboxes()))
         self.addCleanup(self.fake.faults.clear)
 
     def node(self, scenario, argument=None, **environment):
@@ -97,6 +97,15 @@ class ProviderTest(unittest.TestCase):
         """The statuses of requests so far."""
         return [status for seen, target, status in self.fake.requests
                 if (seen, target.partition("?")[0]) == (method, path)]
+
+    def assert_one_was_made(self, state):
+        """And ends it, once it is in that state."""
+        end = time.monotonic() + DEADLINE_S
+        while (found := self.value("list")) and found[0][1] != state or not found:
+            self.assertLess(time.monotonic(), end, found)
+            time.sleep(0.1)
+        (identifier, _), = found
+        self.end(identifier)
 
     @contextlib.contextmanager
     def sandbox(self, **options):
@@ -236,9 +245,7 @@ class E2B(ProviderTest):
                     self.assertEqual("silent", self.value("silent_create", 2000))
                 else:
                     self.assertIn("fetch failed", self.error("create", {})["message"])
-                (identifier, state), = self.value("list")
-                self.assertEqual("running", state)
-                self.end(identifier)
+                self.assert_one_was_made("running")
 
     def test_a_running_sandbox_may_be_reported_gone(self):
         with self.sandbox() as identifier:
@@ -257,7 +264,8 @@ class E2B(ProviderTest):
     def test_a_cut_stream_leaves_the_program_running(self):
         with self.sandbox() as identifier:
             self.fake.faults.add("cut", path="/process.Process/Start", bytes=60)
-            seen = self.value("reattach", [identifier, "echo early; sleep 1; echo late"])
+            work = "echo early; until [ -e go ]; do sleep 0.02; done; echo late"
+            seen = self.value("reattach", [identifier, work, "go"])
             self.assertIsNotNone(seen["error"])
             self.assertEqual(("late\n", 0), (seen["stdout"], seen["exitCode"]))
 
@@ -379,9 +387,8 @@ class Daytona(ProviderTest):
         self.fake.requests.clear()
         self.fake.faults.add("lost_answer", method="POST", path="/api/sandbox")
         self.assertRegex(self.error("create", {})["message"], "hang up|ECONNRESET")
-        (identifier, _), = self.value("list")
+        self.assert_one_was_made("started")
         self.assertEqual([200], self.count("POST", "/api/sandbox"))
-        self.end(identifier)
 
     def test_lies_about_states(self):
         with self.sandbox() as identifier:

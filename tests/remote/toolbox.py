@@ -440,7 +440,7 @@ class Toolbox:
         terminal = self._terminal(identifier)
         await self.machine.signal(-terminal.running.pid, 9)
         self.terminals.pop(identifier, None)
-        return Answer(200, {"message": "PTY session deleted"})
+        return Answer(200, {})
 
     # Files.
 

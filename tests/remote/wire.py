@@ -23,6 +23,7 @@ import traceback
 import urllib.parse
 
 import faults
+import machine
 
 LIMIT = 64 << 10  # bytes of a request's head
 BODY_LIMIT = 256 << 20
@@ -155,6 +156,7 @@ class Provider:
     """`certificate`: (PEM file of the certificate, of the key). Call `close` at the end, or use it with `with`."""
 
     def __init__(self, port=0, certificate=None):
+        machine.end_left_over()
         self.faults = faults.Faults()
         self.requests = collections.deque(maxlen=20000)  # (method, target, status)
         self.connections = set()
