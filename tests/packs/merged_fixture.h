@@ -230,6 +230,51 @@ class MergedEditor {
   std::mt19937 random_;
 };
 
+inline Node node(const std::string& path, NodeType type = NodeType::directory) {
+  Node made;
+  made.path = path;
+  made.type = type;
+  made.mode = 0755;
+  made.mtime = {1'700'000'000, 7};
+  return made;
+}
+
+inline std::string pack_of(const std::function<void(PackWriter&)>& fill) {
+  std::string bytes;
+  PackWriter writer([&](std::string_view piece) { bytes += piece; });
+  fill(writer);
+  writer.finish();
+  return bytes;
+}
+
+inline void put_file(PackWriter& pack, const std::string& path, const std::string& bytes) {
+  Node file = node(path, NodeType::file);
+  file.size = bytes.size();
+  pack.entry(file);
+  pack.piece(0, bytes);
+  pack.end_pieces();
+}
+
+// A plain directory "top" beside a victim that no pack may reach.
+struct Target {
+  TemporaryDirectory directory;
+  std::string top = directory.path() + "/top";
+  base::Fd fd;
+  MergedRoot root;
+
+  Target() {
+    fs::create_directory(top);
+    base::write_file(directory.path() + "/victim", "precious");
+    fs::create_directory(top + "/dir");
+    base::write_file(top + "/dir/file", "old");
+    fs::create_symlink("../..", top + "/out");
+    fs::create_symlink(directory.path(), top + "/dir/far");
+    fd = base::open_directory(top);
+    root.prefix = "tree";
+    root.merged = fd.get();
+  }
+};
+
 inline void make_base(const std::string& base) {
   for (const std::string directory : {"", "/a", "/a/b", "/a/b/c", "/d", "/d/e", "/objects"}) {
     fs::create_directory(base + directory);
