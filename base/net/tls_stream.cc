@@ -133,6 +133,8 @@ void TlsStream::close() {
   ERR_clear_error();
 }
 
+bool TlsStream::distrusts() const { return ssl_ && SSL_get_verify_result(ssl_.get()) != X509_V_OK; }
+
 std::string TlsStream::protocol() const {
   const unsigned char* name = nullptr;
   unsigned size = 0;

@@ -44,6 +44,7 @@ class TlsStream {
 
   uint32_t wants() const { return wants_; }  // EPOLLIN or EPOLLOUT, after `again`
   const std::string& error() const { return error_; }
+  bool distrusts() const;        // after `broken`: the other side's certificate is why
   std::string protocol() const;  // that ALPN chose; empty: none
 
  private:

@@ -166,7 +166,7 @@ ByteStream::ByteStream(const Origin& origin, const Trust& trust, Deadline deadli
   try {
     shake_hands(deadline);
   } catch (const Error& error) {
-    throw Error(Code::unavailable,
+    throw Error(stream_.distrusts() ? Code::unsupported : Code::unavailable,
                 "cannot make a TLS connection to " + origin.str() + ": " + error.message(),
                 "if an authority of your own signs its certificate, name it in ca_file");
   }

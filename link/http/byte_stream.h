@@ -1,7 +1,7 @@
 // One TCP connection to a provider, with TLS or without: blocking, each call with a deadline. One
 // thread uses it at a time. Cancel ends the waits of all that share it. The program ignores
-// SIGPIPE. Errors: unavailable = cannot connect (nothing was sent); deadline_exceeded; io = the
-// connection broke, was cancelled or the certificate is not accepted.
+// SIGPIPE. Errors: unavailable = cannot connect (nothing was sent); unsupported = the certificate
+// is not accepted; deadline_exceeded; io = the connection broke, or was cancelled.
 #pragma once
 
 #include <chrono>

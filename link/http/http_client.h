@@ -1,8 +1,8 @@
 // HTTP/1.1 to one origin: blocking, a deadline for each exchange, limits for heads and bodies, one
 // connection kept while it is fresh. Boost.Beast is seen by answer_reader.cc alone. No retries
-// here: drivers/provider_api.h has them. Errors: unavailable = nothing was sent; unknown_outcome =
-// sent, but no whole answer came; corrupted = the answer is not HTTP or exceeds a limit. An HTTP
-// error status is data. Threads may share it.
+// here: drivers/provider_api.h has them. Errors: unavailable, unsupported = nothing was sent;
+// unknown_outcome = sent, but no whole answer came; corrupted = the answer is not HTTP or exceeds a
+// limit. An HTTP error status is data. Threads may share it.
 #pragma once
 
 #include <memory>
