@@ -158,12 +158,12 @@ class Machine:
         self.freezer.freeze(False)
 
     def lose_changes_since(self, when):
-        """Removes the files of the user's home that changed after `when`, seconds since 1970."""
-        for top, _, files in os.walk(self.root / "home"):
-            for name in files:
-                path = os.path.join(top, name)
-                if os.lstat(path).st_ctime > when:
-                    os.unlink(path)
+        """Removes the files of homes and of /var/tmp that changed after `when`, seconds since 1970."""
+        for place in ("home", "root", "var/tmp"):
+            for top, _, files in os.walk(self.root / place):
+                for path in (os.path.join(top, name) for name in files):
+                    if os.lstat(path).st_ctime > when:
+                        os.unlink(path)
 
     def _request(self, streams, request):
         """Returns (the answer's socket, what was answered, descriptors)."""
