@@ -143,6 +143,32 @@ Program allowlist() {
   return program;
 }
 
+// Refuses a call with any of these flags in its first argument.
+void refuse_flags(Program& program, uint32_t call, uint32_t flags) {
+  program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 4));
+  load(program, low_half(0));
+  program.push_back(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, flags, 0, 1));
+  answer(program, kNotPermitted);
+  answer(program, SECCOMP_RET_ALLOW);
+}
+
+Program late_denylist() {
+  Program program;
+  load(program, offsetof(seccomp_data, nr));
+  answer_ranges(program, numbers((std::string(kSetUp) + " " + kNamespaces).c_str()), kNotPermitted);
+  // glibc falls back to clone, whose flags a filter can read; clone3's are in memory.
+  answer_if_equal(program, SYS_clone3, kNoSuchCall);
+  refuse_flags(program, SYS_clone, kNamespaceFlags);
+  refuse_flags(program, SYS_unshare, kNamespaceFlags | kNewTime);
+  answer(program, SECCOMP_RET_ALLOW);
+  return program;
+}
+
+void install(Program program) {
+  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+  base::check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter), "set up seccomp");
+}
+
 void refuse_flag(const char* call, uint32_t flag, std::string& policy) {
   const std::string bits = std::to_string(flag);
   policy += std::string(call) + " errno 1 [0," + bits + ",SCMP_CMP_MASKED_EQ," + bits + "]\n";
@@ -150,12 +176,10 @@ void refuse_flag(const char* call, uint32_t flag, std::string& policy) {
 
 }  // namespace
 
-void install_allowlist() {
-  Program program = allowlist();
-  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
-  // Without no_new_privs (sudo must work inside); that needs CAP_SYS_ADMIN: we are host root here.
-  base::check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter), "set up seccomp");
-}
+// LXC: without no_new_privs (sudo must work inside); that needs CAP_SYS_ADMIN: we are host root.
+void install_allowlist() { install(allowlist()); }
+
+void install_late_denylist() { install(late_denylist()); }
 
 std::string late_policy(bool nested_namespaces) {
   std::string policy = "2\ndenylist\n[all]\n";

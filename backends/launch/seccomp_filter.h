@@ -23,4 +23,7 @@ void install_allowlist();
 // calls to create and mount in them stay, for rootless containers and browser sandboxes.
 std::string late_policy(bool nested_namespaces);
 
+// The same removal as a second filter, for a program that sets up the sandbox without LXC.
+void install_late_denylist();
+
 }  // namespace moorage::launch

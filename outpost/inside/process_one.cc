@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "outpost/operation.h"
+#include "seccomp_filter.h"
 
 namespace moorage::outpost {
 namespace {
@@ -57,6 +58,13 @@ void bring_up_loopback() {
   base::check(ioctl(socket_fd.get(), SIOCGIFFLAGS, &request), "inspect the loopback");
   request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
   base::check(ioctl(socket_fd.get(), SIOCSIFFLAGS, &request), "start the loopback");
+}
+
+// In these a command would have all capabilities, and so reach more of the kernel. The call filter
+// refuses them, too; this holds for programs that it does not see.
+void forbid_user_namespaces() {
+  const std::string path = "/proc/sys/user/max_user_namespaces";
+  if (base::path_exists(path)) write_proc(path, "0");
 }
 
 // Files of the machine's root, which inside root shall not be able to read even as its owner.
@@ -109,6 +117,7 @@ void set_up(const RootPlan& plan, const Handover& handover, Pipes& pipes) {
   enter_root(as_root);
   base::check(sethostname("sandbox", 7), "name the sandbox");
   bring_up_loopback();
+  forbid_user_namespaces();
   const Fd null = base::open_file("/dev/null", O_RDWR);
   for (int fd = 0; fd <= 2; ++fd) base::check(dup2(null.get(), fd), "set up a stream");
   close_all_but({handover.listener.get(), handover.spool.get(), handover.warden.get(),
@@ -120,6 +129,8 @@ void set_up(const RootPlan& plan, const Handover& handover, Pipes& pipes) {
   const rlimit no_core{0, 0};
   base::check(setrlimit(RLIMIT_CORE, &no_core), "forbid core dumps");
   prctl(PR_SET_NAME, "moorage-inside");
+  launch::install_allowlist();
+  launch::install_late_denylist();
 }
 
 [[noreturn]] void run_process_one(const RootPlan& plan, const Handover& handover, Pipes& pipes) {

@@ -127,6 +127,10 @@ TEST_CASE("a command sees neither the directory nor another sandbox") {
                 who) == "held\n");
   CHECK(two.run("ex_6", "for f in /proc/net/dev; do tail -n +3 $f | cut -d: -f1; done", who)
             .find("lo") != std::string::npos);
+  CHECK(two.run("ex_8",
+                "grep ^Seccomp: /proc/self/status; unshare -U true 2>/dev/null || echo refused; "
+                "grep ^NoNewPrivs /proc/self/status",
+                who) == "Seccomp:\t2\nrefused\nNoNewPrivs:\t1\n");
   CHECK(two.run("ex_7", "kill -9 1; echo alive", who) == "alive\n");
 }
 
