@@ -80,7 +80,8 @@ std::unique_ptr<Run> RemoteMachine::connect(bool put_programs, Deadline deadline
 void RemoteMachine::extend(Deadline deadline) { driver_->extend(machine_, kLife, deadline); }
 
 void RemoteMachine::remove(Deadline deadline) {
-  Labels ours = labels_;
+  // Of any generation: the name is that of one sandbox.
+  const Labels ours{{kStoreLabel, labels_.at(kStoreLabel)}, {kSandboxLabel, config_.name}};
   for (const Machine& found : driver_->find(ours, deadline)) driver_->end(found, deadline);
   machine_ = {};
 }

@@ -160,7 +160,7 @@ size_t Mux::room(uint32_t channel) const {
 
 void Mux::send(uint32_t number, std::string_view bytes) {
   Channel* channel = find(number);
-  if (!channel) return;
+  if (!channel || bytes.empty()) return;
   assert(!channel->ended && bytes.size() <= channel->send_window);
   channel->send_window -= bytes.size();
   for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kMuxMaxPayload)))

@@ -56,7 +56,7 @@ at=0
 if [ -f "$part" ]; then at=$(wc -c < "$part"); fi
 echo "moorage: from $((at))"
 cat >> "$part" || exit 3
-if ! is "$part"; then rm -f "$part"; echo "a file arrived damaged" >&2; exit 4; fi
+if ! is "$part"; then rm -f "$part"; echo "moorage: damaged"; exit 0; fi
 chmod "$mode" "$part" && { sync "$part" 2>/dev/null || :; }
 mv -f "$part" "$file" && echo "moorage: have")sh";
 
@@ -248,6 +248,13 @@ std::unique_ptr<Run> SshDriver::run(const Machine&, const std::vector<std::strin
 }
 
 void SshDriver::put(const Machine&, const File& file, Deadline deadline) {
+  // A part that an earlier try left may be of another file: the second try starts over.
+  if (put_once(file, deadline) || put_once(file, deadline)) return;
+  throw Error(Code::corrupted, "the file " + file.path + " arrived damaged on " + target_.name);
+}
+
+// False: it arrived damaged, and was removed.
+bool SshDriver::put_once(const File& file, Deadline deadline) {
   char mode[8];
   std::snprintf(mode, sizeof mode, "%o", file.mode & 07777);
   SshChild child(target_, command_of(kTakeFile, {file.path, file.digest, mode}));
@@ -268,8 +275,9 @@ void SshDriver::put(const Machine&, const File& file, Deadline deadline) {
   }
   throw_if_failed(child, deadline);
   const std::vector<std::string> lines = marked_lines(output);
-  if (lines.empty() || lines.back() != "have")
-    throw Error(Code::unavailable, target_.name + " did not take the file " + file.path);
+  if (!lines.empty() && lines.back() == "damaged") return false;
+  if (!lines.empty() && lines.back() == "have") return true;
+  throw Error(Code::unavailable, target_.name + " did not take the file " + file.path);
 }
 
 }  // namespace moorage::link

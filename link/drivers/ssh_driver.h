@@ -30,6 +30,7 @@ class SshDriver : public Driver {
 
  private:
   std::string directory(Deadline deadline);
+  bool put_once(const File& file, Deadline deadline);
   // Runs a script of POSIX sh there; returns its standard output, at most 1 MiB.
   std::string script(const std::string& text, const std::vector<std::string>& arguments,
                      Deadline deadline);
