@@ -87,7 +87,6 @@ void write_state(const Places& places, const SyncState& state) {
   const Fd file =
       base::open_file_at(places.top.get(), "sync.json.new", O_WRONLY | O_CREAT | O_TRUNC, 0600);
   base::write_all(file.get(), text);
-  base::sync_file(file.get(), "write sync.json");
   base::check(renameat(places.top.get(), "sync.json.new", places.top.get(), "sync.json"),
               "replace sync.json");
 }

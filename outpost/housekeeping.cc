@@ -61,22 +61,19 @@ std::string list(const Directory& directory) {
 }
 
 void remove_sandbox(const Directory& directory, const std::string& name) {
-  const Sandbox sandbox(directory, name);
-  if (!base::path_exists(sandbox.path())) return;
-  const Fd lock = take_over(sandbox.path());
-  sandbox.destroy();
-  remove_whatever(sandbox.path());
+  for (const std::string& one : {name, name + Sandbox::kTrial}) {
+    const Sandbox sandbox(directory, one);
+    if (!base::path_exists(sandbox.path())) continue;
+    const Fd lock = take_over(sandbox.path());
+    sandbox.destroy();
+    remove_whatever(sandbox.path());
+  }
 }
 
 void clean(const Directory& directory) {
   std::set<std::string> used;
   bool any = false;
   for (const std::string& name : directory.sandbox_names()) {
-    if (name.ends_with(".trial") &&
-        !base::path_exists(directory.sandbox(name).substr(0, directory.sandbox(name).size() - 6))) {
-      remove_sandbox(directory, name);
-      continue;
-    }
     any = true;
     for (const std::string& key : Sandbox(directory, name).used_trees()) used.insert(key);
   }

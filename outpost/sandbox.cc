@@ -85,7 +85,7 @@ std::optional<uint64_t> Sandbox::generation() const {
 }
 
 void Sandbox::set_generation(uint64_t generation) const {
-  base::write_file_durable(path_ + "/generation", std::to_string(generation));
+  base::write_file(path_ + "/generation", std::to_string(generation));
 }
 
 bool Sandbox::started() const {
@@ -108,6 +108,14 @@ std::optional<Layers> Sandbox::layers() const {
   const json::value value = json::parse(*text);
   return Layers{std::string(value.at("tree").as_string()),
                 std::string(value.at("objects").as_string())};
+}
+
+void Sandbox::require_same_boot() const {
+  const auto text = base::read_file_if_exists(path_ + "/prepared.json", kMaxSmallFile);
+  if (!text || json::parse(*text).at("boot").as_string() == base::boot_id()) return;
+  throw Error(Code::not_found,
+              "this machine has restarted: files of the sandbox here may have lost their contents",
+              "remove it there, and start it again from the workspace");
 }
 
 std::vector<std::string> Sandbox::used_trees() const {
@@ -178,7 +186,7 @@ ProcessOne Sandbox::build(const Layers& layers) const {
 std::string Sandbox::abilities() const {
   if (const auto chosen = chosen_overlay()) return facts(chosen, {});
   const Fd held = lock();
-  const Sandbox trial(directory_, path_.substr(path_.rfind('/') + 1) + ".trial");
+  const Sandbox trial(directory_, path_.substr(path_.rfind('/') + 1) + kTrial);
   std::string answer;
   try {
     if (base::path_exists(trial.path_)) trial.destroy();  // of a killed attempt
@@ -197,11 +205,15 @@ std::string Sandbox::prepare(const Layers& wanted) const {
   const auto before = layers();
   if (before && (before->tree != wanted.tree || before->objects != wanted.objects))
     throw Error(Code::conflict, "this sandbox was prepared with another tree");
-  if (const auto one = living(path_)) return facts(one->overlay, {});
-  const OverlayKind overlay = build(wanted).overlay;
-  base::write_file_durable(
+  const auto one = living(path_);  // perhaps of an attempt that was killed before the next line
+  if (one && (one->tree != wanted.tree || one->objects != wanted.objects))
+    throw Error(Code::conflict, "this sandbox is being prepared with another tree");
+  const OverlayKind overlay = one ? one->overlay : build(wanted).overlay;
+  if (before) return facts(overlay, {});
+  base::write_file(
       path_ + "/prepared.json",
-      json::serialize(json::object{{"tree", wanted.tree},
+      json::serialize(json::object{{"boot", base::boot_id()},
+                                   {"tree", wanted.tree},
                                    {"objects", wanted.objects},
                                    {"overlay", overlay == OverlayKind::root ? "root" : "user"}}));
   return facts(overlay, {});
@@ -224,7 +236,7 @@ std::string Sandbox::apply(uint64_t number, Fd pack) const {
     apply_changes(path_, one, number, std::move(pack));
     return std::string();
   });
-  base::write_file_durable(file, std::to_string(number));
+  base::write_file(file, std::to_string(number));
   return R"({"ok":true})";
 }
 

@@ -31,6 +31,7 @@ struct Layers {
 
 class Sandbox {
  public:
+  static constexpr const char* kTrial = ".trial";  // after its name: a sandbox made to try it out
   Sandbox(const Directory& directory, const std::string& name)
       : directory_(directory), path_(directory.sandbox(name)) {}
 
@@ -46,6 +47,9 @@ class Sandbox {
   bool prepared() const { return living(path_).has_value(); }
   bool started() const;
   std::vector<std::string> used_trees() const;  // keys
+  // Nothing here is synced, and a file that lost its contents in a power cut would look like a
+  // change. So a sandbox ends with its machine: not_found.
+  void require_same_boot() const;
 
   // What this machine can do for it, as JSON; tries it out if it was never prepared.
   std::string abilities() const;

@@ -97,6 +97,7 @@ void Server::require_generation(uint64_t generation) const {
 // A link that was cut off may still be connected; its successor takes over.
 std::unique_ptr<Channel> Server::hello(Peer& peer, const json::object& request, Wire wire) {
   require_generation(number_in(request, "generation"));
+  sandbox_.require_same_boot();
   const json::value* protocol = request.if_contains("protocol");
   if (!protocol || !protocol->is_object())
     throw Error(Code::invalid_argument, "protocol must be an object");

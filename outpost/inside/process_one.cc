@@ -189,7 +189,7 @@ void write_record(const std::string& sandbox, const ProcessOne& one) {
       {"boot", base::boot_id()}, {"overlay", one.overlay == OverlayKind::root ? "root" : "user"},
       {"started", one.started},  {"tree", one.tree},
       {"objects", one.objects}};
-  base::write_file_durable(record_path(sandbox), json::serialize(object));
+  base::write_file(record_path(sandbox), json::serialize(object));
 }
 
 std::optional<ProcessOne> living(const std::string& sandbox) {

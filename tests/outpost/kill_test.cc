@@ -155,6 +155,18 @@ TEST_CASE("a serve killed in the middle of its work leaves nothing half done") {
   CHECK(link.run("ex_last", "cat n") == std::to_string(applied + 1) + "\n");
 }
 
+TEST_CASE("a sandbox of an earlier boot is not used again") {
+  const Machine machine(kNobody);
+  Link link(machine);
+  link.hello();
+  link.prepare_and_start();
+  const std::string file = machine.sandbox() + "/prepared.json";
+  json::object prepared = json::parse(base::read_file(file)).as_object();
+  prepared["boot"] = "another";
+  base::write_file(file, json::serialize(prepared), 0644);
+  CHECK(code_thrown_by([&] { link.hello(); }) == Code::not_found);
+}
+
 TEST_CASE("process 1 killed: its commands are over, their files are not lost") {
   const Machine machine(GENERATE(kRoot, kNobody));
   Link link(machine);

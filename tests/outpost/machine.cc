@@ -348,7 +348,7 @@ json::object Link::call_with(const json::object& request, std::string_view bytes
   const uint32_t channel = open(request);
   send(channel, bytes);
   end(channel);
-  return json::parse(finish(channel)).as_object();
+  return json::parse(finish(channel, 120s)).as_object();  // a tree is synced, also on a busy disk
 }
 
 json::object Link::hello(uint64_t generation) {
