@@ -89,10 +89,10 @@ class LinkTest(unittest.TestCase):
         killed = set()
         while len(killed) < 50:
             if random.random() < 0.8:
-                harness.wait_until(lambda: keeper.status()["connected"], what="a connection")
+                harness.wait_until(lambda: keeper.status()["connected"], 60, what="a connection")
             time.sleep(random.random() * 0.3)
             killed.add(keeper.kill_worker())
-        end = harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 120, what="the end")
+        end = harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 240, what="the end")
         self.assertEqual(end["code"], 0, end)
         self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
         self.assertTrue(keeper.packs())
@@ -106,7 +106,7 @@ class LinkTest(unittest.TestCase):
         for _ in range(12):
             time.sleep(random.random())
             self.host.cut_connections()
-        end = harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 120, what="the end")
+        end = harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 240, what="the end")
         self.assertEqual(end["code"], 0, end)
         self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
         packs = [keeper.directory / f"incoming/{number}.pack" for number in keeper.packs()]
@@ -143,7 +143,7 @@ class LinkTest(unittest.TestCase):
 
     def test_an_unusable_machine_gets_its_reason_in_words_at_once(self):
         def message(keeper):
-            status, answer = keeper.ask("/moorage/connect", timeout=40)
+            status, answer = keeper.ask("/moorage/connect", timeout=90)
             self.assertNotEqual(status, 200)
             return json.loads(answer)
 
