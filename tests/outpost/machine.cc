@@ -60,12 +60,6 @@ pid_t number_in_file(const std::string& path) {
   return pid;
 }
 
-uint64_t pid_namespace(pid_t pid) {
-  struct stat status {};
-  return stat(("/proc/" + std::to_string(pid) + "/ns/pid").c_str(), &status) == 0 ? status.st_ino
-                                                                                  : 0;
-}
-
 }  // namespace
 
 bool eventually(const std::function<bool()>& condition, milliseconds deadline) {
@@ -142,19 +136,16 @@ pid_t Machine::process_one(const std::string& name) const {
 
 std::vector<pid_t> Machine::processes() const {
   std::vector<pid_t> found;
-  const uint64_t own = pid_namespace(getpid());
   for (const std::string& name : base::list_directory("/proc")) {
     const int pid = std::atoi(name.c_str());
     if (pid <= 0) continue;
-    const bool names_it =
-        base::read_proc_file(pid, "cmdline").find(directory_) != std::string::npos;
-    // Inside, the root's mount names the directory of the machine.
-    const bool inside =
-        pid_namespace(pid) != own && pid_namespace(pid) != 0 &&
-        base::read_proc_file(pid, "mountinfo").find(directory_.substr(directory_.rfind('/'))) !=
-            std::string::npos;
-    if ((names_it || inside) && base::process_alive(base::identify_process(pid)))
-      found.push_back(pid);
+    // Its programs, also as process 1 in a sandbox.
+    char program[4096];
+    const ssize_t size = readlink(("/proc/" + name + "/exe").c_str(), program, sizeof program);
+    const bool is_ours =
+        size > 0 &&
+        std::string_view(program, static_cast<size_t>(size)).starts_with(directory_ + "/");
+    if (is_ours && base::process_alive(base::identify_process(pid))) found.push_back(pid);
   }
   return found;
 }

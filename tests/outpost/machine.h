@@ -49,7 +49,7 @@ class Machine {
                    std::string_view second) const;
   pid_t serve(const std::string& name = "sb_1") const;        // 0: none
   pid_t process_one(const std::string& name = "sb_1") const;  // 0: none
-  std::vector<pid_t> processes() const;  // with the directory in argv, and inside
+  std::vector<pid_t> processes() const;                       // of its programs
 
  private:
   uid_t user_;
