@@ -36,8 +36,8 @@ inline constexpr const char* kLinkConfig = "link.json";  // in the sandbox's dir
 inline constexpr const char* kIncoming = "incoming";     // likewise, a directory
 
 // Directories over the base tree, with ids as in the mounts: raw upper directories of overlays, or
-// plain ones. Either may be empty. What is below them is in base, so these alone say which paths of
-// /workspace and /home/user must be sent (packs/merged/finder.h).
+// plain ones. Either may be empty. The files below them are those of base, so these alone say which
+// paths of /workspace and /home/user must be sent (packs/merged/finder.h).
 struct LinkLayer {
   std::string tree;
   std::string home;
