@@ -1,7 +1,8 @@
 // The stream to moorage-outpost there, in the worker's event loop: reads and writes the run's
-// socket, and gives each channel's frames to its user. When the stream ends or breaks a rule, every
-// user is told once, then `on_broken`; after that the stream does nothing. A user may open, close
-// or reset channels in any of its calls, but not destroy the stream.
+// socket, and gives each channel's frames to its user. When the stream ends or breaks a rule, it
+// tells every user once, then calls `on_broken`; after that open() throws unavailable, and other
+// calls do nothing. In any of its calls a user may open, close or reset channels, but must not
+// destroy the stream.
 #pragma once
 
 #include <functional>

@@ -35,7 +35,7 @@ std::string in_case(std::string text, char first, char last, int distance) {
   return text;
 }
 
-// RFC 3986, and what Python, JavaScript and forms leave as it is.
+// Each keeps other characters unescaped: RFC 3986, Python, JavaScript, HTML forms.
 void add_url_forms(const std::string& secret, std::vector<std::string>& forms) {
   for (const std::string_view kept : {"-._~", "-._~/", "-._~!*'()", "-._*"}) {
     for (const std::string_view digits : {kUpperDigits, kLowerDigits}) {

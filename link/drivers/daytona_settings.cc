@@ -5,7 +5,7 @@
 namespace moorage::link {
 namespace {
 
-// The fields of a create that come from the settings as they are.
+// Settings that a create request repeats unchanged.
 JsonObject create_fields(const JsonObject& object) {
   JsonObject create;
   for (const char* name : {"snapshot", "target", "user"}) {

@@ -65,7 +65,8 @@ Settings read_settings(const std::string& text) {
   return settings;
 }
 
-// A query string within a value of the query: names and values are quoted once more than that.
+// A query string within a query value, whose names and values the server decodes once more: they
+// are escaped three times in all.
 std::string metadata_query(const Labels& labels) {
   std::string inner;
   for (const auto& [name, value] : labels) {
