@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "backends/remote/options.h"
 
 namespace moorage::backends {
 
@@ -27,6 +28,7 @@ struct BackendOptions {
   bool favor_quick_cgroup_moves = true;
   std::string docker_socket = "/var/run/docker.sock";  // or Podman's
   std::string docker_runtime;                          // empty: the engine's default
+  RemoteOptions remote;
 };
 
 // The backends of one daemon, each made once. Never fails because of the host: an unusable backend

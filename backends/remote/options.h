@@ -1,0 +1,44 @@
+// The remote backends' part of the configuration (sections `backends` and `remote`), in plain
+// structs. It holds no secrets: the key of a provider stays in its file until moorage-link reads
+// it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/os/fd.h"
+
+namespace moorage::backends {
+
+struct SshHost {
+  std::string name;         // [a-z0-9-]{1,32}, unique; the runtime of its sandboxes
+  std::string destination;  // ssh's: user@host, or a Host of its configuration; never "-..."
+  uint32_t max_sandboxes = 8;
+};
+
+// Machines by an API: E2B, Daytona, or servers that speak theirs.
+struct ProviderOptions {
+  std::string settings;  // base::LinkConfig::settings: the text of a JSON object
+  std::string key_file;  // absolute; see open_key()
+  uint32_t max_sandboxes = 8;
+};
+
+struct RemoteOptions {
+  std::string link_program;     // absolute path of moorage-link
+  std::string outpost_program;  // absolute path of moorage-outpost; the warden is BackendOptions'
+  std::string notes_directory;  // <store>/remote: see places.h
+  std::vector<SshHost> ssh_hosts{};  // empty: backend ssh is not configured
+  std::string ssh_config_file;       // for ssh -F; empty: root's own
+  std::optional<ProviderOptions> e2b{};
+  std::optional<ProviderOptions> daytona{};
+  uint32_t sync_interval_s = 10;
+  uint32_t start_deadline_s = 600;
+};
+
+// The provider's key, for `moorage-link --key-fd`; its bytes never enter this process. Throws
+// permission_denied unless it is a file of root that nobody else may read, not_found, io.
+base::Fd open_key(const std::string& key_file);
+
+}  // namespace moorage::backends
