@@ -40,6 +40,8 @@ struct Capabilities {
   bool network_rules = false;  // hosts by name, through moorage-egress
   bool sudo = false;
   bool root = false;  // commands may run as the sandbox's root
+  // Commands run on another machine; the files here follow by packs (remote/link_client.h).
+  bool remote = false;
 };
 
 // The isolation with that runtime; "" is the default. Throws unsupported for an unknown one.
