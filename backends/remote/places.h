@@ -1,0 +1,75 @@
+// Where the sandboxes of one remote backend are: a pool of hosts (or one account of a provider),
+// and a note on disk for each machine that may exist. A note is durable before the machine is
+// touched and goes only when nothing is left there, so after a kill every machine is known. Safe
+// from several threads. Does not speak with any machine.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moorage::backends {
+
+struct Place {
+  std::string name;  // a host's; for a provider that of its backend
+  uint32_t most = 0;
+};
+
+struct PlaceUse {
+  std::string name{};
+  uint32_t used = 0;  // machines that may exist, including those given up
+  uint32_t most = 0;
+  int64_t last_contact_wall_ms = 0;  // since this process began; 0: none
+  std::string last_error{};          // of the last try; empty: it succeeded, or there was none
+};
+
+struct MachineNote {
+  std::string sandbox{};  // "moorage-<store>-sb_7"
+  std::string driver{};   // "ssh"; empty: the note cannot be read, see `problem`
+  std::string place{};
+  uint64_t generation = 0;
+  std::string problem{};
+};
+
+// All notes in DIRECTORY, of every driver, in the order of their names. A missing directory has
+// none.
+std::vector<MachineNote> list_notes(const std::string& directory);
+// Durable; a missing note is fine. Only when nothing of the sandbox is left on its machine.
+void remove_note(const std::string& directory, const std::string& sandbox);
+
+class Places {
+ public:
+  // Makes the directory, and reads its notes of this driver.
+  Places(std::string directory, std::string driver, std::vector<Place> places);
+  Places(const Places&) = delete;
+  Places& operator=(const Places&) = delete;
+
+  // Chooses the named place, or the one with most room (those that failed last come last), and
+  // writes the note. Again for the same sandbox: the place that it has, with the new generation.
+  // Throws not_found: no such place; resource_exhausted: full; conflict: it has another place.
+  MachineNote take(const std::string& sandbox, uint64_t generation, const std::string& place);
+  std::optional<MachineNote> find(const std::string& sandbox) const;
+  std::vector<MachineNote> notes() const;  // of this driver, also of places no longer configured
+  void release(const std::string& sandbox);
+
+  void succeeded(const std::string& place, int64_t wall_ms);
+  void failed(const std::string& place, const std::string& error);
+  std::vector<PlaceUse> uses() const;  // in the order of the configuration
+
+ private:
+  MachineNote reserve(const std::string& sandbox, uint64_t generation, const std::string& place);
+  const PlaceUse& choose(const std::string& place) const;
+  [[noreturn]] void refuse_unknown(const std::string& place) const;
+  uint32_t used(const std::string& place) const;
+
+  const std::string directory_;
+  const std::string driver_;
+  mutable std::mutex mutex_;
+  std::vector<PlaceUse> places_;              // `used` is counted when asked
+  std::map<std::string, MachineNote> notes_;  // by sandbox
+};
+
+}  // namespace moorage::backends
