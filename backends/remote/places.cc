@@ -79,10 +79,10 @@ void remove_note(const std::string& directory, const std::string& sandbox) {
   base::sync_directory(directory);
 }
 
-Places::Places(std::string directory, std::string driver, std::vector<Place> places)
+Places::Places(std::string directory, std::string driver, std::vector<PlaceOptions> places)
     : directory_(std::move(directory)), driver_(std::move(driver)) {
   base::make_directories(directory_);
-  for (Place& place : places)
+  for (PlaceOptions& place : places)
     places_.push_back({.name = std::move(place.name), .most = place.most});
   for (MachineNote& note : list_notes(directory_)) {
     if (note.driver == driver_) notes_.emplace(note.sandbox, std::move(note));

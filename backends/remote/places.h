@@ -13,7 +13,7 @@
 
 namespace moorage::backends {
 
-struct Place {
+struct PlaceOptions {
   std::string name;  // a host's; for a provider that of its backend
   uint32_t most = 0;
 };
@@ -43,7 +43,7 @@ void remove_note(const std::string& directory, const std::string& sandbox);
 class Places {
  public:
   // Makes the directory, and reads its notes of this driver.
-  Places(std::string directory, std::string driver, std::vector<Place> places);
+  Places(std::string directory, std::string driver, std::vector<PlaceOptions> places);
   Places(const Places&) = delete;
   Places& operator=(const Places&) = delete;
 

@@ -34,7 +34,7 @@ class Scratch {
   std::string path_;
 };
 
-std::vector<Place> two() { return {{"a", 2}, {"b", 3}}; }
+std::vector<PlaceOptions> two() { return {{"a", 2}, {"b", 3}}; }
 
 std::string refusal(Places& places, const std::string& sandbox, const std::string& place) {
   try {
