@@ -18,8 +18,11 @@
 
 #include "base/error.h"
 #include "base/os/event_loop.h"
+#include "base/os/files.h"
 #include "base/wire/bootstrap.h"
+#include "base/wire/link_config.h"
 #include "link/keeper_line.h"
+#include "link/provider_key.h"
 
 namespace moorage::link {
 namespace {
@@ -31,16 +34,14 @@ constexpr milliseconds kLongestPause{30'000};
 constexpr size_t kMaxJournals = 4096;
 constexpr const char* kProgram = "/proc/self/exe";
 
-std::string read_key(int fd) {
-  if (fd < 0) return {};
-  const base::Fd key(fd);
-  return base::read_up_to(key.get(), kMaxKeyBytes);
+std::string key_of(const std::string& config) {
+  return read_provider_key(base::parse_link_config(base::read_file(config)).key_file);
 }
 
 class Keeper {
  public:
   explicit Keeper(const KeeperOptions& options)
-      : config_(options.config), key_(read_key(options.key_fd)), restart_(loop_) {
+      : config_(options.config), key_(key_of(options.config)), restart_(loop_) {
     listener_ = std::move(base::bootstrap(options.bootstrap).listener);
     watch_signals();
     start_worker();

@@ -12,7 +12,6 @@ namespace moorage::link {
 struct KeeperOptions {
   std::string bootstrap;  // as for a warden: base/wire/bootstrap.h
   std::string config;     // a file: base/wire/link_config.h
-  int key_fd = -1;        // the provider's key, to its end; -1: none
 };
 
 // Returns when the sandbox there was ended at the daemon's request, or this process was asked to.

@@ -10,7 +10,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxMessageBytes = 4 * kMaxKeyBytes;
+constexpr size_t kMaxMessageBytes = 64 << 10;
 
 }  // namespace
 

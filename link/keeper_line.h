@@ -25,6 +25,4 @@ void send_line(int line, const LineMessage& message);
 // Empty: the other side is gone. Throws corrupted.
 std::optional<LineMessage> receive_line(int line);
 
-inline constexpr size_t kMaxKeyBytes = 16 << 10;
-
 }  // namespace moorage::link

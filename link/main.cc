@@ -1,9 +1,9 @@
 // moorage-link: joins a sandbox on another machine to a socket here.
 //
-//   moorage-link keeper --bootstrap PATH --config FILE [--key-fd N]    keeper.h; the daemon starts
-//   it moorage-link worker --config FILE --line N                         worker.h; the keeper
-//   starts it moorage-link remove --config FILE [--key-fd N]     removes the sandbox there, without
-//   a keeper
+//   moorage-link keeper --bootstrap PATH --config FILE   keeper.h; the daemon starts it
+//   moorage-link worker --config FILE --line N           worker.h; the keeper starts it
+//   moorage-link remove --config FILE                    removes the sandbox there, without a
+//   keeper
 #include <unistd.h>
 
 #include <charconv>
@@ -18,8 +18,8 @@
 #include "base/os/files.h"
 #include "base/wire/link_config.h"
 #include "link/keeper.h"
-#include "link/keeper_line.h"
 #include "link/machine.h"
+#include "link/provider_key.h"
 #include "link/worker.h"
 
 namespace moorage::link {
@@ -63,16 +63,14 @@ class Arguments {
 void remove_there(const Arguments& arguments) {
   const base::LinkConfig config =
       base::parse_link_config(base::read_file(arguments.text("--config")));
-  const base::Fd key(arguments.number("--key-fd"));
-  RemoteMachine machine(config, key ? base::read_up_to(key.get(), kMaxKeyBytes) : std::string());
+  RemoteMachine machine(config, read_provider_key(config.key_file));
   machine.remove(std::chrono::steady_clock::now() + kRemoveDeadline);
 }
 
 void run(const Arguments& arguments) {
   if (arguments.command() == "keeper") {
-    return run_keeper({.bootstrap = arguments.text("--bootstrap"),
-                       .config = arguments.text("--config"),
-                       .key_fd = arguments.number("--key-fd")});
+    return run_keeper(
+        {.bootstrap = arguments.text("--bootstrap"), .config = arguments.text("--config")});
   }
   if (arguments.command() == "worker")
     run_worker({.config = arguments.text("--config"), .line = arguments.number("--line")});

@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "base/os/fd.h"
-
 namespace moorage::backends {
 
 struct SshHost {
@@ -21,7 +19,7 @@ struct SshHost {
 // Machines by an API: E2B, Daytona, or servers that speak theirs.
 struct ProviderOptions {
   std::string settings;  // base::LinkConfig::settings: the text of a JSON object
-  std::string key_file;  // absolute; see open_key()
+  std::string key_file;  // absolute; only moorage-link reads it
   uint32_t max_sandboxes = 8;
 };
 
@@ -36,9 +34,5 @@ struct RemoteOptions {
   uint32_t sync_interval_s = 10;
   uint32_t start_deadline_s = 600;
 };
-
-// The provider's key, for `moorage-link --key-fd`; its bytes never enter this process. Throws
-// permission_denied unless it is a file of root that nobody else may read, not_found, io.
-base::Fd open_key(const std::string& key_file);
 
 }  // namespace moorage::backends

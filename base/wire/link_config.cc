@@ -38,6 +38,8 @@ void each_config_field(T& config, const Visit& visit) {
   visit("directory", config.directory);
   visit("generation", config.generation);
   visit("driver", config.driver);
+  visit("place", config.place);
+  visit("key_file", config.key_file);
   visit("first_id", config.first_id);
   visit("outpost", config.outpost);
   visit("warden", config.warden);

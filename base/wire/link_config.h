@@ -54,12 +54,13 @@ struct LinkConfig {
   uint64_t generation = 0;
   std::string driver;     // "ssh"
   std::string settings;   // its own, the text of a JSON object; for ssh SshSettings
+  std::string place;      // the machine's name in our configuration, for people
+  std::string key_file;   // the provider's key, readable by root only; empty: none
   uint32_t first_id = 0;  // ids in the mounts here: first_id + id inside
   std::string outpost;    // absolute paths of the programs to put there
   std::string warden;
   LinkTree base;     // the files below all layers
   LinkTree objects;  // git objects: packs come and go, the key stays
-  std::string home;  // a plain tree below /home/user; empty: none
   uint32_t sync_interval_s = 10;
   uint32_t start_deadline_s = 600;
 };
