@@ -148,15 +148,22 @@ class OverlayStorage : public Storage {
   }
 
   Fd bind_read_only(const std::string& path, uint32_t first_host_id) override {
-    const std::shared_ptr<Fd> map = id_maps_.get({{0, first_host_id, kIdsPerSandbox}});
-    Fd bind = base::clone_mount(path);
-    base::set_mount_idmap(bind.get(), map->get());
+    return bind(path, {0, first_host_id, kIdsPerSandbox});
+  }
+
+  Fd bind_files(const std::string& path, uint32_t first_host_id) override {
+    return bind(path, {options_.disk_first_id, first_host_id, kIdsPerSandbox});
+  }
+
+ private:
+  Fd bind(const std::string& path, const base::IdMapLine& ids) {
+    const std::shared_ptr<Fd> map = id_maps_.get({ids});
+    Fd bind = layer_mount(path, *map);
     base::set_mount_attributes(bind.get(),
                                {.read_only = true, .nosuid = true, .nodev = true, .noexec = true});
     return bind;
   }
 
- private:
   Owner agent_owner() const { return {options_.disk_first_id + kUser, 0755}; }
   Owner mounter_owner() const { return {options_.disk_first_id + kIdsPerSandbox, 0700}; }
 

@@ -63,6 +63,9 @@ class Storage {
   // no space for the work directories.
   virtual ActiveMounts mount(const Chain& chain, uint32_t first_host_id,
                              MountRoom room = MountRoom::everybodys) = 0;
+  // A read-only detached bind mount of a directory with a workspace's files (a base tree, the upper
+  // directory of a layer): owners are as in `mount`.
+  virtual Fd bind_files(const std::string& path, uint32_t first_host_id) = 0;
   // A read-only detached bind mount of a host directory; its owner root appears as inside root.
   virtual Fd bind_read_only(const std::string& path, uint32_t first_host_id) = 0;
 };
