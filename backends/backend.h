@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backends/cgroups/exec_group.h"
+#include "backends/sandbox_spec.h"
 #include "base/os/process.h"
 
 namespace moorage::backends {
@@ -46,38 +47,6 @@ struct Capabilities {
 
 // The isolation with that runtime; "" is the default. Throws unsupported for an unknown one.
 Isolation isolation_of(const Capabilities& can, const std::string& runtime);
-
-struct Limits {
-  uint64_t memory_bytes = 4ULL << 30;  // all commands together; the warden has extra
-  double cpus = 2;
-  uint32_t pids = 4096;
-};
-
-inline constexpr int kOnlyPlace = -1;
-
-// A detached mount made by the caller, to be attached at `target` (absolute, inside). Without one,
-// an empty directory where the caller attaches it later (base/os/namespaces.h).
-struct Mount {
-  int fd = kOnlyPlace;  // borrowed for the call
-  std::string target;
-};
-
-struct SandboxSpec {
-  std::string name;       // "moorage-<store>-sb_7": also names the container and cgroup
-  std::string directory;  // sandboxes/<sb>/, exists, private, disposable
-  std::string image = "host";
-  std::string runtime{};       // one from Capabilities; empty: the default
-  uint32_t first_host_id = 0;  // inside ids 0..65535 are host ids first_host_id...
-  std::vector<Mount> mounts;   // /workspace, /home/user, the git objects
-  std::string certificates{};  // the directory that trust.h describes; empty: none
-  Limits limits;
-  bool sudo = true;  // password-less sudo inside the namespace
-  // The warden's end of the line for the network (base/wire/network_line.h), borrowed for the call.
-  // Without one, not even the resolver inside answers.
-  int network_line = -1;
-  std::map<std::string, std::string> labels{};  // for people who inspect the engine
-  std::chrono::milliseconds deadline{20'000};
-};
 
 // The identity of an image, independent of its local name.
 struct ImageIdentity {
@@ -112,6 +81,10 @@ class Backend {
   virtual void check(const SandboxSpec& spec) = 0;
   // Returns when the warden answers. After any failure nothing is left behind.
   virtual SandboxStatus start(const SandboxSpec& spec) = 0;
+  // For a backend with Capabilities::remote, once the mounts of the workspace are in place: sends
+  // these layers, oldest first, and starts the warden there. All that `start` did before was to
+  // reach the machine and to send what lies below. Returns when the warden answers.
+  virtual void attach(const std::string& name, const std::vector<FileLayer>& layers);
   // Makes the warden end everything (TERM, then KILL after grace), then destroys.
   virtual void stop(const std::string& name, std::chrono::milliseconds grace) = 0;
   virtual void freeze(const std::string& name) = 0;

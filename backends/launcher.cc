@@ -173,10 +173,13 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
   });
   std::vector<int> fds{listener.get()};
   if (spec.network_line >= 0) {
-    base::in_network_namespace(init, [] {
-      base::set_up_sandbox_loopback();
-      base::set_sandbox_socket_defaults();
-    });
+    // The keeper of a link works in the host's network; its sandbox has its own elsewhere.
+    if (plan.link_config.empty()) {
+      base::in_network_namespace(init, [] {
+        base::set_up_sandbox_loopback();
+        base::set_sandbox_socket_defaults();
+      });
+    }
     fds.push_back(spec.network_line);
   }
   base::send_with_fds(warden.get(), "L", fds);

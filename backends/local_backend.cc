@@ -101,9 +101,7 @@ void LocalBackend::check(const SandboxSpec& spec) {
   if (spec.sudo && !can.sudo) {
     refuse(Code::unsupported, "this backend has no sudo; set sandbox.sudo: false");
   }
-  if (!can.limits_memory || !can.limits_pids || (!can.limits_cpu && spec.limits.cpus > 0)) {
-    refuse(Code::unsupported, "this host cannot limit memory, processes and CPU; see moorage info");
-  }
+  check_limits(spec, can);
   isolation_of(can, spec.runtime);
   check_image(spec);
   if (spec.first_host_id < kIdsPerSandbox || spec.first_host_id > UINT32_MAX - kIdsPerSandbox) {
@@ -118,6 +116,12 @@ void LocalBackend::check(const SandboxSpec& spec) {
       refuse(Code::invalid_argument, "invalid mount at \"" + mount.target + "\"");
     }
   }
+}
+
+void LocalBackend::check_limits(const SandboxSpec& spec, const Capabilities& can) {
+  if (can.limits_memory && can.limits_pids && (can.limits_cpu || spec.limits.cpus <= 0)) return;
+  throw Error(Code::unsupported,
+              "this host cannot limit memory, processes and CPU; see moorage info");
 }
 
 void LocalBackend::check_image(const SandboxSpec& spec) {

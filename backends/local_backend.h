@@ -46,6 +46,8 @@ class LocalBackend : public Backend {
   virtual void probe(const CgroupHierarchies& hierarchies, Capabilities& can) = 0;
   // Whether the cached result still holds; otherwise probed again. Quick.
   virtual bool holds(const Capabilities&) { return true; }
+  // Throws if the sandbox could not be held within its limits.
+  virtual void check_limits(const SandboxSpec& spec, const Capabilities& can);
   // Throws if the spec's image is not acceptable.
   virtual void check_image(const SandboxSpec& spec);
   // Fills mode and rootfs, and the groups the launcher joins; applies to the group whatever only

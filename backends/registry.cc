@@ -10,7 +10,8 @@
 #define MOORAGE_BACKENDS(BACKEND) \
   BACKEND(lxc)                    \
   BACKEND(docker)                 \
-  BACKEND(process)
+  BACKEND(process)                \
+  BACKEND(ssh)
 
 namespace moorage::backends {
 
@@ -20,6 +21,10 @@ MOORAGE_BACKENDS(DECLARE)
 std::string_view isolation_name(Isolation isolation) {
   constexpr std::array<std::string_view, 5> kNames{"none", "container", "userns", "gvisor", "vm"};
   return kNames.at(static_cast<size_t>(isolation));
+}
+
+void Backend::attach(const std::string& name, const std::vector<FileLayer>&) {
+  throw Error(Code::internal, name + " runs on this host: its mounts are its files");
 }
 
 Isolation isolation_of(const Capabilities& can, const std::string& runtime) {

@@ -26,7 +26,7 @@ constexpr size_t kMaxRequestBytes = 1 << 20;
 
 pid_t start(const launch::Request& request) {
   launch::join_cgroup(request);
-  if (request.mode == "process") return launch::start_plain(request);
+  if (request.mode == "process" || request.mode == "link") return launch::start_plain(request);
   if (request.mode == "furnish") {
     launch::furnish(request);
     return request.init_pid;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -22,6 +23,9 @@ namespace moorage::launch {
 namespace {
 
 constexpr const char* kNewRoot = "/run";  // covered by the new root after it was cloned
+constexpr const char* kWarden = "/.moorage/warden";
+constexpr const char* kBootstrap = "/.moorage/bootstrap";
+constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
 
 // A copy of the mount at path and all mounts below it.
 Fd cloned_with_all_below(const std::string& path) {
@@ -69,8 +73,8 @@ void enter_new_root(const Request& request) {
   std::vector<Entry> entries;
   clone_entries("/", {"/home", "/workspace", "/.moorage"}, entries);
   if (base::path_exists("/home")) clone_entries("/home", {"/home/user"}, entries);
-  for (const auto& [source, target] : {std::pair(&request.warden, "/.moorage/warden"),
-                                       std::pair(&request.bootstrap, "/.moorage/bootstrap")}) {
+  for (const auto& [source, target] :
+       {std::pair(&request.warden, kWarden), std::pair(&request.bootstrap, kBootstrap)}) {
     entries.push_back({target, base::clone_mount(*source), {}, false});
   }
   for (const std::string& place : request.places) entries.push_back({place, {}, {}, true});
@@ -95,19 +99,42 @@ void enter_new_root(const Request& request) {
   base::check(chdir("/"), "change to the new root");
 }
 
-[[noreturn]] void become_warden(const Request& request, int error_pipe) {
+struct Program {
+  std::vector<std::string> argv;
+  std::vector<std::string> environment{
+      "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"};
+};
+
+Program warden_of(const Request& request) {
+  return {{kWarden, "--bootstrap", kBootstrap, "--subreaper", "--user-base",
+           std::to_string(request.first_host_id)}};
+}
+
+Program keeper_of(const Request& request) {
+  Program keeper{{kWarden, "keeper", "--bootstrap", kBootstrap, "--config", request.link_config}};
+  keeper.environment.insert(keeper.environment.end(), request.environment.begin(),
+                            request.environment.end());
+  return keeper;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (std::string& word : words) all.push_back(word.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+[[noreturn]] void become(Program program, const Request& request, int error_pipe) {
   setsid();
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = 0; fd <= 2; ++fd) dup2(null, fd);
-  std::string base = std::to_string(request.first_host_id);
-  const char* argv[] = {
-      "/.moorage/warden", "--bootstrap", "/.moorage/bootstrap", "--subreaper", "--user-base",
-      base.c_str(),       nullptr};
-  const char* environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                               nullptr};
+  // Of the keeper: who looks for the cause of a broken link finds it there.
+  if (request.mode == "link") dup2(open(request.log.c_str(), kAppend, 0600), STDERR_FILENO);
+  const std::vector<char*> argv = pointers(program.argv);
+  const std::vector<char*> environment = pointers(program.environment);
   // Other open descriptors are close-on-exec, so a successful exec closes the pipe silently.
   close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-  execve(argv[0], const_cast<char**>(argv), const_cast<char**>(environment));
+  execve(argv[0], argv.data(), environment.data());
   const int error_number = errno;
   [[maybe_unused]] ssize_t written = write(error_pipe, &error_number, sizeof error_number);
   _exit(127);
@@ -118,14 +145,15 @@ void enter_new_root(const Request& request) {
 pid_t start_plain(const Request& request) {
   enter_new_root(request);
   base::Pipe failure = base::make_pipe();
+  Program program = request.mode == "link" ? keeper_of(request) : warden_of(request);
   const pid_t pid = base::check(fork(), "create a process");
-  if (pid == 0) become_warden(request, failure.write_end.get());
+  if (pid == 0) become(std::move(program), request, failure.write_end.get());
   failure.write_end.reset();
   int error_number = 0;
   const std::string bytes = base::read_up_to(failure.read_end.get(), sizeof error_number);
   if (bytes.empty()) return pid;
   bytes.copy(reinterpret_cast<char*>(&error_number), sizeof error_number);
-  base::throw_errno("start the warden", error_number);
+  base::throw_errno("start " + request.warden, error_number);
 }
 
 }  // namespace moorage::launch

@@ -10,7 +10,7 @@
 namespace moorage::launch {
 
 struct Request {
-  std::string mode;  // "lxc", "process", or "furnish": a container made by an engine
+  std::string mode;  // "lxc", "process", "link", or "furnish": a container made by an engine
   std::string name;
   uint32_t first_host_id = 0;
   bool sudo = true;
@@ -23,6 +23,10 @@ struct Request {
   std::string cgroup;                   // the sandbox's group in the unified hierarchy
   std::vector<std::string> join_files;  // to write "0" to, see SandboxCgroup::join_files
   std::vector<std::string> places;      // absolute, inside: for the caller's later mounts
+
+  // For "link", where `warden` is moorage-link.
+  std::string link_config;
+  std::vector<std::string> environment;  // "NAME=value", beside PATH
 
   // For "furnish".
   int init_pid = 0;
@@ -49,6 +53,8 @@ void each_field(R& request, const Visit& visit) {
   visit("cgroup", request.cgroup);
   visit("join", request.join_files);
   visit("places", request.places);
+  visit("link_config", request.link_config);
+  visit("environment", request.environment);
   visit("init_pid", request.init_pid);
   visit("init_start_ticks", request.init_start_ticks);
   visit("maps_ids", request.maps_ids);

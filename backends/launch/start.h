@@ -1,4 +1,4 @@
-// The three ways to make the inside of a sandbox; main.cc chooses by the request's mode.
+// The ways to make the inside of a sandbox; main.cc chooses by the request's mode.
 #pragma once
 
 #include <sys/types.h>
@@ -21,6 +21,7 @@ void furnish(const Request& request);
 // "process": without isolation. The warden is an ordinary host process, in a mount namespace whose
 // root shows everything of the host's, with the workspace at its place. Returns its pid. It runs as
 // host root; commands run as first_host_id + 1000 (--user-base).
+// "link": the same with the keeper of a moorage-link as that process: no command runs here.
 pid_t start_plain(const Request& request);
 
 }  // namespace moorage::launch

@@ -29,13 +29,14 @@ class Chains {
   // `last`: where to mount on a full disk whose reserve is used up.
   layers::ActiveMounts mount(const layers::Chain& layers, uint32_t first_host_id,
                              layers::MountRoom last = {});
+  // The directories below all layers of a workspace. Fetches what the mirror has lost.
+  repo_cache::BaseTreePlaces base_tree_of(const state_db::WorkspaceRow& row);
   // New mounts for the running sandbox, with `layer` as the writable one. Caller holds the lock.
   layers::ActiveMounts mount_for(const state_db::WorkspaceRow& row, base::LayerId layer,
                                  const LiveSandbox& running);
 
  private:
   layers::Chain at(const state_db::WorkspaceRow& row, base::LayerId layer);
-  repo_cache::BaseTreePlaces base_tree_of(const state_db::WorkspaceRow& row);
 
   Context& context_;
   Repositories& repositories_;

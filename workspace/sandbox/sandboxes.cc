@@ -21,14 +21,51 @@ namespace {
 
 using state_db::SandboxState;
 
-constexpr const char* kObjectsTarget = "/.moorage/objects";
-
 MOORAGE_CRASH_POINT(start_after_intent, "start.after_intent");
 MOORAGE_CRASH_POINT(start_after_mount, "start.after_mount");
 MOORAGE_CRASH_POINT(start_after_backend, "start.after_backend");
 MOORAGE_CRASH_POINT(start_after_outcome, "start.after_outcome");
 MOORAGE_CRASH_POINT(stop_after_intent, "stop.after_intent");
 MOORAGE_CRASH_POINT(stop_after_backend, "stop.after_backend");
+
+// The names by which other machines know what lies below all layers of a repository's workspaces.
+backends::RemoteFiles remote_files(const Context& context, const state_db::WorkspaceRow& row,
+                                   base::SandboxId sandbox, const std::string& base_tree) {
+  const std::string repository = context.backends.prefix() + repo_directory(row.repository);
+  // .../trees/COMMIT/tree
+  const std::string of_commit = base_tree.substr(0, base_tree.rfind('/'));
+  return {.generation = static_cast<uint64_t>(sandbox.value),
+          .base_key = repository + "-" + of_commit.substr(of_commit.rfind('/') + 1),
+          .objects_key = repository};
+}
+
+// The directories of layers as another machine gets them, oldest first.
+class LayerMounts {
+ public:
+  LayerMounts(layers::Storage& storage, uint32_t first_host_id)
+      : storage_(storage), first_host_id_(first_host_id) {}
+
+  void add(const std::string& tree, const std::string& home) {
+    layers_.push_back({.tree = bind(tree), .home = bind(home)});
+  }
+  void add(base::LayerId layer) {
+    const std::string path = storage_.layer_path(layer);
+    add(path + "/tree/upper", path + "/home/upper");
+  }
+  const std::vector<backends::FileLayer>& layers() const { return layers_; }
+
+ private:
+  int bind(const std::string& path) {
+    if (path.empty()) return -1;
+    held_.push_back(storage_.bind_files(path, first_host_id_));
+    return held_.back().get();
+  }
+
+  layers::Storage& storage_;
+  const uint32_t first_host_id_;
+  std::vector<base::Fd> held_;
+  std::vector<backends::FileLayer> layers_;
+};
 
 }  // namespace
 
@@ -69,7 +106,7 @@ state_db::NewSandbox Sandboxes::plan(const state_db::WorkspaceRow& row) {
 }
 
 LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
-                             const layers::ActiveMounts* mounts) {
+                             const std::string& base_tree, const layers::ActiveMounts* mounts) {
   LiveSandbox running;
   running.sandbox = sandbox.id;
   running.workspace = row.id;
@@ -87,7 +124,7 @@ LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::
   spec.first_host_id = first_id;
   spec.mounts = {{mounts ? mounts->tree.get() : backends::kOnlyPlace, layers::kTreePlace},
                  {mounts ? mounts->home.get() : backends::kOnlyPlace, layers::kHomePlace},
-                 {objects.get(), kObjectsTarget}};
+                 {objects.get(), backends::kObjectsInside}};
   const base::Fd certificates =
       context_.storage.bind_read_only(certificates_directory(context_.options.store), first_id);
   spec.mounts.push_back({certificates.get(), backends::kCertificatesInside});
@@ -100,12 +137,31 @@ LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::
   base::Fd line;
   if (running.backend->known_capabilities().network_rules) line = networks_.make_line(sandbox.id);
   spec.network_line = line.get();
+  base::Fd below;
+  if (running.backend->known_capabilities().remote) {
+    below = context_.storage.bind_files(base_tree, first_id);
+    spec.mounts.push_back({below.get(), backends::kBaseInside});
+    spec.remote = remote_files(context_, row, sandbox.id, base_tree);
+  }
   base::make_directories(spec.directory);
   base::write_file(spec.directory + "/" + kShowsCertificates, "", 0600);
   running.init = running.backend->start(spec).init;
   running.endpoint = running.backend->endpoint(sandbox.name);
   if (running.init.pid == 0) throw Error(Code::unavailable, "its sandbox ended immediately");
   return running;
+}
+
+void Sandboxes::send_layers(const LiveSandbox& begun, const layers::Chain& layers,
+                            uint32_t first_host_id) {
+  if (!begun.backend->known_capabilities().remote) return;
+  LayerMounts mounts(context_.storage, first_host_id);
+  mounts.add("", layers.image_home);
+  for (auto delta = layers.deltas.rbegin(); delta != layers.deltas.rend(); ++delta)
+    mounts.add(*delta, "");
+  for (auto frozen = layers.frozen.rbegin(); frozen != layers.frozen.rend(); ++frozen)
+    mounts.add(*frozen);
+  mounts.add(layers.writable);
+  begun.backend->attach(begun.name, mounts.layers());
 }
 
 LiveSandboxPtr Sandboxes::finish(const state_db::SandboxRow& sandbox, LiveSandbox begun,
@@ -148,7 +204,8 @@ LiveSandboxPtr Sandboxes::start(const state_db::WorkspaceRow& row, const Also& a
   try {
     const layers::ActiveMounts mounts = chains_.mount(layers, sandbox.first_host_id);
     start_after_mount.pass();
-    auto begun = begin(row, sandbox, &mounts);
+    auto begun = begin(row, sandbox, layers.base_tree, &mounts);
+    send_layers(begun, layers, sandbox.first_host_id);
     start_after_backend.pass();
     running = finish(sandbox, std::move(begun), mounts, also);
   } catch (Error& error) {

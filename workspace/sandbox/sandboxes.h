@@ -47,9 +47,13 @@ class Sandboxes : private ExecListener {
 
   // Describes the sandbox for this workspace; throws if the host's rules or its backend refuse.
   state_db::NewSandbox plan(const state_db::WorkspaceRow& row);
-  // Returns when its warden answers. Without mounts it has only empty places for them.
+  // Returns when its warden answers; without mounts it has only empty places for them. On another
+  // machine: when that is reached and has the base tree, which the workspace is based on.
   LiveSandbox begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
-                    const layers::ActiveMounts* mounts);
+                    const std::string& base_tree, const layers::ActiveMounts* mounts);
+  // After the mounts are in place: sends the layers to another machine, whose warden then answers.
+  // Nothing to do on this host.
+  void send_layers(const LiveSandbox& begun, const layers::Chain& layers, uint32_t first_host_id);
   // Records the outcome with its mounts. `also` runs in the same commit.
   LiveSandboxPtr finish(const state_db::SandboxRow& sandbox, LiveSandbox begun,
                         const layers::ActiveMounts& mounts, const Also& also = {});

@@ -203,7 +203,8 @@ void Moves::change_place(const state_db::WorkspaceRow& row, const state_db::Plac
   bool stopped = false;
   std::shared_ptr<const LiveSandbox> running;
   try {
-    LiveSandbox standby = sandboxes_.begin(moved, sandbox, nullptr);
+    const repo_cache::BaseTreePlaces below = chains_.base_tree_of(moved);
+    LiveSandbox standby = sandboxes_.begin(moved, sandbox, below.tree, nullptr);
     after_standby.pass();
     start_stop_.bring_to_rest(row, "moved to " + place.backend + " by " + by,
                               StartStop::Hook::skip);
@@ -218,6 +219,7 @@ void Moves::change_place(const state_db::WorkspaceRow& row, const state_db::Plac
       base::attach_mount(mounts.tree.get(), layers::kTreePlace);
       base::attach_mount(mounts.home.get(), layers::kHomePlace);
     });
+    sandboxes_.send_layers(standby, layers, sandbox.first_host_id);
     after_mount.pass();
     running = sandboxes_.finish(sandbox, std::move(standby), mounts, tell_place);
   } catch (Error& error) {

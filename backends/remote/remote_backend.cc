@@ -1,0 +1,296 @@
+#include "backends/remote/remote_backend.h"
+
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "backends/envd_client.h"
+#include "backends/remote/link_client.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os/files.h"
+#include "base/os/mount.h"
+#include "base/os/namespaces.h"
+#include "base/wire/link_config.h"
+
+namespace moorage::backends {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Of moorage-link here: a few processes of some megabytes.
+constexpr Limits kLinkLimits{.memory_bytes = 1ULL << 30, .cpus = 2, .pids = 256};
+constexpr milliseconds kStatusDeadline{5'000};
+constexpr milliseconds kRemoveDeadline{10'000};
+// After the grace of the commands: their last changes come here.
+constexpr milliseconds kLastSyncDeadline{120'000};
+constexpr const char* kLayersInside = "/.moorage/layers";
+
+// The group of a command there. Nothing of it is in a control group here.
+class RemoteExecGroup : public ExecGroup {
+ public:
+  RemoteExecGroup(PendingKills& kills, std::string sandbox, std::string tag)
+      : kills_(kills), sandbox_(std::move(sandbox)), tag_(std::move(tag)) {}
+  std::vector<Fd> join_fds() override { return {}; }
+  Fd kill_fd() override { return {}; }
+  void kill() override { kills_.add(sandbox_, tag_); }
+  uint64_t oom_kills() override { return 0; }
+  uint64_t refused_forks() override { return 0; }
+  bool empty() override { return true; }
+  std::vector<pid_t> members(size_t) override { return {}; }
+  uint64_t processes() override { return 0; }
+  void remove() override {}
+
+ private:
+  PendingKills& kills_;
+  const std::string sandbox_;
+  const std::string tag_;
+};
+
+std::string layer_place(size_t number, const char* part) {
+  return std::string(kLayersInside) + "/" + std::to_string(number) + "/" + part;
+}
+
+// Attaches the layers in the keeper's mount namespace; the destructor detaches them again.
+class AttachedLayers {
+ public:
+  AttachedLayers(base::ProcessIdentity keeper, const std::vector<FileLayer>& layers)
+      : keeper_(keeper) {
+    base::in_mount_namespace(keeper_, [&] {
+      for (size_t i = 0; i < layers.size(); ++i) {
+        base::LinkLayer& paths = paths_.emplace_back();
+        paths.tree = attach(layers[i].tree, layer_place(i, "tree"));
+        paths.home = attach(layers[i].home, layer_place(i, "home"));
+      }
+    });
+  }
+  ~AttachedLayers() {
+    try {
+      base::in_mount_namespace(keeper_, [&] {
+        for (const std::string& place : attached_) umount2(place.c_str(), MNT_DETACH);
+      });
+    } catch (const Error&) {
+      // The keeper has ended, and its namespace with it.
+    }
+  }
+  AttachedLayers(AttachedLayers&&) = delete;
+  const std::vector<base::LinkLayer>& paths() const { return paths_; }
+
+ private:
+  std::string attach(int mount, const std::string& place) {
+    if (mount < 0) return {};
+    base::make_directories(place, 0700);
+    base::attach_mount(mount, place);
+    attached_.push_back(place);
+    return place;
+  }
+
+  const base::ProcessIdentity keeper_;
+  std::vector<std::string> attached_;
+  std::vector<base::LinkLayer> paths_;
+};
+
+// What ssh(1) needs to find root's keys, agent and configuration.
+std::map<std::string, std::string> ssh_environment() {
+  std::map<std::string, std::string> environment;
+  for (const char* name : {"HOME", "SSH_AUTH_SOCK"}) {
+    if (const char* value = getenv(name)) environment[name] = value;
+  }
+  return environment;
+}
+
+std::vector<PlaceOptions> places_of(const RemoteOptions& options, const std::string& driver) {
+  std::vector<PlaceOptions> places;
+  if (driver == "ssh") {
+    for (const SshHost& host : options.ssh_hosts) places.push_back({host.name, host.max_sandboxes});
+  } else if (const auto& account = driver == "e2b" ? options.e2b : options.daytona) {
+    places.push_back({driver, account->max_sandboxes});
+  }
+  return places;
+}
+
+}  // namespace
+
+RemoteBackend::RemoteBackend(const BackendOptions& options, std::string driver)
+    : LocalBackend(options),
+      driver_(std::move(driver)),
+      places_(options.remote.notes_directory, driver_, places_of(options.remote, driver_)),
+      kills_([this](const std::string& sandbox, const std::string& tag) {
+        try {
+          EnvdClient(endpoint(sandbox)).kill_tree(tag);
+        } catch (const Error& error) {
+          if (error.code() != Code::not_found) throw;  // not_found: it has ended
+        }
+      }) {}
+
+void RemoteBackend::probe(const CgroupHierarchies&, Capabilities& can) {
+  can.remote = true;
+  // Otherwise a sandbox is not started (require_namespaces).
+  can.isolation = Isolation::userns;
+  can.network_none = true;
+  can.restack = true;
+  can.freeze = false;
+  can.limits_memory = can.limits_cpu = can.limits_pids = false;
+  for (const PlaceUse& place : places_.uses()) can.runtimes[place.name] = can.isolation;
+  if (can.runtimes.empty()) {
+    throw Error(Code::unsupported, "no machines are configured for backend " + driver_,
+                "add some to backends." + driver_ + " in the configuration");
+  }
+  for (const std::string& program :
+       {options_.remote.link_program, options_.remote.outpost_program}) {
+    if (access(program.c_str(), X_OK) != 0)
+      throw Error(Code::unsupported, "the program " + program + " is missing");
+  }
+  const std::string& directory = options_.images_directory;
+  link_copy_ = copy_program(options_.remote.link_program, directory, 0111);
+  outpost_copy_ = copy_program(options_.remote.outpost_program, directory, 0500);
+  warden_copy_ = copy_program(options_.warden_program, directory, 0111);
+}
+
+void RemoteBackend::plan(const SandboxSpec& spec, const SandboxCgroup& group, LaunchPlan& plan) {
+  plan.mode = "link";
+  plan.warden = link_copy_;
+  plan.link_config = spec.directory + "/" + base::kLinkConfig;
+  for (const auto& [name, value] : ssh_environment())
+    plan.environment.push_back(name + "=" + value);
+  group.add_part("warden");
+  plan.join_files = group.join_files("warden");
+}
+
+// The machine of a sandbox, for moorage-link.
+base::LinkConfig RemoteBackend::machine(const MachineNote& note) const {
+  base::LinkConfig config;
+  config.name = note.sandbox;
+  config.generation = note.generation;
+  config.driver = driver_;
+  config.place = note.place;
+  config.outpost = outpost_copy_;
+  config.warden = warden_copy_;
+  config.sync_interval_s = options_.remote.sync_interval_s;
+  config.start_deadline_s = options_.remote.start_deadline_s;
+  const auto& account = driver_ == "e2b" ? options_.remote.e2b : options_.remote.daytona;
+  if (driver_ != "ssh" && account) {
+    config.settings = account->settings;
+    config.key_file = account->key_file;
+  }
+  for (const SshHost& host : options_.remote.ssh_hosts) {
+    if (driver_ != "ssh" || host.name != note.place) continue;
+    config.settings = base::ssh_settings_text(
+        {host.name, host.destination, options_.remote.ssh_config_file, /*directory=*/""});
+  }
+  if (config.settings.empty()) {
+    throw Error(Code::not_found, note.place + " is no longer in the configuration",
+                "add it to backends." + driver_ + " again");
+  }
+  return config;
+}
+
+SandboxStatus RemoteBackend::start(const SandboxSpec& spec) {
+  check(spec);
+  const MachineNote note = places_.take(spec.name, spec.remote.generation, spec.runtime);
+  try {
+    base::LinkConfig config = machine(note);
+    config.directory = spec.directory;
+    config.first_id = spec.first_host_id;
+    const RemoteFiles& files = spec.remote;
+    if (!files.base_key.empty()) config.base = {files.base_key, kBaseInside};
+    if (!files.objects_key.empty()) config.objects = {files.objects_key, kObjectsInside};
+    base::write_file(spec.directory + "/" + base::kLinkConfig, base::link_config_text(config));
+    SandboxSpec keeper = spec;
+    keeper.limits = kLinkLimits;
+    const SandboxStatus status = LocalBackend::start(keeper);
+    LinkClient(endpoint(spec.name)).connect(seconds(config.start_deadline_s));
+    places_.succeeded(note.place, base::system_clock().wall_ms());
+    return status;
+  } catch (Error& error) {
+    places_.failed(note.place, error.message());
+    destroy(spec.name);
+    throw error.add_context("on " + note.place);
+  }
+}
+
+void RemoteBackend::attach(const std::string& name, const std::vector<FileLayer>& layers) {
+  const SandboxStatus status = inspect(name);
+  if (status.init.pid == 0) throw Error(Code::unavailable, "the link of " + name + " has ended");
+  const AttachedLayers attached(status.init, layers);
+  LinkClient(endpoint(name)).begin(attached.paths(), seconds(options_.remote.start_deadline_s));
+  require_namespaces(name);
+}
+
+// Commands have not run there yet.
+void RemoteBackend::require_namespaces(const std::string& name) {
+  const base::LinkStatus there = LinkClient(endpoint(name)).status(kStatusDeadline);
+  if (there.overlay != "none" && there.pid_namespace && there.net_namespace) return;
+  throw Error(Code::unsupported,
+              "the machine cannot give a sandbox namespaces of its own for files, processes and "
+              "network",
+              "allow unprivileged user namespaces there, or log in there as root");
+}
+
+void RemoteBackend::stop(const std::string& name, milliseconds grace) {
+  if (inspect(name).state == SandboxState::frozen) thaw(name);
+  if (inspect(name).state == SandboxState::running) {
+    try {
+      LinkClient(endpoint(name)).shut_down(grace, kLastSyncDeadline);
+    } catch (Error& error) {
+      throw error.add_context("its last changes could not be fetched");
+    }
+    places_.release(name);  // nothing is left there
+  }
+  destroy(name);
+}
+
+void RemoteBackend::destroy(const std::string& name) {
+  kills_.forget(name);
+  bool answers = true;
+  if (inspect(name).state == SandboxState::running) {
+    try {
+      answers = LinkClient(endpoint(name)).status(kStatusDeadline).connected;
+    } catch (const Error&) {
+      answers = false;
+    }
+  }
+  LocalBackend::destroy(name);
+  const auto note = places_.find(name);
+  // What cannot be reached now keeps its note, and is removed later.
+  if (note && answers) remove_machine(*note, kRemoveDeadline);
+}
+
+bool RemoteBackend::remove_machine(const MachineNote& note, milliseconds patience) {
+  try {
+    base::ProcessOptions options;
+    options.deadline = patience;
+    options.environment = ssh_environment();
+    options.environment["PATH"] = "/usr/local/bin:/usr/bin:/bin";
+    options.input = base::link_config_text(machine(note));
+    const auto result =
+        base::run_process({link_copy_, "remove", "--config", "/dev/stdin"}, options);
+    if (!result.ok()) throw Error(Code::unavailable, result.error);
+  } catch (const Error& error) {
+    places_.failed(note.place, error.message());
+    base::log(base::LogLevel::warning, "sandbox.not_removed_there",
+              {{"name", note.sandbox}, {"place", note.place}, {"error", error.message()}});
+    return false;
+  }
+  places_.release(note.sandbox);
+  return true;
+}
+
+void RemoteBackend::start_egress(const std::string& name, int) {
+  throw Error(Code::unsupported, name + " has no network: its commands run on another machine");
+}
+
+std::unique_ptr<ExecGroup> RemoteBackend::exec_group(const std::string& name,
+                                                     const std::string& exec_name) {
+  return std::make_unique<RemoteExecGroup>(kills_, name, exec_name);
+}
+
+std::unique_ptr<Backend> make_ssh_backend(const BackendOptions& options) {
+  return std::make_unique<RemoteBackend>(options, "ssh");
+}
+
+}  // namespace moorage::backends

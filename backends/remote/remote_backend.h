@@ -1,0 +1,56 @@
+// The backends whose sandboxes run on other machines. Here such a sandbox is a control group with
+// the keeper of a moorage-link (base/wire/link_config.h) as its process 1, and the workspace's
+// mounts in the keeper's namespace; so everything that local sandboxes have, adoption after a kill
+// included, is LocalBackend's. Providers differ by their driver in moorage-link and by the places
+// that the configuration names: hosts for ssh, one account for others.
+//
+// A note on disk (places.h) names each machine before it is touched, until nothing of the sandbox
+// is left there. So a machine that cannot be reached when its sandbox is destroyed is not
+// forgotten.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/local_backend.h"
+#include "backends/remote/pending_kills.h"
+#include "backends/remote/places.h"
+#include "base/wire/link_config.h"
+
+namespace moorage::backends {
+
+class RemoteBackend : public LocalBackend {
+ public:
+  // `driver`: of moorage-link.
+  RemoteBackend(const BackendOptions& options, std::string driver);
+
+  SandboxStatus start(const SandboxSpec& spec) override;
+  void attach(const std::string& name, const std::vector<FileLayer>& layers) override;
+  void stop(const std::string& name, std::chrono::milliseconds grace) override;
+  void destroy(const std::string& name) override;
+  std::vector<pid_t> members(const std::string&) override { return {}; }  // none of them here
+  void start_egress(const std::string& name, int control) override;
+  std::unique_ptr<ExecGroup> exec_group(const std::string& name,
+                                        const std::string& exec_name) override;
+
+ protected:
+  void probe(const CgroupHierarchies& hierarchies, Capabilities& can) override;
+  void check_limits(const SandboxSpec&, const Capabilities&) override {}
+  void plan(const SandboxSpec& spec, const SandboxCgroup& group, LaunchPlan& plan) override;
+
+ private:
+  void require_namespaces(const std::string& name);
+  base::LinkConfig machine(const MachineNote& note) const;
+  // False, and told in the log: it did not answer in time; the note stays.
+  bool remove_machine(const MachineNote& note, std::chrono::milliseconds patience);
+
+  const std::string driver_;
+  Places places_;
+  std::string link_copy_;  // set by the probe, as the others
+  std::string outpost_copy_;
+  std::string warden_copy_;
+  PendingKills kills_;
+};
+
+}  // namespace moorage::backends
