@@ -20,6 +20,8 @@ constexpr std::string_view kDefaultSource = "default";
 constexpr std::string_view kPolicy = "policy";
 constexpr std::string_view kPolicyHelp =
     "rules: who may use which backend, how well isolated and with which limits";
+constexpr std::string_view kBackends = "backends";
+constexpr std::string_view kBackendsHelp = "machines elsewhere that sandboxes may run on";
 constexpr size_t kWideValue = 60;
 
 using Sources = std::map<std::string_view, std::string>;
@@ -32,6 +34,7 @@ std::optional<std::string> nearest_name(std::string_view name) {
   const std::vector<std::string> groups = setting_groups();
   std::vector<std::string_view> names(groups.begin(), groups.end());
   names.push_back(kPolicy);
+  names.push_back(kBackends);
   for (const Setting& setting : settings_table()) names.push_back(setting.name);
   return base::nearest_spelling(name, names);
 }
@@ -54,10 +57,12 @@ void apply(const Setting& setting, const std::vector<std::string>& values, const
 }
 
 void apply_file(const std::string& path, Settings& settings, Sources& sources) {
-  const YamlFile file =
-      read_yaml(path, {.groups = setting_groups(), .trees = {std::string(kPolicy)}});
+  const YamlFile file = read_yaml(
+      path, {.groups = setting_groups(), .trees = {std::string(kPolicy), std::string(kBackends)}});
   if (const auto rules = file.trees.find(std::string(kPolicy)); rules != file.trees.end())
     settings.policy = read_policy(path, rules->second);
+  if (const auto found = file.trees.find(std::string(kBackends)); found != file.trees.end())
+    settings.backends = read_remote_backends(path, found->second);
   for (const YamlNode& entry : file.entries) {
     const Setting* setting = find_setting(entry.key);
     if (!setting) refuse_unknown(entry.key, yaml_place(path, entry.key_line, entry.key_column));
@@ -112,6 +117,10 @@ void apply_overrides(const std::map<std::string, std::string>& overrides, Settin
       throw Error(Code::invalid_argument, "--set cannot set policy, a list of rules",
                   "Put them in the file given with --config.");
     }
+    if (!setting && (name == kBackends || name.starts_with(std::string(kBackends) + "."))) {
+      throw Error(Code::invalid_argument, "--set cannot set backends, a section with structure",
+                  "Put it in the file given with --config.");
+    }
     if (!setting) refuse_unknown(name, "--set");
     apply(*setting, values_of(*setting, value), "--set", settings);
     sources[setting->name] = "--set";
@@ -161,6 +170,14 @@ void show_policy(const std::vector<PolicyRule>& rules, std::vector<ShownSetting>
     const std::string name = std::string(kPolicy) + "[" + std::to_string(n + 1) + "]";
     shown.push_back({name, rules[n].text, "", rules[n].place, std::string(kPolicyHelp)});
   }
+}
+
+void show_backends(const RemoteBackends& backends, std::vector<ShownSetting>& shown) {
+  const std::string help(kBackendsHelp);
+  if (backends.shown.empty())
+    shown.push_back({std::string(kBackends), "{}", "", std::string(kDefaultSource), help});
+  for (const auto& [name, text, place] : backends.shown)
+    shown.push_back({name, text, "", place, help});
 }
 
 // Near the program: the same directory in a build tree, ../libexec/moorage when installed.
@@ -221,6 +238,7 @@ Loaded load(const LoadOptions& options) {
          .help = std::string(setting.help)});
   }
   show_policy(loaded.settings.policy, loaded.shown);
+  show_backends(loaded.settings.backends, loaded.shown);
   return loaded;
 }
 

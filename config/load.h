@@ -2,7 +2,7 @@
 // Strict: an unknown or repeated key, a wrong type or a value out of range throws
 // Error(invalid_argument) with file, line and column (or the variable), and suggests the nearest
 // known key. The variable of a.b_c is MOORAGE_A_B_C, with lists separated by ':'. Only the file can
-// have the section `policy` (policy_rules.h).
+// have the sections `policy` (policy_rules.h) and `backends` (remote_backends.h).
 #pragma once
 
 #include <map>
@@ -34,7 +34,8 @@ struct ShownSetting {
 
 struct Loaded {
   Settings settings{};
-  // All settings, in the order of the table; then one line per rule: policy[1], policy[2]...
+  // All settings, in the order of the table; then one line per rule (policy[1]...)
+  // and per remote backend (backends.ssh).
   std::vector<ShownSetting> shown{};
   std::vector<std::string>
       unknown_variables{};  // MOORAGE_... variables without a setting: worth a warning

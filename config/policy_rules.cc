@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/limit_ranges.h"
 #include "base/size_text.h"
-#include "base/spelling.h"
+#include "config/node_reader.h"
 #include "config/values.h"
 #include "config/yaml_file.h"
 
@@ -27,38 +27,17 @@ constexpr size_t kMaxLabelValue = 255;
 constexpr std::array<std::string_view, 5> kIsolations{"none", "container", "userns", "gvisor",
                                                       "vm"};
 
-std::string joined(const std::vector<std::string_view>& names) {
-  std::string text;
-  for (const auto name : names) text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
-}
-
-// Quotes a text where YAML needs it within [] and {}.
-std::string plain(const std::string& text) {
-  const bool null = text.empty() || text == "null" || text == "Null" || text == "NULL";
-  const bool safe = std::all_of(text.begin(), text.end(), [](char c) {
-    return c == '/' || kNameCharacters.find(c) != std::string_view::npos;
-  });
-  if (!null && text.front() != '-' && safe) return text;
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + "\"";
-}
-
 class RuleReader {
  public:
-  RuleReader(const std::string& file, const YamlNode& node) : file_(file), node_(node) {}
+  RuleReader(const std::string& file, const YamlNode& node) : yaml_(file), node_(node) {}
 
   PolicyRule read() {
-    rule_.place = file_ + ":" + std::to_string(node_.line);
+    rule_.place = yaml_.place(node_);
     if (node_.kind != Kind::map) {
-      refuse(node_, "a rule in policy consists of \"key: value\" lines",
-             "For instance: - backends: [lxc]");
+      yaml_.refuse(node_, "a rule in policy consists of \"key: value\" lines",
+                   "For instance: - backends: [lxc]");
     }
-    read_fields(
+    yaml_.read_fields(
         node_, "a rule of policy",
         {{"users", [this](const YamlNode& n) { read_ids(n, rule_.users, user_id); }},
          {"groups", [this](const YamlNode& n) { read_ids(n, rule_.groups, group_id); }},
@@ -77,52 +56,6 @@ class RuleReader {
   }
 
  private:
-  struct Field {
-    std::string_view name;
-    std::function<void(const YamlNode&)> read;
-  };
-
-  [[noreturn]] void refuse_at(int line, int column, const std::string& why,
-                              const std::string& hint = {}) const {
-    throw Error(Code::invalid_argument, yaml_place(file_, line, column) + ": " + why, hint);
-  }
-  [[noreturn]] void refuse(const YamlNode& node, const std::string& why,
-                           const std::string& hint = {}) const {
-    refuse_at(node.line, node.column, why, hint);
-  }
-
-  void read_fields(const YamlNode& map, const std::string& where,
-                   const std::vector<Field>& fields) {
-    std::vector<std::string_view> names;
-    names.reserve(fields.size());
-    for (const Field& field : fields) names.push_back(field.name);
-    for (const YamlNode& item : map.items) {
-      const auto field = std::find_if(fields.begin(), fields.end(),
-                                      [&](const Field& known) { return known.name == item.key; });
-      if (field == fields.end()) {
-        const auto nearest = base::nearest_spelling(item.key, names);
-        refuse_at(item.key_line, item.key_column, "unknown key \"" + item.key + "\" in " + where,
-                  nearest ? "Did you mean \"" + *nearest + "\"?"
-                          : "Allowed keys: " + joined(names) + ".");
-      }
-      if (item.kind == Kind::null)
-        refuse_at(item.key_line, item.key_column, "\"" + item.key + "\" has no value");
-      field->read(item);
-    }
-  }
-
-  // Calls parse(), and adds the node's position to its errors.
-  template <typename Parse>
-  auto parsed(const YamlNode& node, const Parse& parse) const {
-    if (node.kind != Kind::scalar) refuse(node, "\"" + node.key + "\" must be one value");
-    try {
-      return parse(node.text);
-    } catch (Error& error) {
-      if (!node.key.empty()) error.add_context(node.key);
-      throw error.add_context(yaml_place(file_, node.line, node.column));
-    }
-  }
-
   void show(const std::string& key, const std::string& value) {
     text_ += (text_.empty() ? "" : ", ") + key + ": " + value;
   }
@@ -130,49 +63,51 @@ class RuleReader {
   template <typename Add>
   void read_list(const YamlNode& node, const Add& add) {
     if (node.kind != Kind::list || node.items.empty()) {
-      refuse(node, "\"" + node.key + "\" must be a list: [a, b]",
-             node.kind == Kind::list ? "To leave it unrestricted, omit it." : "");
+      yaml_.refuse(node, "\"" + node.key + "\" must be a list: [a, b]",
+                   node.kind == Kind::list ? "To leave it unrestricted, omit it." : "");
     }
     std::string text;
     for (const YamlNode& item : node.items) {
       if (item.kind != Kind::scalar)
-        refuse(item, "\"" + node.key + "\" must be a list of plain values");
+        yaml_.refuse(item, "\"" + node.key + "\" must be a list of plain values");
       add(item);
-      text += (text.empty() ? "" : ", ") + plain(item.text);
+      text += (text.empty() ? "" : ", ") + plain_text(item.text);
     }
     show(node.key, "[" + text + "]");
   }
 
   void read_ids(const YamlNode& node, std::vector<uint32_t>& ids,
                 uint32_t (*id_of)(const std::string&)) {
-    read_list(node, [&](const YamlNode& item) { ids.push_back(parsed(item, id_of)); });
+    read_list(node, [&](const YamlNode& item) { ids.push_back(yaml_.parsed(item, id_of)); });
   }
 
   void read_backends(const YamlNode& node) {
-    read_list(node,
-              [&](const YamlNode& item) { rule_.backends.push_back(parsed(item, parse_word)); });
+    read_list(node, [&](const YamlNode& item) {
+      rule_.backends.push_back(yaml_.parsed(item, parse_word));
+    });
   }
 
   void read_networks(const YamlNode& node) {
-    read_list(node,
-              [&](const YamlNode& item) { rule_.networks.push_back(parsed(item, parse_word)); });
+    read_list(node, [&](const YamlNode& item) {
+      rule_.networks.push_back(yaml_.parsed(item, parse_word));
+    });
   }
 
   void read_hosts(const YamlNode& node, Verdict verdict, std::vector<base::NetworkRule>& to) {
     read_list(node, [&](const YamlNode& item) {
-      to.push_back(parsed(
+      to.push_back(yaml_.parsed(
           item, [verdict](const std::string& text) { return base::parse_rule(verdict, text); }));
     });
   }
 
   void read_labels(const YamlNode& node) {
     if (node.kind != Kind::map || node.items.empty())
-      refuse(node, "\"labels\" must be a map like {team: infra}");
+      yaml_.refuse(node, "\"labels\" must be a map like {team: infra}");
     std::string text;
     for (const YamlNode& item : node.items) {
       check_label(item);
       rule_.labels[item.key] = item.text;
-      text += (text.empty() ? "" : ", ") + plain(item.key) + ": " + plain(item.text);
+      text += (text.empty() ? "" : ", ") + plain_text(item.key) + ": " + plain_text(item.text);
     }
     show("labels", "{" + text + "}");
   }
@@ -182,25 +117,25 @@ class RuleReader {
     const bool good_key = !item.key.empty() && item.key.size() <= kMaxLabelKey &&
                           item.key.find_first_not_of(kNameCharacters) == std::string::npos;
     if (!good_key)
-      refuse_at(item.key_line, item.key_column,
-                "a label's key is 1-63 characters of A-Z a-z 0-9 - _ ., not \"" + item.key + "\"");
+      yaml_.refuse_key(
+          item, "a label's key is 1-63 characters of A-Z a-z 0-9 - _ ., not \"" + item.key + "\"");
     if (item.kind != Kind::scalar)
-      refuse_at(item.key_line, item.key_column, "label \"" + item.key + "\" must have one value",
-                "Write an empty value as \"\".");
+      yaml_.refuse_key(item, "label \"" + item.key + "\" must have one value",
+                       "Write an empty value as \"\".");
     const bool control = std::any_of(item.text.begin(), item.text.end(),
                                      [](unsigned char c) { return c < 0x20 || c == 0x7f; });
     if (item.text.size() > kMaxLabelValue || control)
-      refuse(item, "a label's value is at most 255 bytes without control characters");
+      yaml_.refuse(item, "a label's value is at most 255 bytes without control characters");
   }
 
   void read_isolation(const YamlNode& node) {
     const auto& known = kIsolations;
     if (node.kind != Kind::scalar ||
         std::find(known.begin(), known.end(), node.text) == known.end()) {
-      refuse(node,
-             "min_isolation: " +
-                 (node.kind == Kind::scalar ? "\"" + node.text + "\" is not one" : "not one") +
-                 " of none, container, userns, gvisor, vm, weakest first");
+      yaml_.refuse(
+          node, "min_isolation: " +
+                    (node.kind == Kind::scalar ? "\"" + node.text + "\" is not one" : "not one") +
+                    " of none, container, userns, gvisor, vm, weakest first");
     }
     rule_.min_isolation = node.text;
     show("min_isolation", node.text);
@@ -209,10 +144,11 @@ class RuleReader {
   void read_default(const YamlNode& node) {
     std::string names;
     const auto name = [&](const char* key, std::string& to, auto parse) {
-      return Field{key, [this, &names, key, &to, parse](const YamlNode& n) {
-                     to = parsed(n, parse);
-                     names += (names.empty() ? "" : ", ") + std::string(key) + ": " + plain(to);
-                   }};
+      return NodeReader::Field{key, [this, &names, key, &to, parse](const YamlNode& n) {
+                                 to = yaml_.parsed(n, parse);
+                                 names += (names.empty() ? "" : ", ") + std::string(key) + ": " +
+                                          plain_text(to);
+                               }};
     };
     const auto image = [](const std::string& text) {
       if (text.empty()) throw Error(Code::invalid_argument, "the name of an image cannot be empty");
@@ -235,19 +171,20 @@ class RuleReader {
   }
 
   void read_size(const YamlNode& node, const Range& range, std::optional<uint64_t>& to) {
-    to = parsed(node, [&](const std::string& text) { return parse_bytes(text, range); });
+    to = yaml_.parsed(node, [&](const std::string& text) { return parse_bytes(text, range); });
   }
 
-  void read_limits(const YamlNode& node, const std::string& key, std::vector<Field> fields,
-                   PolicyLimits& to, const std::string* names = nullptr) {
+  void read_limits(const YamlNode& node, const std::string& key,
+                   std::vector<NodeReader::Field> fields, PolicyLimits& to,
+                   const std::string* names = nullptr) {
     if (node.kind != Kind::map || node.items.empty())
-      refuse(node, "\"" + key + "\" must be a map like {memory: 2GiB}");
+      yaml_.refuse(node, "\"" + key + "\" must be a map like {memory: 2GiB}");
     fields.push_back(
         {"memory", [&](const YamlNode& n) { read_size(n, kMemory, to.memory_bytes); }});
-    fields.push_back({"cpus", [&](const YamlNode& n) { to.cpus = parsed(n, parse_cpus); }});
-    fields.push_back({"pids", [&](const YamlNode& n) { to.pids = parsed(n, parse_pids); }});
+    fields.push_back({"cpus", [&](const YamlNode& n) { to.cpus = yaml_.parsed(n, parse_cpus); }});
+    fields.push_back({"pids", [&](const YamlNode& n) { to.pids = yaml_.parsed(n, parse_pids); }});
     fields.push_back({"disk", [&](const YamlNode& n) { read_size(n, kDisk, to.disk_bytes); }});
-    read_fields(node, "\"" + key + "\" of a rule", fields);
+    yaml_.read_fields(node, "\"" + key + "\" of a rule", fields);
     std::string text = names ? *names : "";
     const auto add = [&](const char* name, const std::string& value) {
       text += (text.empty() ? "" : ", ") + std::string(name) + ": " + value;
@@ -263,15 +200,15 @@ class RuleReader {
   void check_within(const char* key, const std::optional<T>& usual,
                     const std::optional<T>& most) const {
     if (usual && most && *usual > *most) {
-      refuse(default_, std::string(key) + ": the rule's default exceeds its max",
-             "Lower the default, or raise the max.");
+      yaml_.refuse(default_, std::string(key) + ": the rule's default exceeds its max",
+                   "Lower the default, or raise the max.");
     }
   }
 
   void check_together() const {
     if (!rule_.default_runtime.empty() && rule_.default_backend.empty()) {
-      refuse(default_, "a default runtime needs a default backend",
-             "Add the backend: {backend: docker, runtime: " + rule_.default_runtime + "}");
+      yaml_.refuse(default_, "a default runtime needs a default backend",
+                   "Add the backend: {backend: docker, runtime: " + rule_.default_runtime + "}");
     }
     const bool speaks = !rule_.backends.empty() || !rule_.min_isolation.empty() ||
                         !rule_.default_backend.empty() || !rule_.default_image.empty() ||
@@ -279,15 +216,15 @@ class RuleReader {
                         !rule_.hosts.empty() || !rule_.refuse_hosts.empty() ||
                         !(rule_.usual == PolicyLimits{}) || !(rule_.most == PolicyLimits{});
     if (!speaks) {
-      refuse(node_, "this rule has no effect",
-             "Give it backends, min_isolation, default or max; without it only other "
-             "rules apply.");
+      yaml_.refuse(node_, "this rule has no effect",
+                   "Give it backends, min_isolation, default or max; without it only other "
+                   "rules apply.");
     }
     const auto& allowed = rule_.backends;
     if (!allowed.empty() && !rule_.default_backend.empty() &&
         std::find(allowed.begin(), allowed.end(), rule_.default_backend) == allowed.end()) {
-      refuse(default_, "the default backend \"" + rule_.default_backend +
-                           "\" is not among the backends of the same rule");
+      yaml_.refuse(default_, "the default backend \"" + rule_.default_backend +
+                                 "\" is not among the backends of the same rule");
     }
     check_within("memory", rule_.usual.memory_bytes, rule_.most.memory_bytes);
     check_within("cpus", rule_.usual.cpus, rule_.most.cpus);
@@ -295,7 +232,7 @@ class RuleReader {
     check_within("disk", rule_.usual.disk_bytes, rule_.most.disk_bytes);
   }
 
-  const std::string& file_;
+  const NodeReader yaml_;
   const YamlNode& node_;
   YamlNode default_;
   PolicyRule rule_;

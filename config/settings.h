@@ -11,6 +11,7 @@
 #include "config/network_presets.h"
 #include "config/network_settings.h"
 #include "config/policy_rules.h"
+#include "config/remote_backends.h"
 
 namespace moorage::config {
 
@@ -132,6 +133,7 @@ struct Settings {
   SandboxSettings sandbox{};
   NetworkSettings network{};
   DockerSettings docker{};
+  RemoteSettings remote{};
   ExecSettings exec{};
   WorkspaceSettings workspace{};
   UserSettings user{};
@@ -140,6 +142,7 @@ struct Settings {
   ReplicaSettings replica{};
   DaemonSettings daemon{};
   std::vector<PolicyRule> policy{};
+  RemoteBackends backends{};
   std::map<std::string, NetworkPreset> network_presets{};  // load() reads them
   std::string libexec_directory{};  // load() finds it near the program if unset
 };

@@ -251,6 +251,16 @@ std::vector<Setting> about_networks() {
   };
 }
 
+std::vector<Setting> about_remote() {
+  return {
+      seconds(MOORAGE_AT(remote.sync_interval_s), {1, 3600},
+              "interval at which the files of a running command on another machine are copied "
+              "here; those of an ended one are here before its end is reported"),
+      seconds(MOORAGE_AT(remote.start_deadline_s), {10, kDay},
+              "time limit of a start on another machine, which includes the first copy"),
+  };
+}
+
 std::vector<Setting> about_kept_data() {
   return {
       bytes(MOORAGE_AT(exec.output_limit_bytes), {65'536, 1024 * kTiB},
@@ -302,6 +312,7 @@ const std::vector<Setting>& settings_table() {
     std::vector<Setting> all = about_daemon();
     for (Setting& setting : about_work()) all.push_back(std::move(setting));
     for (Setting& setting : about_networks()) all.push_back(std::move(setting));
+    for (Setting& setting : about_remote()) all.push_back(std::move(setting));
     for (Setting& setting : about_kept_data()) all.push_back(std::move(setting));
     return all;
   }();

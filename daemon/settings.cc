@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
+#include <variant>
 
 #include "base/error.h"
 #include "base/os/files.h"
@@ -44,6 +46,34 @@ repo_cache::RepoCacheOptions repo_options(const config::Settings& settings) {
   return options;
 }
 
+backends::ProviderOptions provider_options(const config::ProviderSettings& from) {
+  boost::json::object settings;
+  for (const auto& [name, value] : from.driver)
+    std::visit([&, key = name](const auto& v) { settings[key] = v; }, value);
+  // Sandboxes reach hosts through the link, by their own rules; the provider cuts off the rest.
+  settings["internet"] = false;
+  return {.settings = boost::json::serialize(settings),
+          .key_file = from.key_file,
+          .max_sandboxes = from.max_sandboxes};
+}
+
+backends::RemoteOptions remote_options(const config::Settings& settings) {
+  backends::RemoteOptions options;
+  options.link_program = settings.libexec_directory + "/moorage-link";
+  options.outpost_program = settings.libexec_directory + "/moorage-outpost";
+  options.notes_directory = settings.store.directory + "/remote";
+  if (const auto& ssh = settings.backends.ssh) {
+    options.ssh_config_file = ssh->config_file;
+    for (const auto& host : ssh->hosts)
+      options.ssh_hosts.push_back({host.name, host.destination, host.max_sandboxes});
+  }
+  if (const auto& e2b = settings.backends.e2b) options.e2b = provider_options(*e2b);
+  if (const auto& daytona = settings.backends.daytona) options.daytona = provider_options(*daytona);
+  options.sync_interval_s = static_cast<uint32_t>(settings.remote.sync_interval_s);
+  options.start_deadline_s = static_cast<uint32_t>(settings.remote.start_deadline_s);
+  return options;
+}
+
 backends::BackendOptions backend_options(const config::Settings& settings) {
   backends::BackendOptions options;
   options.images_directory = settings.store.directory + "/images";
@@ -57,6 +87,7 @@ backends::BackendOptions backend_options(const config::Settings& settings) {
   options.nested_namespaces = settings.sandbox.nested_namespaces;
   options.docker_socket = settings.docker.socket;
   options.docker_runtime = settings.docker.runtime;
+  options.remote = remote_options(settings);
   return options;
 }
 

@@ -94,13 +94,19 @@ def sentence(text):
 
 
 def settings_text(mooraged, file):
-    """From the file with all defaults. Fails when a setting is missing there. A section that is commented out, `policy`, has an example
-    in place of defaults."""
-    text, group, names = "", "", []
+    """From the file with all defaults. Fails when a setting is missing there. Sections that are commented out, `policy` and `backends`,
+    have examples in place of defaults."""
+    text, group, names, part = "", "", [], ""
     for line in pathlib.Path(file).read_text().splitlines():
+        part_of_group = re.match(r"^#   ([a-z0-9_]+):(?: +# (.*))?$", line)
+        if part_of_group:
+            part = part_of_group[1] + "."
+            text += f".PP\n\\fB{roff(group)}.{roff(part_of_group[1])}\\fR: {roff(part_of_group[2])}\n" if part_of_group[2] else ""
+            continue
         example = re.match(r"^#   (?:- |  )([a-z_]+): (.*?)(?: +# (.*))?$", line)
         if example:
             key, value, help_text = example.groups()
+            key = part + key
             text += item(f"\\fB{roff(key)}\\fR, such as \\fI{roff(value)}\\fR", sentence(help_text))
             continue
         match = re.match(r"^(# |  )?([a-z_]+):(?: +([^#\s].*?))?(?: +# (.*))?$", line)
@@ -108,7 +114,7 @@ def settings_text(mooraged, file):
             continue
         indent, key, value, help_text = match.groups()
         if indent is None or not value:
-            group = key
+            group, part = key, ""
             names += [key] if indent else []
             text += f".SS {roff(key)}\n" + (f"{roff(sentence(help_text))}\n" if help_text else "")
             continue
