@@ -48,6 +48,16 @@ std::string parse_destination(const std::string& text) {
   return text;
 }
 
+// An argument of a shell's script there; "~/" is the home of the user who logs in.
+std::string parse_directory_there(const std::string& text) {
+  const std::string_view rest = std::string_view(text).substr(text.starts_with("~/") ? 2 : 0);
+  const bool has_root = text.starts_with("/") || text.starts_with("~/");
+  if (!has_root || rest.empty() || text == "/" || text.size() > kMaxText ||
+      !consists_of(rest, "/+=@") || rest.find("..") != std::string_view::npos)
+    refuse(text, "a directory on that machine, such as /srv/moorage or ~/moorage");
+  return text;
+}
+
 // Parts of requests and of the Dockerfile that Daytona makes of an image.
 std::string parse_provider_name(const std::string& text) {
   if (text.empty() || text.size() > kMaxText || text.front() == '-' || !consists_of(text, "@:/+="))
@@ -195,7 +205,8 @@ class BackendsReader {
       yaml_.read_fields(
           item, "a host of backends.ssh",
           {text("name", host.name, parse_host_name),
-           text("destination", host.destination, parse_destination), most(host.max_sandboxes)});
+           text("destination", host.destination, parse_destination),
+           text("directory", host.directory, parse_directory_there), most(host.max_sandboxes)});
       if (host.name.empty() || host.destination.empty())
         yaml_.refuse(item, "a host needs a name and a destination");
       const bool known = std::any_of(hosts.begin(), hosts.end(),

@@ -22,6 +22,7 @@ struct RemoteSettings {
 struct SshHostSettings {
   std::string name{};         // [a-z0-9-]{1,32}, unique
   std::string destination{};  // user@host, or a Host of ssh's configuration
+  std::string directory{};    // there: absolute, or "~/..."; empty: ~/.moorage
   uint32_t max_sandboxes = 8;
 };
 

@@ -65,7 +65,8 @@ backends::RemoteOptions remote_options(const config::Settings& settings) {
   if (const auto& ssh = settings.backends.ssh) {
     options.ssh_config_file = ssh->config_file;
     for (const auto& host : ssh->hosts)
-      options.ssh_hosts.push_back({host.name, host.destination, host.max_sandboxes});
+      options.ssh_hosts.push_back(
+          {host.name, host.destination, host.directory, host.max_sandboxes});
   }
   if (const auto& e2b = settings.backends.e2b) options.e2b = provider_options(*e2b);
   if (const auto& daytona = settings.backends.daytona) options.daytona = provider_options(*daytona);

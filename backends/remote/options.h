@@ -13,6 +13,7 @@ namespace moorage::backends {
 struct SshHost {
   std::string name;         // [a-z0-9-]{1,32}, unique; the runtime of its sandboxes
   std::string destination;  // ssh's: user@host, or a Host of its configuration; never "-..."
+  std::string directory;    // there, for all that we put there; empty: ~/.moorage
   uint32_t max_sandboxes = 8;
 };
 

@@ -180,7 +180,7 @@ base::LinkConfig RemoteBackend::machine(const MachineNote& note) const {
   for (const SshHost& host : options_.remote.ssh_hosts) {
     if (driver_ != "ssh" || host.name != note.place) continue;
     config.settings = base::ssh_settings_text(
-        {host.name, host.destination, options_.remote.ssh_config_file, /*directory=*/""});
+        {host.name, host.destination, options_.remote.ssh_config_file, host.directory});
   }
   if (config.settings.empty()) {
     throw Error(Code::not_found, note.place + " is no longer in the configuration",
@@ -256,7 +256,7 @@ void RemoteBackend::destroy(const std::string& name) {
   }
   LocalBackend::destroy(name);
   const auto note = places_.find(name);
-  // What cannot be reached now keeps its note, and is removed later.
+  // A machine that cannot be reached now keeps its note, and is removed later.
   if (note && answers) remove_machine(*note, kRemoveDeadline);
 }
 

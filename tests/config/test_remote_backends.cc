@@ -40,7 +40,7 @@ TEST_CASE("hosts for ssh are read, and shown as they can be read again") {
       "  ssh:\n"
       "    config_file: /etc/moorage/ssh_config\n"
       "    hosts:\n"
-      "      - {name: build1, destination: agent@build1.example, max_sandboxes: 4}\n"
+      "      - {name: build1, destination: agent@build1.example, max_sandboxes: 4, directory: /m}\n"
       "      - name: spare\n"
       "        destination: ssh://me@[::1]:2222\n"
       "remote: {sync_interval_s: 1m, start_deadline_s: 30}\n";
@@ -51,6 +51,7 @@ TEST_CASE("hosts for ssh are read, and shown as they can be read again") {
   CHECK(ssh.hosts[0].name == "build1");
   CHECK(ssh.hosts[0].destination == "agent@build1.example");
   CHECK(ssh.hosts[0].max_sandboxes == 4);
+  CHECK(ssh.hosts[0].directory == "/m");
   CHECK(ssh.hosts[1].destination == "ssh://me@[::1]:2222");
   CHECK(ssh.hosts[1].max_sandboxes == 8);
   CHECK(loaded.settings.remote.sync_interval_s == 60);
@@ -59,7 +60,7 @@ TEST_CASE("hosts for ssh are read, and shown as they can be read again") {
   const std::string line = shown(loaded, "backends.ssh");
   CHECK(line ==
         "{config_file: /etc/moorage/ssh_config, hosts: [{name: build1, destination: "
-        "\"agent@build1.example\", max_sandboxes: 4}, {name: spare, destination: "
+        "\"agent@build1.example\", max_sandboxes: 4, directory: /m}, {name: spare, destination: "
         "\"ssh://me@[::1]:2222\"}]} moorage.yaml:3");
   const std::string value = line.substr(0, line.rfind(' '));
   const Loaded again = load_text("backends:\n  ssh: " + value + "\n");
@@ -100,7 +101,7 @@ TEST_CASE("an unknown or missing key of a backend is refused with its place") {
         ":3:5: unknown key \"host\" in backends.ssh | Did you mean \"hosts\"?");
   CHECK(refusal("backends:\n  ssh:\n    hosts:\n      - {name: a, port: 22}\n") ==
         ":4:19: unknown key \"port\" in a host of backends.ssh | Allowed keys: name, destination, "
-        "max_sandboxes.");
+        "directory, max_sandboxes.");
   CHECK(refusal("backends:\n  e2b:\n    key_file: /k\n    snapshot: x\n")
             .starts_with(":4:5: unknown key \"snapshot\" in backends.e2b | Allowed keys: "));
   CHECK(refusal("backends:\n  e2b: {api_url: \"https://e2b.example\"}\n") ==
@@ -133,6 +134,10 @@ TEST_CASE("an invalid host is refused, also one that ssh would take for an optio
         ":1:53: there are two hosts named \"a\"");
   CHECK(host_refusal("{name: a, destination: b, max_sandboxes: 0}")
             .ends_with("max_sandboxes: \"0\" is not from 1 to 10000"));
+  for (const std::string wrong :
+       {"relative", "/", "~/", "~user/x", "/a/../b", "\"/a b\"", "\"/$(id)\""})
+    CHECK(host_refusal("{name: a, destination: b, directory: " + wrong + "}")
+              .find("is not a directory on that machine") != std::string::npos);
   CHECK(host_refusal("a").find("a host is a map") != std::string::npos);
 }
 
