@@ -145,10 +145,11 @@ void RemoteBackend::probe(const CgroupHierarchies&, Capabilities& can) {
     if (access(program.c_str(), X_OK) != 0)
       throw Error(Code::unsupported, "the program " + program + " is missing");
   }
-  const std::string& directory = options_.images_directory;
-  link_copy_ = copy_program(options_.remote.link_program, directory, 0111);
-  outpost_copy_ = copy_program(options_.remote.outpost_program, directory, 0500);
-  warden_copy_ = copy_program(options_.warden_program, directory, 0111);
+  link_copy_ = copy_program(options_.remote.link_program, options_.images_directory, 0111);
+  // Readable, unlike the copies that run here: they are sent.
+  const std::string sent = options_.images_directory + "/remote";
+  outpost_copy_ = copy_program(options_.remote.outpost_program, sent, 0400);
+  warden_copy_ = copy_program(options_.warden_program, sent, 0400);
 }
 
 void RemoteBackend::plan(const SandboxSpec& spec, const SandboxCgroup& group, LaunchPlan& plan) {
