@@ -168,7 +168,7 @@ void Front::Client::run_own() {
     return;
   }
   mode_ = Mode::waiting;
-  FrontRequest request{head_.method, head_.path, in_.substr(0, size)};
+  FrontRequest request{head_.method, head_.path, in_.substr(0, size), std::move(fds_)};
   front_.host_.handle(
       std::move(request), [weak = weak_from_this()](const std::string& body, const Error* error) {
         const auto self = weak.lock();

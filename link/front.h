@@ -23,6 +23,7 @@ struct FrontRequest {
   std::string method;
   std::string path;
   std::string body;
+  std::vector<base::Fd> fds{};
 };
 
 class FrontHost {

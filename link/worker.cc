@@ -25,6 +25,7 @@
 #include "base/wire/link_config.h"
 #include "base/wire/outpost_requests.h"
 #include "base/wire/protocol.h"
+#include "link/fate.h"
 #include "link/front.h"
 #include "link/journal_intake.h"
 #include "link/keeper_line.h"
@@ -111,10 +112,12 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   void changed_asked(const std::string& body, Answer answer);
   void send_changed();
   void sync_asked(Answer answer);
+  void keep_asked(FrontRequest request, const Answer& answer);
   void destroy_asked(const Answer& answer);
   void shutdown_asked(const std::string& body, Answer answer);
   void last_sync(Answer answer);
   void finish(const Answer& answer);
+  void lose(const std::string& reason);
   void serve_sandbox();
   std::string status() const;
   void learn(const json::object& greeting);
@@ -127,6 +130,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   const int line_;
   StartUp start_up_;
   SyncIntake syncs_;
+  const Fate fate_;
   std::map<std::string, std::shared_ptr<Journal>> journals_;
   bool trees_there_ = false;  // on this stream
   bool runs_ = false;         // the warden there, as far as we know
@@ -150,6 +154,7 @@ Worker::Worker(base::LinkConfig config, int line, Packer& packer, Inherited inhe
       line_(line),
       start_up_(loop_, config_, packer),
       syncs_(loop_, config_.directory),
+      fate_(config_.directory),
       tick_(loop_),
       sync_again_(loop_),
       exit_(loop_),
@@ -179,6 +184,7 @@ void Worker::handle(FrontRequest request, Answer answer) {
   if (path == "/moorage/begin") return begin_asked(request.body, std::move(answer));
   if (path == "/moorage/changed") return changed_asked(request.body, std::move(answer));
   if (path == "/moorage/sync") return sync_asked(std::move(answer));
+  if (path == "/moorage/keep") return keep_asked(std::move(request), answer);
   if (path == "/moorage/destroy") return destroy_asked(answer);
   if (path == "/moorage/shutdown") return shutdown_asked(request.body, std::move(answer));
   const Error error(Code::not_found, "no such request of a sandbox on another machine: " + path);
@@ -231,6 +237,7 @@ void Worker::on_up(const json::object& greeting) {
     serve_sandbox();
     return answer_all(std::exchange(connecting_, {}), nullptr);
   }
+  if (fate_.begun()) return lose("the machine does not have the sandbox any more");
   start_up_.send_trees(*uplink_.stream(), [this](const Error* error) { trees_sent(error); });
 }
 
@@ -260,6 +267,7 @@ void Worker::begun(const Error* error) {
   if (!error) {
     learn(start_up_.prepared());
     runs_ = true;
+    fate_.set_begun();
     serve_sandbox();
   }
   answer_all(std::exchange(beginning_, {}), error);
@@ -285,6 +293,7 @@ void Worker::on_down(const Error& reason) {
   answer_all(std::exchange(beginning_, {}), &reason);
   answer_all(std::exchange(changing_, {}), &reason);
   changed_paths_.clear();
+  if (reason.code() == Code::not_found && fate_.begun()) lose(reason.message());
 }
 
 // ---- files
@@ -328,6 +337,21 @@ void Worker::keep_journal(JournalFile journal) {
                     .fd = journal.fd.duplicate()});
   const std::string tag = journal.tag;
   journals_[tag] = std::make_shared<Journal>(loop_, *this, std::move(journal));
+}
+
+void Worker::keep_asked(FrontRequest request, const Answer& answer) {
+  boost::system::error_code invalid;
+  const json::value value = json::parse(request.body, invalid);
+  const json::object* object = invalid ? nullptr : value.if_object();
+  const json::value* tag = object ? object->if_contains("tag") : nullptr;
+  const json::value* room = object ? object->if_contains("room_bytes") : nullptr;
+  if (!tag || !tag->is_string() || !room || !room->is_number() || request.fds.size() != 1)
+    throw Error(Code::invalid_argument, "a tag, a room and one descriptor are needed");
+  const std::string name(tag->get_string());
+  if (!journals_.contains(name))
+    keep_journal({name, std::move(request.fds[0]), room->to_number<uint64_t>()});
+  if (runs_) command_started(name);
+  answer(kDone, nullptr);
 }
 
 void Worker::command_started(const std::string& tag) {
@@ -424,6 +448,13 @@ void Worker::finish(const Answer& answer) {
     // The answer leaves first.
     if (!error) exit_.start(milliseconds(50), [this] { loop_.stop(); });
   });
+}
+
+// The keeper ends with this process, and so does the sandbox here.
+void Worker::lose(const std::string& reason) {
+  uplink_.stop_trying();
+  fate_.set_gone(reason);
+  exit_.start(milliseconds(0), [this] { loop_.stop(); });
 }
 
 // ---- the process

@@ -77,6 +77,16 @@ void LinkClient::changed(const std::vector<std::string>& paths, Deadline deadlin
           deadline);
 }
 
+void LinkClient::keep(const std::string& tag, int journal_fd, uint64_t room_bytes,
+                      Deadline deadline) {
+  ask(endpoint_,
+      {.path = "/moorage/keep",
+       .headers = {{"Content-Type", "application/json"}},
+       .body = json::serialize(json::object{{"tag", tag}, {"room_bytes", room_bytes}}),
+       .fds = {journal_fd}},
+      deadline);
+}
+
 base::LinkStatus LinkClient::status(Deadline deadline) {
   base::LinkStatus status = base::parse_link_status(
       ask(endpoint_, {.method = "GET", .path = "/moorage/remote"}, deadline));

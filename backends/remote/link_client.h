@@ -28,6 +28,8 @@ class LinkClient {
   void sync(Deadline deadline);
   // Absolute paths inside: "/workspace/a". Returns once the machine has them as they are here.
   void changed(const std::vector<std::string>& paths, Deadline deadline);
+  // Gives it the journal of a command that an earlier keeper started: its bytes go on there.
+  void keep(const std::string& tag, int journal_fd, uint64_t room_bytes, Deadline deadline);
   base::LinkStatus status(Deadline deadline);
   // Returns once nothing of the sandbox is left there.
   void destroy(Deadline deadline);

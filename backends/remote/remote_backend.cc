@@ -26,6 +26,8 @@ using std::chrono::seconds;
 constexpr Limits kLinkLimits{.memory_bytes = 1ULL << 30, .cpus = 2, .pids = 256};
 constexpr milliseconds kStatusDeadline{5'000};
 constexpr milliseconds kRemoveDeadline{10'000};
+// For a sandbox that goes on there: its new keeper keeps trying.
+constexpr milliseconds kReconnectDeadline{5'000};
 // After the grace of the commands: their last changes come here.
 constexpr milliseconds kLastSyncDeadline{120'000};
 constexpr const char* kLayersInside = "/.moorage/layers";
@@ -101,6 +103,11 @@ std::map<std::string, std::string> ssh_environment() {
     if (const char* value = getenv(name)) environment[name] = value;
   }
   return environment;
+}
+
+// A sandbox with this directory runs there already, or was lost there.
+bool has_begun(const std::string& directory) {
+  return base::path_exists(directory + "/" + base::kLinkBegun);
 }
 
 std::vector<PlaceOptions> places_of(const RemoteOptions& options, const std::string& driver) {
@@ -193,18 +200,10 @@ base::LinkConfig RemoteBackend::machine(const MachineNote& note) const {
 SandboxStatus RemoteBackend::start(const SandboxSpec& spec) {
   check(spec);
   const MachineNote note = places_.take(spec.name, spec.remote.generation, spec.runtime);
+  if (has_begun(spec.directory)) return start_keeper(spec, note);
   try {
-    base::LinkConfig config = machine(note);
-    config.directory = spec.directory;
-    config.first_id = spec.first_host_id;
-    const RemoteFiles& files = spec.remote;
-    if (!files.base_key.empty()) config.base = {files.base_key, kBaseInside};
-    if (!files.objects_key.empty()) config.objects = {files.objects_key, kObjectsInside};
-    base::write_file(spec.directory + "/" + base::kLinkConfig, base::link_config_text(config));
-    SandboxSpec keeper = spec;
-    keeper.limits = kLinkLimits;
-    const SandboxStatus status = LocalBackend::start(keeper);
-    LinkClient(endpoint(spec.name)).connect(seconds(config.start_deadline_s));
+    const SandboxStatus status = start_keeper(spec, note);
+    LinkClient(endpoint(spec.name)).connect(seconds(options_.remote.start_deadline_s));
     places_.succeeded(note.place, base::system_clock().wall_ms());
     return status;
   } catch (Error& error) {
@@ -214,9 +213,33 @@ SandboxStatus RemoteBackend::start(const SandboxSpec& spec) {
   }
 }
 
+SandboxStatus RemoteBackend::start_keeper(const SandboxSpec& spec, const MachineNote& note) {
+  base::LinkConfig config = machine(note);
+  config.directory = spec.directory;
+  config.first_id = spec.first_host_id;
+  const RemoteFiles& files = spec.remote;
+  if (!files.base_key.empty()) config.base = {files.base_key, kBaseInside};
+  if (!files.objects_key.empty()) config.objects = {files.objects_key, kObjectsInside};
+  base::write_file(spec.directory + "/" + base::kLinkConfig, base::link_config_text(config));
+  SandboxSpec keeper = spec;
+  keeper.limits = kLinkLimits;
+  const SandboxStatus status = LocalBackend::start(keeper);
+  if (has_begun(spec.directory)) {
+    try {
+      LinkClient(endpoint(spec.name)).connect(kReconnectDeadline);
+    } catch (const Error& error) {  // it goes on trying, or ends with the reason
+      places_.failed(note.place, error.message());
+    }
+  }
+  return status;
+}
+
 void RemoteBackend::attach(const std::string& name, const std::vector<FileLayer>& layers) {
   const SandboxStatus status = inspect(name);
   if (status.init.pid == 0) throw Error(Code::unavailable, "the link of " + name + " has ended");
+  // Its files there are newer than the layers.
+  const std::string socket = endpoint(name).unix_socket;
+  if (has_begun(socket.substr(0, socket.rfind('/')))) return;
   const AttachedLayers attached(status.init, layers);
   LinkClient(endpoint(name)).begin(attached.paths(), seconds(options_.remote.start_deadline_s));
   require_namespaces(name);

@@ -4,6 +4,9 @@
 // included, is LocalBackend's. Providers differ by their driver in moorage-link and by the places
 // that the configuration names: hosts for ssh, one account for others.
 //
+// A keeper that was killed is replaced by a start with the same name and directory: the commands
+// there run on meanwhile.
+//
 // A note on disk (places.h) names each machine before it is touched, until nothing of the sandbox
 // is left there. So a machine that cannot be reached when its sandbox is destroyed is not
 // forgotten.
@@ -40,6 +43,7 @@ class RemoteBackend : public LocalBackend {
   void plan(const SandboxSpec& spec, const SandboxCgroup& group, LaunchPlan& plan) override;
 
  private:
+  SandboxStatus start_keeper(const SandboxSpec& spec, const MachineNote& note);
   void require_namespaces(const std::string& name);
   base::LinkConfig machine(const MachineNote& note) const;
   // False, and told in the log: it did not answer in time; the note stays.

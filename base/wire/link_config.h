@@ -16,6 +16,8 @@
 //   GET  /moorage/remote    -> LinkStatus
 //   POST /moorage/sync      {}            200 when all changes until now are in incoming/ here
 //   POST /moorage/changed   {"paths":["/workspace/a"]}     200 when applied there
+//   POST /moorage/keep      {"tag","room_bytes"}, with the descriptor of a journal: that of a
+//                                         command which an earlier keeper started
 //   POST /moorage/destroy   {}            200 when nothing of the sandbox is left there
 //   POST /moorage/shutdown  {"grace_ms"}  ends the commands there, syncs for the last time, exits
 // /workspace and /home/user are the workspace's own mounts, attached before /moorage/begin.
@@ -34,6 +36,12 @@ namespace moorage::base {
 
 inline constexpr const char* kLinkConfig = "link.json";  // in the sandbox's directory
 inline constexpr const char* kIncoming = "incoming";     // likewise, a directory
+// Likewise, written by the link: the sandbox there has started; it is lost for good, with the
+// reason. A keeper that ended without the latter may be replaced by a new one with the same
+// configuration.
+inline constexpr const char* kLinkBegun = "begun";
+inline constexpr const char* kLinkGone = "gone";
+inline constexpr size_t kMaxLinkGoneBytes = 1000;
 
 // Directories over the base tree, with ids as in the mounts: raw upper directories of overlays, or
 // plain ones. Either may be empty. The files below them are those of base, so these alone say which

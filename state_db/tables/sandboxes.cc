@@ -120,6 +120,14 @@ void SandboxTable::set_first_host_id(base::SandboxId id, uint32_t first_host_id)
   write(store_, "UPDATE sandboxes SET first_host_id = ? WHERE id = ?", first_host_id, id);
 }
 
+void SandboxTable::set_init(base::SandboxId id, const SandboxStart& start) {
+  write(store_,
+        "UPDATE sandboxes SET init_pid = ?, init_start_ticks = ?, boot_id = ?, tree_device = ?, "
+        "home_device = ? WHERE id = ?",
+        start.init.pid, start.init.start_ticks, base::boot_id(), start.tree_device,
+        start.home_device, id);
+}
+
 void SandboxTable::set_devices(base::SandboxId id, uint64_t tree, uint64_t home) {
   write(store_, "UPDATE sandboxes SET tree_device = ?, home_device = ? WHERE id = ?", tree, home,
         id);

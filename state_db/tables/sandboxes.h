@@ -76,6 +76,8 @@ class SandboxTable {
   base::SandboxId add_past(const NewSandbox& sandbox, std::string_view reason);
   void set_running(base::SandboxId id, const SandboxStart& start);     // -> running; no standby
   void set_first_host_id(base::SandboxId id, uint32_t first_host_id);  // of an earlier release
+  // Of a sandbox on another machine, whose process here was replaced.
+  void set_init(base::SandboxId id, const SandboxStart& start);
   void set_devices(base::SandboxId id, uint64_t tree, uint64_t home);  // its mounts were exchanged
   void set_stopped(base::SandboxId id, std::string_view reason = {});  // stopping -> stopped
   void set_lost(base::SandboxId id, SandboxState from, std::string_view reason);

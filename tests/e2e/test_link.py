@@ -165,6 +165,30 @@ class LinkTest(unittest.TestCase):
         error = message(self.keeper(settings=self.host.settings_of(directory="/proc/nowhere")))
         self.assertIn("cannot make or write the directory /proc/nowhere", error["message"])
 
+    def test_a_new_keeper_takes_up_the_commands_of_one_that_was_killed(self):
+        keeper = self.keeper()
+        keeper.begin()
+        journal = keeper.start_command("ex_1", "sh", "-c", "PAUSE=0.2\n" + NUMBERED)
+        for _ in range(5):
+            time.sleep(random.random())
+            keeper.process.kill()
+            keeper.process.wait()
+            keeper.start()
+            with open(journal, "ab") as file:
+                keeper.good("/moorage/keep", {"tag": "ex_1", "room_bytes": 0}, fds=[file.fileno()])
+        end = harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 120, what="the end")
+        self.assertEqual(end["code"], 0, end)
+        self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
+
+    def test_a_sandbox_that_its_machine_has_lost_is_told_as_gone(self):
+        keeper = self.keeper()
+        keeper.begin()
+        outpost = next((self.host.directory / "bin").glob("*/moorage-outpost"))
+        self.host.ssh(outpost, "remove", "--dir", self.host.directory, "--name", keeper.name)
+        keeper.process.wait(timeout=60 * harness.PATIENCE)
+        self.assertEqual(keeper.process.returncode, 0, keeper.log())
+        self.assertIn("the machine does not have the sandbox any more", (keeper.directory / "gone").read_text())
+
     def test_while_the_machine_is_away_requests_get_the_reason_and_commands_go_on(self):
         keeper = self.keeper()
         keeper.begin()
