@@ -3,10 +3,12 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/os/files.h"
+#include "link/provider_key.h"
 
 namespace moorage::link {
 namespace {
@@ -84,6 +86,33 @@ void RemoteMachine::remove(Deadline deadline) {
   const Labels ours{{kStoreLabel, labels_.at(kStoreLabel)}, {kSandboxLabel, config_.name}};
   for (const Machine& found : driver_->find(ours, deadline)) driver_->end(found, deadline);
   machine_ = {};
+}
+
+std::vector<Machine> machines_of_store(const base::LinkConfig& config, Deadline deadline) {
+  const auto driver = make_driver(
+      config.driver, {.settings = config.settings, .key = read_provider_key(config.key_file)});
+  const std::string store = labels_of(config).at(kStoreLabel);
+  std::vector<Machine> found = driver->find({{kStoreLabel, store}}, deadline);
+  // A provider may ignore the filter.
+  std::erase_if(found, [&](const Machine& machine) {
+    const auto label = machine.labels.find(kStoreLabel);
+    return label == machine.labels.end() || label->second != store;
+  });
+  return found;
+}
+
+std::string machine_text(const Machine& machine) {
+  const auto label = [&](const char* name) -> std::string {
+    const auto found = machine.labels.find(name);
+    return found == machine.labels.end() ? "" : found->second;
+  };
+  const char* state = machine.state == MachineState::running  ? "running"
+                      : machine.state == MachineState::paused ? "paused"
+                                                              : "gone";
+  boost::json::object object{{"id", machine.id}, {"sandbox", label(kSandboxLabel)}};
+  object["generation"] = label(kGenerationLabel);
+  object["state"] = state;
+  return boost::json::serialize(object);
 }
 
 }  // namespace moorage::link

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/wire/link_config.h"
 #include "link/driver.h"
@@ -32,5 +33,10 @@ class RemoteMachine {
   Machine machine_;     // without an id: not known yet
   std::string digest_;  // of both programs: their directory below bin/
 };
+
+// All machines of the store that config.name is of.
+std::vector<Machine> machines_of_store(const base::LinkConfig& config, Deadline deadline);
+// A line of `moorage-link list`, without its end..
+std::string machine_text(const Machine& machine);
 
 }  // namespace moorage::link

@@ -1,9 +1,13 @@
-// moorage-link: joins a sandbox on another machine to a socket here.
+// moorage-link: joins a sandbox on another machine to a socket here. The daemon starts
 //
-//   moorage-link keeper --bootstrap PATH --config FILE   keeper.h; the daemon starts it
-//   moorage-link worker --config FILE --line N           worker.h; the keeper starts it
-//   moorage-link remove --config FILE                    removes the sandbox there, without a
-//   keeper
+//   moorage-link keeper --bootstrap PATH --config FILE   keeper.h
+//   moorage-link remove --config FILE   removes the sandbox there, without a keeper
+//   moorage-link list --config FILE     prints the machines of the store that the configuration's
+//       name is of, a line of JSON each: {"id","sandbox","generation","state"}
+//
+// and the keeper starts
+//
+//   moorage-link worker --config FILE --line N   worker.h
 #include <unistd.h>
 
 #include <charconv>
@@ -26,6 +30,7 @@ namespace moorage::link {
 namespace {
 
 constexpr std::chrono::seconds kRemoveDeadline{60};
+constexpr std::chrono::seconds kListDeadline{30};
 
 class Arguments {
  public:
@@ -34,7 +39,7 @@ class Arguments {
     for (int i = 2; i + 1 < argc; i += 2) values_[argv[i]] = argv[i + 1];
     if (argc < 2 || argc % 2 != 0) {
       throw Error(Code::invalid_argument,
-                  "usage: moorage-link keeper|worker|remove --config FILE ...",
+                  "usage: moorage-link keeper|worker|remove|list --config FILE ...",
                   "the daemon starts this program; it is not meant to be run by hand");
     }
   }
@@ -60,9 +65,18 @@ class Arguments {
   std::map<std::string, std::string> values_;
 };
 
+base::LinkConfig config_of(const Arguments& arguments) {
+  return base::parse_link_config(base::read_file(arguments.text("--config")));
+}
+
+void list_there(const Arguments& arguments) {
+  const auto deadline = std::chrono::steady_clock::now() + kListDeadline;
+  for (const Machine& machine : machines_of_store(config_of(arguments), deadline))
+    std::printf("%s\n", machine_text(machine).c_str());
+}
+
 void remove_there(const Arguments& arguments) {
-  const base::LinkConfig config =
-      base::parse_link_config(base::read_file(arguments.text("--config")));
+  const base::LinkConfig config = config_of(arguments);
   RemoteMachine machine(config, read_provider_key(config.key_file));
   machine.remove(std::chrono::steady_clock::now() + kRemoveDeadline);
 }
@@ -75,6 +89,7 @@ void run(const Arguments& arguments) {
   if (arguments.command() == "worker")
     run_worker({.config = arguments.text("--config"), .line = arguments.number("--line")});
   if (arguments.command() == "remove") return remove_there(arguments);
+  if (arguments.command() == "list") return list_there(arguments);
   throw Error(Code::invalid_argument, "unknown command " + arguments.command());
 }
 

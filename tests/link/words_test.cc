@@ -1,9 +1,12 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
+#include "base/os/files.h"
 #include "link/drivers/remote_shell.h"
 #include "link/drivers/ssh_child.h"
 #include "link/http_head.h"
+#include "link/machine.h"
+#include "link/provider_key.h"
 #include "link/retry.h"
 #include "thrown_code.h"
 
@@ -85,4 +88,39 @@ TEST_CASE("Start goes out with the spool's header, without what belongs to this 
   CHECK(again->header("moorage-journal").empty());
   CHECK(again->header("moorage-kill-fd").empty());
   CHECK(code_thrown_by([] { link::parse_http_head("hello\r\n\r\n"); }) == Code::invalid_argument);
+}
+
+TEST_CASE("A listed machine is one line, whatever its provider says") {
+  link::Machine machine{
+      .id = "i\n1", .state = link::MachineState::paused, .labels = {}, .directory = ""};
+  CHECK(link::machine_text(machine) ==
+        R"({"id":"i\n1","sandbox":"","generation":"","state":"paused"})");
+  machine.labels = {
+      {link::kSandboxLabel, "m-s-sb_7"}, {link::kGenerationLabel, "4"}, {"other", "x"}};
+  CHECK(link::machine_text(machine) ==
+        R"({"id":"i\n1","sandbox":"m-s-sb_7","generation":"4","state":"paused"})");
+}
+
+TEST_CASE("A key that others may read is refused, and never shown") {
+  std::string directory = "/tmp/moorage-key-XXXXXX";
+  base::check(mkdtemp(directory.data()) ? 0 : -1, directory);
+  const std::string file = directory + "/key";
+  const auto key_of = [&](const std::string& text, mode_t mode) {
+    base::write_file(file, text, mode);
+    return link::read_provider_key(file);
+  };
+  CHECK(key_of("secret\n", 0600) == "secret");
+  CHECK(key_of("se cret\r\n", 0400) == "se cret");
+  for (const mode_t mode : {0640U, 0604U}) {
+    try {
+      key_of("secret\n", mode);
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.code() == Code::permission_denied);
+      CHECK(std::string(error.what()).find("secret") == std::string::npos);
+    }
+  }
+  CHECK(code_thrown_by([] { link::read_provider_key("/nonexistent/key"); }) == Code::not_found);
+  CHECK(link::read_provider_key("").empty());
+  base::remove_tree(directory);
 }
