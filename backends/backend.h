@@ -70,6 +70,8 @@ struct Endpoint {
   std::string unix_socket;
 };
 
+class Machines;  // remote/machines.h
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -105,6 +107,8 @@ class Backend {
   // The process group of one exec (idempotent by exec_name); see backends/cgroups/exec_group.h.
   virtual std::unique_ptr<ExecGroup> exec_group(const std::string& name,
                                                 const std::string& exec_name) = 0;
+  // Null, unless its sandboxes run on other machines.
+  virtual Machines* machines() { return nullptr; }
   // By name or id; empty: no such image. May query the engine.
   virtual std::optional<ImageIdentity> find_image(const std::string& image) {
     if (image != "host") return std::nullopt;

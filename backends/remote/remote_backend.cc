@@ -3,11 +3,9 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <map>
-
 #include "backends/envd_client.h"
 #include "backends/remote/link_client.h"
+#include "backends/remote/link_program.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -95,15 +93,6 @@ class AttachedLayers {
   std::vector<std::string> attached_;
   std::vector<base::LinkLayer> paths_;
 };
-
-// What ssh(1) needs to find root's keys, agent and configuration.
-std::map<std::string, std::string> ssh_environment() {
-  std::map<std::string, std::string> environment;
-  for (const char* name : {"HOME", "SSH_AUTH_SOCK"}) {
-    if (const char* value = getenv(name)) environment[name] = value;
-  }
-  return environment;
-}
 
 // A sandbox with this directory runs there already, or was lost there.
 bool has_begun(const std::string& directory) {
@@ -284,24 +273,15 @@ void RemoteBackend::destroy(const std::string& name) {
   if (note && answers) remove_machine(*note, kRemoveDeadline);
 }
 
-bool RemoteBackend::remove_machine(const MachineNote& note, milliseconds patience) {
+bool RemoteBackend::remove_machine(const MachineNote& note, std::chrono::milliseconds patience) {
   try {
-    base::ProcessOptions options;
-    options.deadline = patience;
-    options.environment = ssh_environment();
-    options.environment["PATH"] = "/usr/local/bin:/usr/bin:/bin";
-    options.input = base::link_config_text(machine(note));
-    const auto result =
-        base::run_process({link_copy_, "remove", "--config", "/dev/stdin"}, options);
-    if (!result.ok()) throw Error(Code::unavailable, result.error);
+    remove_there(note, patience);
+    return true;
   } catch (const Error& error) {
-    places_.failed(note.place, error.message());
     base::log(base::LogLevel::warning, "sandbox.not_removed_there",
               {{"name", note.sandbox}, {"place", note.place}, {"error", error.message()}});
     return false;
   }
-  places_.release(note.sandbox);
-  return true;
 }
 
 void RemoteBackend::start_egress(const std::string& name, int) {

@@ -17,13 +17,14 @@
 #include <vector>
 
 #include "backends/local_backend.h"
+#include "backends/remote/machines.h"
 #include "backends/remote/pending_kills.h"
 #include "backends/remote/places.h"
 #include "base/wire/link_config.h"
 
 namespace moorage::backends {
 
-class RemoteBackend : public LocalBackend {
+class RemoteBackend : public LocalBackend, public Machines {
  public:
   // `driver`: of moorage-link.
   RemoteBackend(const BackendOptions& options, std::string driver);
@@ -37,6 +38,13 @@ class RemoteBackend : public LocalBackend {
   std::unique_ptr<ExecGroup> exec_group(const std::string& name,
                                         const std::string& exec_name) override;
 
+  Machines* machines() override { return this; }
+  std::vector<PlaceUse> places() override { return places_.uses(); }
+  std::vector<MachineNote> notes() override { return places_.notes(); }
+  std::vector<std::string> list_there(const std::string& place,
+                                      std::chrono::milliseconds deadline) override;
+  void remove_there(const MachineNote& note, std::chrono::milliseconds deadline) override;
+
  protected:
   void probe(const CgroupHierarchies& hierarchies, Capabilities& can) override;
   void check_limits(const SandboxSpec&, const Capabilities&) override {}
@@ -46,6 +54,8 @@ class RemoteBackend : public LocalBackend {
   SandboxStatus start_keeper(const SandboxSpec& spec, const MachineNote& note);
   void require_namespaces(const std::string& name);
   base::LinkConfig machine(const MachineNote& note) const;
+  std::string run_errand(const std::string& command, const MachineNote& note,
+                         std::chrono::milliseconds deadline);
   // False, and told in the log: it did not answer in time; the note stays.
   bool remove_machine(const MachineNote& note, std::chrono::milliseconds patience);
 

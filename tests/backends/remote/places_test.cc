@@ -1,14 +1,10 @@
 #include "backends/remote/places.h"
 
-#include <sys/stat.h>
-
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "backends/remote/options.h"
 #include "base/error.h"
 #include "base/os/files.h"
-#include "thrown_code.h"
 
 using namespace moorage;
 using namespace moorage::backends;
@@ -25,10 +21,6 @@ class Scratch {
   ~Scratch() { base::remove_tree(path_); }
   Scratch(Scratch&&) = delete;
   std::string notes() const { return path_ + "/remote"; }
-  std::string file(const std::string& text, mode_t mode) const {
-    base::write_file(path_ + "/key", text, mode);
-    return path_ + "/key";
-  }
 
  private:
   std::string path_;
@@ -164,18 +156,4 @@ TEST_CASE("many starts at once never exceed a place's room") {
   CHECK(used(places, 0) == 2);
   CHECK(used(places, 1) == 3);
   CHECK(list_notes(scratch.notes()).size() == 5);
-}
-
-TEST_CASE("a key that others may read is refused, and never shown") {
-  const Scratch scratch;
-  CHECK(open_key(scratch.file("secret\n", 0600)));
-  CHECK(open_key(scratch.file("secret\n", 0400)));
-  for (const mode_t mode : {0640U, 0604U, 0644U}) {
-    const std::string key = scratch.file("secret\n", mode);
-    REQUIRE(chmod(key.c_str(), mode) == 0);
-    CHECK(code_thrown_by([&] { open_key(key); }) == Code::permission_denied);
-  }
-  CHECK(code_thrown_by([&] { open_key(scratch.file("", 0600)); }) == Code::permission_denied);
-  CHECK(code_thrown_by([&] { open_key("/dev/null"); }) == Code::permission_denied);
-  CHECK(code_thrown_by([&] { open_key("/nonexistent/key"); }) == Code::not_found);
 }

@@ -1,0 +1,28 @@
+// The machines of a backend elsewhere, for those who look after them: `moorage info`, doctor and
+// the reconciler. Sandboxes at work are not changed by it.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "backends/remote/places.h"
+
+namespace moorage::backends {
+
+class Machines {
+ public:
+  virtual ~Machines() = default;
+  // Neither asks anybody.
+  virtual std::vector<PlaceUse> places() = 0;
+  virtual std::vector<MachineNote> notes() = 0;  // also of places no longer configured
+  // Names of this store's sandboxes there, with or without a note. Blocks; throws what keeps it
+  // from an answer: not_found (no longer configured), unavailable, deadline_exceeded.
+  virtual std::vector<std::string> list_there(const std::string& place,
+                                              std::chrono::milliseconds deadline) = 0;
+  // Ends and removes the sandbox there, whether or not it exists, then its note. Blocks; throws
+  // likewise, and the note stays.
+  virtual void remove_there(const MachineNote& note, std::chrono::milliseconds deadline) = 0;
+};
+
+}  // namespace moorage::backends

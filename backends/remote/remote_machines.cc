@@ -1,0 +1,36 @@
+// The part of RemoteBackend that looks after machines without a keeper (machines.h).
+#include "backends/remote/link_program.h"
+#include "backends/remote/remote_backend.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace moorage::backends {
+
+std::string RemoteBackend::run_errand(const std::string& command, const MachineNote& note,
+                                      std::chrono::milliseconds deadline) {
+  try {
+    const base::LinkConfig config = machine(note);  // first: it may be configured no longer
+    const Capabilities can = capabilities();
+    if (!can.usable) throw Error(Code::unsupported, can.reason);
+    std::string output = run_link(link_copy_, command, config, deadline);
+    places_.succeeded(note.place, base::system_clock().wall_ms());
+    return output;
+  } catch (const Error& error) {
+    places_.failed(note.place, error.message());
+    throw;
+  }
+}
+
+std::vector<std::string> RemoteBackend::list_there(const std::string& place,
+                                                   std::chrono::milliseconds deadline) {
+  // The name says which store.
+  const MachineNote all{.sandbox = options_.name_prefix + "all", .driver = driver_, .place = place};
+  return parse_listed(run_errand("list", all, deadline), options_.name_prefix);
+}
+
+void RemoteBackend::remove_there(const MachineNote& note, std::chrono::milliseconds deadline) {
+  run_errand("remove", note, deadline);
+  places_.release(note.sandbox);
+}
+
+}  // namespace moorage::backends
