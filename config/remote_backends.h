@@ -17,6 +17,7 @@ struct YamlNode;
 struct RemoteSettings {
   int64_t sync_interval_s = 10;
   int64_t start_deadline_s = 600;
+  uint32_t user_hours_a_day = 0;  // 0: no limit
 };
 
 struct SshHostSettings {

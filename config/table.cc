@@ -258,6 +258,9 @@ std::vector<Setting> about_remote() {
               "here; those of an ended one are here before its end is reported"),
       seconds(MOORAGE_AT(remote.start_deadline_s), {10, kDay},
               "time limit of a start on another machine, which includes the first copy"),
+      integer<uint32_t>(MOORAGE_AT(remote.user_hours_a_day), {0, 1'000'000},
+                        "hours that one user's sandboxes on other machines may last in 24 hours, "
+                        "all together; then none is started; 0: no limit"),
   };
 }
 

@@ -184,6 +184,7 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.start_deadline = seconds(settings.sandbox.start_deadline_s);
   options.stop_grace = seconds(settings.sandbox.stop_grace_s);
   options.idle_stop_s = settings.sandbox.idle_stop_s;
+  options.remote_hours_a_day = settings.remote.user_hours_a_day;
   options.max_lifetime_s = settings.sandbox.max_lifetime_s;
   options.fetch_deadline = seconds(settings.repo.fetch_deadline_s);
   options.access_memory = seconds(settings.repo.access_s);

@@ -123,8 +123,20 @@ RemoteBackend::RemoteBackend(const BackendOptions& options, std::string driver)
         }
       }) {}
 
-void RemoteBackend::probe(const CgroupHierarchies&, Capabilities& can) {
+// Also while it cannot be used: its sandboxes may run.
+Capabilities RemoteBackend::capabilities() {
+  Capabilities can = LocalBackend::capabilities();
   can.remote = true;
+  return can;
+}
+
+Capabilities RemoteBackend::known_capabilities() {
+  Capabilities can = LocalBackend::known_capabilities();
+  can.remote = true;
+  return can;
+}
+
+void RemoteBackend::probe(const CgroupHierarchies&, Capabilities& can) {
   // Otherwise a sandbox is not started (require_namespaces).
   can.isolation = Isolation::userns;
   can.network_none = true;

@@ -29,6 +29,8 @@ class RemoteBackend : public LocalBackend, public Machines {
   // `driver`: of moorage-link.
   RemoteBackend(const BackendOptions& options, std::string driver);
 
+  Capabilities capabilities() override;
+  Capabilities known_capabilities() override;
   SandboxStatus start(const SandboxSpec& spec) override;
   void attach(const std::string& name, const std::vector<FileLayer>& layers) override;
   void stop(const std::string& name, std::chrono::milliseconds grace) override;

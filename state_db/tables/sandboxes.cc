@@ -176,6 +176,27 @@ SandboxTable::Counts SandboxTable::count_by_state() {
       store_, "SELECT state, count(*) FROM sandboxes WHERE state <> 'destroyed' GROUP BY state");
 }
 
+int64_t SandboxTable::lived_ms(uint32_t owner_uid, const std::vector<std::string>& backends,
+                               int64_t since_wall_ms) {
+  const int64_t now_ms = store_.clock().wall_ms();
+  int64_t lived_ms = 0;
+  for (const std::string& backend : backends) {
+    // A clock that was set back must not make it negative.
+    Statement query = store_.prepare(
+        "SELECT sum(max(0, iif(ended_wall_ms = 0, ?, ended_wall_ms) - "
+        "max(sandboxes.created_wall_ms, "
+        "?))) FROM sandboxes JOIN workspaces ON workspaces.id = sandboxes.workspace "
+        "WHERE owner_uid = ? AND sandboxes.backend = ? AND (ended_wall_ms = 0 OR ended_wall_ms > "
+        "?)");
+    lived_ms +=
+        query
+            .value<std::optional<int64_t>>(now_ms, since_wall_ms, owner_uid, backend, since_wall_ms)
+            .value_or(std::nullopt)
+            .value_or(0);
+  }
+  return lived_ms;
+}
+
 std::map<base::WorkspaceId, SandboxRow> SandboxTable::all_live() {
   std::map<base::WorkspaceId, SandboxRow> live;
   for (SandboxRow& row : not_destroyed()) {

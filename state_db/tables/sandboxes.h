@@ -93,6 +93,9 @@ class SandboxTable {
   std::vector<SandboxRow> in_state(SandboxState state);
   std::vector<SandboxRow> not_destroyed();
   std::map<base::WorkspaceId, SandboxRow> all_live();  // neither stopped nor destroyed: one each
+  // How long sandboxes of this user on these backends have existed since then, in all.
+  int64_t lived_ms(uint32_t owner_uid, const std::vector<std::string>& backends,
+                   int64_t since_wall_ms);
   using Counts = std::array<uint64_t, LifeCycle<SandboxState>::kNames.size() - 1>;
   Counts count_by_state();  // without destroyed, the last state
 

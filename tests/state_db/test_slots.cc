@@ -190,3 +190,31 @@ TEST_CASE("a full pool refuses, and only destroying a sandbox frees its slot") {
   CHECK_FALSE(sandboxes.get(first.id).slot);
   CHECK(sandboxes.create(wanted).slot == 0u);
 }
+
+TEST_CASE("the time of sandboxes is counted for one user, some backends, and one period") {
+  TestStore test;
+  Store& store = *test.store;
+  SandboxTable sandboxes(store);
+  const auto repository = make_repository(store);
+  const auto workspace = make_workspace(store, repository, "a");
+  const uint32_t owner = WorkspaceTable(store).get(workspace).owner_uid;
+  NewSandbox wanted{.workspace = workspace, .backend = "ssh", .image = "host"};
+  const int64_t begin = test.clock.now_ms;
+  const auto first = sandboxes.create(wanted);
+  test.clock.now_ms += 1'000;
+  store.move(first.id, SandboxState::starting, SandboxState::stopping);
+  sandboxes.set_stopped(first.id);
+  sandboxes.set_destroyed(first.id, SandboxState::stopped);
+  test.clock.now_ms += 10'000;
+  sandboxes.create(wanted);
+  test.clock.now_ms += 500;
+  CHECK(sandboxes.lived_ms(owner, {"ssh"}, 0) == 1'500);
+  CHECK(sandboxes.lived_ms(owner, {"ssh"}, begin + 400) == 1'100);
+  CHECK(sandboxes.lived_ms(owner, {"ssh"}, begin + 1'000) == 500);
+  CHECK(sandboxes.lived_ms(owner, {"e2b", "ssh"}, 0) == 1'500);
+  CHECK(sandboxes.lived_ms(owner, {"e2b"}, 0) == 0);
+  CHECK(sandboxes.lived_ms(owner, {}, 0) == 0);
+  CHECK(sandboxes.lived_ms(owner + 1, {"ssh"}, 0) == 0);
+  test.clock.now_ms = begin;  // set back
+  CHECK(sandboxes.lived_ms(owner, {"ssh"}, 0) == 1'000);
+}

@@ -15,6 +15,7 @@
 #include "workspace/context/certificates.h"
 #include "workspace/context/metrics.h"
 #include "workspace/context/try_step.h"
+#include "workspace/sandbox/spending.h"
 
 namespace moorage::workspace {
 namespace {
@@ -93,6 +94,7 @@ state_db::NewSandbox Sandboxes::plan(const state_db::WorkspaceRow& row) {
   check_backend_accepts(context_, {row.backend, row.image, row.runtime},
                         {limits.memory_bytes, limits.cpus, limits.pids});
   const auto can = context_.backends.get(row.backend).capabilities();
+  if (can.remote) require_hours(context_, row.owner_uid);
   state_db::NewSandbox sandbox;
   sandbox.workspace = row.id;
   sandbox.backend = row.backend;
