@@ -180,7 +180,7 @@ class LinkTest(unittest.TestCase):
         self.assertEqual(end["code"], 0, end)
         self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
 
-    def test_a_sandbox_that_its_machine_has_lost_is_told_as_gone(self):
+    def test_a_sandbox_that_its_machine_has_lost_is_reported_as_gone(self):
         keeper = self.keeper()
         keeper.begin()
         outpost = next((self.host.directory / "bin").glob("*/moorage-outpost"))
