@@ -184,7 +184,12 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
   }
   base::send_with_fds(warden.get(), "L", fds);
   listener.reset();
-  return {init, meet_warden(warden_path, init, deadline)};
+  try {
+    return {init, meet_warden(warden_path, init, deadline)};
+  } catch (const Error& error) {
+    // Of a link the log says why its workers end.
+    throw Error(error.code(), error.message() + log_tail(spec.directory), error.hint());
+  }
 }
 
 std::string copy_program(const std::string& program, const std::string& directory, mode_t mode) {

@@ -28,6 +28,10 @@ constexpr size_t kMaxClients = 900;  // each has a channel: below kMuxMaxChannel
 constexpr std::string_view kStartPath = "/process.Process/Start";
 constexpr std::string_view kGood = "HTTP/1.1 200";
 
+// As a warden answers GET /health.
+constexpr std::string_view kHealthPath = "/health";
+constexpr const char* kHealthy = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+
 std::string answer_text(int status, std::string_view body) {
   const std::string reason = status == 200 ? "OK" : "Error";
   return "HTTP/1.1 " + std::to_string(status) + " " + reason +
@@ -249,7 +253,7 @@ void Front::Client::answer(int status, std::string_view body) {
   mode_ = Mode::closing;
   relayed_ = false;
   ended_ = true;
-  out_ = answer_text(status, body);
+  out_ = status == 200 && head_.path == kHealthPath ? kHealthy : answer_text(status, body);
   flush();
 }
 

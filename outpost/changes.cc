@@ -235,6 +235,8 @@ bool find_changes(const std::string& sandbox, const ProcessOne& one, uint64_t ac
   Places places(sandbox, one);
   SyncState state = read_state(places);
   if (state.sent_next && acknowledged == state.base + 1) acknowledge(places, state);
+  // Its numbers go on where those of an earlier sandbox with that directory ended.
+  if (state.base == 0 && !state.sent_next) state.base = acknowledged;
   if (acknowledged != state.base) {
     throw Error(Code::conflict, "pack " + std::to_string(acknowledged) + " was acknowledged, but " +
                                     std::to_string(state.base) + " is the last one here");

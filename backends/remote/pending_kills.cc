@@ -1,6 +1,7 @@
 #include "backends/remote/pending_kills.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -12,14 +13,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kThreads = 8;
-constexpr size_t kQueue = 100'000;
+constexpr size_t kThreads = 32;
 constexpr milliseconds kFirstPause{200};
 constexpr milliseconds kLongestPause{10'000};
 
 }  // namespace
 
-PendingKills::PendingKills(Kill kill) : kill_(std::move(kill)), pool_(kThreads, kQueue) {
+PendingKills::PendingKills(Kill kill)
+    : kill_(std::move(kill)), pool_(kThreads, std::numeric_limits<size_t>::max()) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -54,15 +55,20 @@ void PendingKills::run() {
   while (!stopping_) {
     const auto now = Clock::now();
     std::optional<Clock::time_point> next;
-    for (auto& [key, one] : tries_) {
-      if (one.under_way) continue;
+    for (const auto& [key, one] : tries_) {
+      // A machine that does not answer holds one thread for its own sandbox.
+      if (busy_.contains(key.first)) continue;
       if (one.at > now) {
         next = next ? std::min(*next, one.at) : one.at;
         continue;
       }
-      one.under_way = true;
-      // A machine that does not answer holds one thread for its own sandbox.
-      pool_.submit({.user = 0, .subject = key.first}, [this, key = key] { attempt(key); });
+      try {
+        pool_.submit([this, key = key] { attempt(key); });
+        busy_.insert(key.first);
+      } catch (const Error&) {
+        next = now + kFirstPause;  // no thread can be created now
+        break;
+      }
     }
     if (next)
       changed_.wait_until(lock, *next);
@@ -79,16 +85,16 @@ void PendingKills::attempt(const Key& key) {
     done = false;
   }
   const std::lock_guard lock(mutex_);
+  busy_.erase(key.first);
+  changed_.notify_all();
   const auto found = tries_.find(key);
   if (found == tries_.end()) return;
   if (done) {
     tries_.erase(found);
-  } else {
-    found->second.under_way = false;
-    found->second.at = Clock::now() + found->second.pause;
-    found->second.pause = std::min(found->second.pause * 2, kLongestPause);
+    return;
   }
-  changed_.notify_all();
+  found->second.at = Clock::now() + found->second.pause;
+  found->second.pause = std::min(found->second.pause * 2, kLongestPause);
 }
 
 }  // namespace moorage::backends

@@ -7,11 +7,12 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "base/fair_pool.h"
+#include "base/thread_pool.h"
 
 namespace moorage::backends {
 
@@ -34,7 +35,6 @@ class PendingKills {
   struct Try {
     std::chrono::steady_clock::time_point at;
     std::chrono::milliseconds pause;
-    bool under_way = false;
   };
   void run();
   void attempt(const Key& key);
@@ -43,8 +43,9 @@ class PendingKills {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, Try> tries_;
+  std::set<std::string> busy_;  // sandboxes with a try under way: one at a time
   bool stopping_ = false;
-  base::FairPool pool_;
+  base::ThreadPool pool_;
   std::thread thread_;
 };
 

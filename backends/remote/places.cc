@@ -81,7 +81,6 @@ void remove_note(const std::string& directory, const std::string& sandbox) {
 
 Places::Places(std::string directory, std::string driver, std::vector<PlaceOptions> places)
     : directory_(std::move(directory)), driver_(std::move(driver)) {
-  base::make_directories(directory_);
   for (PlaceOptions& place : places)
     places_.push_back({.name = std::move(place.name), .most = place.most});
   for (MachineNote& note : list_notes(directory_)) {
@@ -148,6 +147,7 @@ MachineNote Places::take(const std::string& sandbox, uint64_t generation,
   const auto before = find(sandbox);
   const MachineNote note = reserve(sandbox, generation, place);
   try {
+    base::make_directories(directory_);
     write_note(directory_, note);  // without the lock: a disk may be slow
   } catch (...) {
     const std::lock_guard lock(mutex_);

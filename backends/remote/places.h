@@ -42,7 +42,7 @@ void remove_note(const std::string& directory, const std::string& sandbox);
 
 class Places {
  public:
-  // Makes the directory, and reads its notes of this driver.
+  // Reads the notes of this driver. The directory is made for the first one.
   Places(std::string directory, std::string driver, std::vector<PlaceOptions> places);
   Places(const Places&) = delete;
   Places& operator=(const Places&) = delete;

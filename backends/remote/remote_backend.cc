@@ -99,6 +99,11 @@ bool has_begun(const std::string& directory) {
   return base::path_exists(directory + "/" + base::kLinkBegun);
 }
 
+void forget_fate(const std::string& directory) {
+  for (const char* name : {base::kLinkBegun, base::kLinkGone})
+    unlink((directory + "/" + name).c_str());
+}
+
 std::vector<PlaceOptions> places_of(const RemoteOptions& options, const std::string& driver) {
   std::vector<PlaceOptions> places;
   if (driver == "ssh") {
@@ -140,6 +145,7 @@ void RemoteBackend::probe(const CgroupHierarchies&, Capabilities& can) {
   // Otherwise a sandbox is not started (require_namespaces).
   can.isolation = Isolation::userns;
   can.network_none = true;
+  can.root = true;  // where the login there is root's; elsewhere the warden refuses each command
   can.restack = true;
   can.freeze = false;
   can.limits_memory = can.limits_cpu = can.limits_pids = false;
@@ -200,6 +206,9 @@ base::LinkConfig RemoteBackend::machine(const MachineNote& note) const {
 
 SandboxStatus RemoteBackend::start(const SandboxSpec& spec) {
   check(spec);
+  const SandboxState before = inspect(spec.name).state;  // refuses a name of another store
+  // Without a note nothing of an earlier sandbox with this directory is left there.
+  if (!places_.find(spec.name)) forget_fate(spec.directory);
   const MachineNote note = places_.take(spec.name, spec.remote.generation, spec.runtime);
   if (has_begun(spec.directory)) return start_keeper(spec, note);
   try {
@@ -209,7 +218,10 @@ SandboxStatus RemoteBackend::start(const SandboxSpec& spec) {
     return status;
   } catch (Error& error) {
     places_.failed(note.place, error.message());
-    destroy(spec.name);
+    if (before == SandboxState::absent || before == SandboxState::stopped) {
+      LocalBackend::destroy(spec.name);
+      remove_machine(note, kRemoveDeadline);
+    }
     throw error.add_context("on " + note.place);
   }
 }
@@ -236,13 +248,15 @@ SandboxStatus RemoteBackend::start_keeper(const SandboxSpec& spec, const Machine
 }
 
 void RemoteBackend::attach(const std::string& name, const std::vector<FileLayer>& layers) {
+  const seconds patience(options_.remote.start_deadline_s);
+  const auto guard = attaching_.lock(name, "start", patience);
   const SandboxStatus status = inspect(name);
   if (status.init.pid == 0) throw Error(Code::unavailable, "the link of " + name + " has ended");
   // Its files there are newer than the layers.
   const std::string socket = endpoint(name).unix_socket;
   if (has_begun(socket.substr(0, socket.rfind('/')))) return;
   const AttachedLayers attached(status.init, layers);
-  LinkClient(endpoint(name)).begin(attached.paths(), seconds(options_.remote.start_deadline_s));
+  LinkClient(endpoint(name)).begin(attached.paths(), patience);
   require_namespaces(name);
 }
 

@@ -20,6 +20,7 @@
 #include "backends/remote/machines.h"
 #include "backends/remote/pending_kills.h"
 #include "backends/remote/places.h"
+#include "base/keyed_mutex.h"
 #include "base/wire/link_config.h"
 
 namespace moorage::backends {
@@ -66,6 +67,7 @@ class RemoteBackend : public LocalBackend, public Machines {
   std::string link_copy_;  // set by the probe, as the others
   std::string outpost_copy_;
   std::string warden_copy_;
+  base::KeyedMutex attaching_;  // by name
   PendingKills kills_;
 };
 

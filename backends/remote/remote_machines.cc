@@ -9,8 +9,8 @@ namespace moorage::backends {
 std::string RemoteBackend::run_errand(const std::string& command, const MachineNote& note,
                                       std::chrono::milliseconds deadline) {
   try {
-    const base::LinkConfig config = machine(note);  // first: it may be configured no longer
-    const Capabilities can = capabilities();
+    const Capabilities can = capabilities();        // makes the copies that machine() names
+    const base::LinkConfig config = machine(note);  // it may be configured no longer
     if (!can.usable) throw Error(Code::unsupported, can.reason);
     std::string output = run_link(link_copy_, command, config, deadline);
     places_.succeeded(note.place, base::system_clock().wall_ms());

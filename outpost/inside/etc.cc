@@ -20,7 +20,7 @@ const std::vector<TextFile>& text_files() {
       {"etc/nsswitch.conf",
        "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n"
        "protocols: files\nservices: files\nethers: files\nrpc: files\n"},
-      {"etc/resolv.conf", "nameserver 127.0.0.1\n"},
+      {"etc/resolv.conf", "nameserver 127.0.0.53\n"},
       {"etc/fstab", ""},
       {"etc/environment", ""},
       {"etc/shells", "/bin/sh\n/bin/bash\n/usr/bin/bash\n"},

@@ -211,6 +211,19 @@ TEST_CASE("a round that was not acknowledged is repeated, together with later ch
   CHECK_FALSE(third.entries.contains("tree/two"));
 }
 
+TEST_CASE("the numbers of packs go on where those of an earlier sandbox ended") {
+  const Machine machine(kRoot);
+  Link link(machine);
+  link.hello();
+  link.prepare_and_start();
+  CHECK(link.sync(7).empty());
+  link.run("ex_1", "echo one >one");
+  CHECK(read_pack(link.sync(7)).entries.contains("tree/one"));
+  CHECK(code_thrown_by([&] { link.sync(6); }) == Code::conflict);
+  CHECK(link.sync(8).empty());
+  CHECK(code_thrown_by([&] { link.sync(7); }) == Code::conflict);
+}
+
 TEST_CASE("a pack that link sends while commands run is applied once and does not come back") {
   const Machine machine(GENERATE(kRoot, kNobody));
   Link link(machine);
