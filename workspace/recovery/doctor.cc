@@ -22,6 +22,8 @@ using state_db::SandboxState;
 using state_db::WorkspaceState;
 
 constexpr std::chrono::milliseconds kAgain{1'500};
+constexpr std::chrono::milliseconds kPlacesPatience{20'000};
+constexpr std::chrono::milliseconds kSweepPatience{30'000};
 constexpr const char* kReconcile = "the interrupted step is finished or undone";
 
 std::string text_of_state(const auto& row) { return std::string(state_db::state_name(row.state)); }
@@ -40,10 +42,11 @@ bool Diagnosis::clean() const {
 }
 
 Diagnosis Doctor::look(bool deep) {
-  Diagnosis diagnosis{look_once(deep)};
+  const auto answers = reconciler_.machines().ask(kPlacesPatience);
+  Diagnosis diagnosis{look_once(deep, answers)};
   if (diagnosis.findings.empty()) return diagnosis;
   std::this_thread::sleep_for(kAgain);
-  const auto again = look_once(deep);
+  const auto again = look_once(deep, answers);
   std::erase_if(diagnosis.findings, [&](const Finding& finding) {
     return std::find(again.begin(), again.end(), finding) == again.end();
   });
@@ -54,6 +57,8 @@ Diagnosis Doctor::fix(bool deep) {
   Diagnosis before = look(deep);
   if (before.findings.empty()) return before;
   reconciler_.periodic();
+  reconciler_.machines().sweep(/*now=*/true);
+  reconciler_.machines().wait(kSweepPatience);
   for (const auto& finding : before.findings) {
     try_step("doctor.mend", finding.subject, [&] { mend(finding); });
   }
@@ -70,7 +75,7 @@ Diagnosis Doctor::fix(bool deep) {
   return before;
 }
 
-Doctor::Findings Doctor::look_once(bool deep) {
+Doctor::Findings Doctor::look_once(bool deep, const std::vector<PlaceAnswer>& answers) {
   Findings found;
   const auto part = [&](const char* check, const auto& look) {
     try {
@@ -93,6 +98,7 @@ Doctor::Findings Doctor::look_once(bool deep) {
   part("mounts", [&] { mounts(found); });
   part("store", [&] { store(found); });
   part("replica", [&] { replica(found); });
+  part("machines", [&] { machines(found, answers); });
   return found;
 }
 

@@ -66,7 +66,7 @@ class Doctor {
 
  private:
   using Findings = std::vector<Finding>;
-  Findings look_once(bool deep);
+  Findings look_once(bool deep, const std::vector<PlaceAnswer>& answers);
   void database(Findings& found);
   void steps(Findings& found);
   void sandboxes(Findings& found);
@@ -83,6 +83,7 @@ class Doctor {
   void mounts(Findings& found);
   void store(Findings& found);
   void replica(Findings& found) const;
+  void machines(Findings& found, const std::vector<PlaceAnswer>& answers);
   void mend(const Finding& finding);
   // What a pass of the reconciler does with something that has no row.
   static std::string mend_of(state_db::Orphan what);

@@ -313,6 +313,7 @@ void Reconciler::periodic() {
   try_step("reconcile.uploads", "", [&] { sweep_uploads(); });
   try_step("reconcile.seals", "", [&] { sealing_.seal_unsealed(); });
   try_step("reconcile.notes", "", [&] { keep_notes(); });
+  try_step("reconcile.machines", "", [&] { machines_.sweep(); });
 }
 
 }  // namespace moorage::workspace

@@ -19,6 +19,7 @@
 #include "workspace/access/leases.h"
 #include "workspace/chain/chains.h"
 #include "workspace/chain/sealing.h"
+#include "workspace/recovery/machines.h"
 #include "workspace/recovery/repairs.h"
 #include "workspace/repositories/repositories.h"
 #include "workspace/sandbox/sandboxes.h"
@@ -49,6 +50,7 @@ class Reconciler {
         files_(files),
         watcher_(watcher),
         repairs_(context),
+        machines_(context),
         askers_(kAskers, std::numeric_limits<size_t>::max()),
         round_(patience) {}
   // Runs before the API answers. It never walks files of a workspace, reads journals, or waits for
@@ -58,6 +60,7 @@ class Reconciler {
   // Call before destroying what it uses. False: a workspace is still being repaired.
   bool stop_repairs(std::chrono::milliseconds patience) { return repairs_.stop(patience); }
   void periodic();  // after that; any thread
+  MachineSweep& machines() { return machines_; }
 
  private:
   void settle_repositories();
@@ -117,6 +120,7 @@ class Reconciler {
   std::set<base::WorkspaceId> unnoted_;  // skipped because a verb held them
   std::chrono::steady_clock::time_point notes_due_;
   Repairs repairs_;
+  MachineSweep machines_;
   base::ThreadPool askers_;  // these two last: their work uses the members above
   RoundWork round_;
 };
