@@ -13,6 +13,15 @@
 namespace moorage::cli {
 namespace {
 
+// A machine of a backend elsewhere.
+std::string host_text(const Json& host) {
+  std::string text = host.text("name") + ": " + std::to_string(host.number("sandboxes")) + " of " +
+                     count_of(host.number("max_sandboxes"), "sandbox");
+  if (host.has("last_contact")) text += ", answered at " + host.text("last_contact");
+  if (host.has("last_error")) text += "; the last try failed: " + host.text("last_error");
+  return text;
+}
+
 int print_info(Context& context) {
   const auto info = context.parse_or_print(context.api().get("/v1/info"));
   if (!info) return 0;
@@ -37,6 +46,7 @@ int print_info(Context& context) {
     line("backend", backend.text("name") + ": " +
                         (usable ? backend.text("isolation") + runtimes
                                 : "unusable: " + backend.text("reason")));
+    for (const Json& host : backend.items("hosts")) line("", host_text(host));
   }
   if (info->has("policy")) {
     const auto rules = info->number("policy.rules");

@@ -23,7 +23,8 @@ struct Wanted {
     options.argument({"NAME", "", "The workspace"}, workspace);
     options.value({"--backend", "NAME", "Backend of its sandboxes from now on"}, backend);
     options.value({"--image", "NAME", "Root file system; default: host, or unchanged"}, image);
-    options.value({"--runtime", "NAME", "Runtime of the backend's engine"}, runtime);
+    options.value({"--runtime,--host", "NAME", "Runtime of the backend's engine, or host of ssh"},
+                  runtime);
     options.flag({"--now", "", "Cancel running commands instead of waiting for them"}, now);
     options.flag({"--check", "", "Only show what it would do and leave behind"}, check);
   }

@@ -132,7 +132,7 @@ void WorkspaceSource::declare(Options& options) {
   policy.declare(options);
   options.value({"--backend", "NAME", "Backend of the sandbox, like lxc"}, backend);
   options.value({"--image", "NAME", "Root file system of the sandbox"}, image);
-  options.value({"--runtime", "NAME", "Runtime of the backend's engine, like crun or runsc"},
+  options.value({"--runtime,--host", "NAME", "Runtime of its engine, like crun; or host of ssh"},
                 runtime);
 }
 

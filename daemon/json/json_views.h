@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "backends/backend.h"
 #include "backends/probe.h"
+#include "backends/remote/places.h"
 #include "base/os/files.h"
 #include "base/utf8.h"
 #include "base/wire/journal.h"
@@ -90,6 +92,7 @@ struct InfoView {
   std::string cgroup;
   std::vector<backends::Check> checks;
   std::vector<std::pair<std::string, backends::Capabilities>> backends;  // by name
+  std::map<std::string, std::vector<backends::PlaceUse>> places;  // of remote backends, by name
   StoreSpace space;
   uint64_t workspaces = 0;
   uint64_t sandboxes = 0;

@@ -29,6 +29,14 @@ JsonObject replica_object(const workspace::ReplicaStatus& status) {
   return object;
 }
 
+JsonObject place_object(const backends::PlaceUse& place) {
+  JsonObject object{
+      {"name", lossy_utf8(place.name)}, {"sandboxes", place.used}, {"max_sandboxes", place.most}};
+  if (place.last_contact_wall_ms) put_time(object, "last_contact", place.last_contact_wall_ms);
+  put_text(object, "last_error", place.last_error);
+  return object;
+}
+
 }  // namespace
 
 std::string info_json(const InfoView& info) {
@@ -38,7 +46,7 @@ std::string info_json(const InfoView& info) {
                       {"text", lossy_utf8(check.text)},
                       {"hint", lossy_utf8(check.hint)}};
   });
-  boost::json::array backends = array_of(info.backends, [](const auto& backend) {
+  boost::json::array backends = array_of(info.backends, [&](const auto& backend) {
     const auto& [name, can] = backend;
     JsonObject runtimes;
     for (const auto& [runtime, isolation] : can.runtimes)
@@ -48,6 +56,8 @@ std::string info_json(const InfoView& info) {
                     {"reason", lossy_utf8(can.reason)},
                     {"isolation", backends::isolation_name(can.isolation)}};
     if (!runtimes.empty()) told["runtimes"] = std::move(runtimes);
+    if (const auto found = info.places.find(name); found != info.places.end())
+      told["hosts"] = array_of(found->second, place_object);
     return told;
   });
   boost::json::array rules = array_of(info.own_rules, [](const workspace::PlacementRule& rule) {

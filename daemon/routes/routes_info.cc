@@ -1,5 +1,6 @@
 #include <array>
 
+#include "backends/remote/machines.h"
 #include "base/log.h"
 #include "base/os/files.h"
 #include "daemon/routes/metrics_page.h"
@@ -64,6 +65,16 @@ decltype(InfoView::backends) backends_of(backends::Registry& registry) {
   return found;
 }
 
+decltype(InfoView::places) places_of(backends::Registry& registry) {
+  decltype(InfoView::places) found;
+  for (const auto& name : registry.names()) {
+    auto* machines = registry.get(name).machines();
+    if (!machines) continue;
+    if (auto places = machines->places(); !places.empty()) found.emplace(name, std::move(places));
+  }
+  return found;
+}
+
 Reply health(Api&, const Request&) { return Reply::none(); }
 
 Reply config(Api&, const InfoSource& source, const Request&) {
@@ -74,6 +85,7 @@ Reply info(Api& api, const InfoSource& source, const Request& request) {
   InfoView view = source.host;
   auto& store = api.context.store;
   view.backends = backends_of(api.registry);  // an engine may have started or stopped since
+  view.places = places_of(api.registry);
   view.checks.push_back(check_of_quota(api.context.storage.quota()));
   tell_of_room(workspace::look_at_room(api.context.options), view);
   view.workspaces = state_db::WorkspaceTable(store).count_live();

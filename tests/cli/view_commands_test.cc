@@ -316,7 +316,8 @@ TEST_CASE("create sends its options and reports the result") {
                                "--memory",   "4G",        "--cpus",
                                "1.5",        "--pids",    "100",
                                "--ref",      "main",      "--branch",
-                               "agent/auth", "--backend", "lxc"},
+                               "agent/auth", "--backend", "ssh",
+                               "--host",     "build1"},
                               options);
   CHECK(ran.err == "");
   CHECK(ran.out.find(" base     acme/shop main 4f1c2e9\n ready    auth   /workspace   lxc   ") ==
@@ -329,6 +330,8 @@ TEST_CASE("create sends its options and reports the result") {
   CHECK(json.number("limits.memory_bytes") == 4ll << 30);
   CHECK(json.real("limits.cpus") == 1.5);
   CHECK(json.number("limits.pids") == 100);
+  CHECK(json.text("backend") == "ssh");
+  CHECK(json.text("runtime") == "build1");
   CHECK_FALSE(json.has("disposable"));
   CHECK(run_moorage({"create"}, options).code == 1);
   CHECK(run_moorage({"create", "--repo", "u", "--memory", "lots"}, options).err.find("--memory") !=
@@ -455,4 +458,18 @@ TEST_CASE("set sends only the given options and prints the daemon's notice") {
   const Ran nothing = run_moorage({"set", "auth"}, options);
   CHECK(nothing.code == 1);
   CHECK(nothing.err.find("set needs an option") != std::string::npos);
+}
+
+TEST_CASE("info shows the hosts of a backend on other machines") {
+  ScriptedServer server(answers("/v1/info", R"({"version":"1","backends":[
+      {"name":"ssh","usable":true,"isolation":"userns","hosts":[
+        {"name":"a","sandboxes":2,"max_sandboxes":4,"last_contact":"2026-11-21T09:12:04.512Z"},
+        {"name":"b","sandboxes":0,"max_sandboxes":1,"last_error":"no \u001b[31mroute"}]}]})"));
+  const Ran ran = run_moorage({"info"}, {server.socket_path(), "", {}});
+  CHECK(ran.code == 0);
+  CHECK(ran.out.find("ssh: userns") != std::string::npos);
+  CHECK(ran.out.find("a: 2 of 4 sandboxes, answered at 2026-11-21T09:12:04.512Z") !=
+        std::string::npos);
+  CHECK(ran.out.find("b: 0 of 1 sandbox; the last try failed: no ") != std::string::npos);
+  CHECK(ran.out.find('\x1b') == std::string::npos);
 }

@@ -129,3 +129,18 @@ TEST_CASE("an exec shows all known values, and a running exec no outcome") {
   CHECK(json.at("exit_code").as_int64() == 3);
   CHECK(json.at("ended_at").as_string() == "1970-01-01T00:00:01.000Z");
 }
+
+TEST_CASE("info has the hosts of a backend on other machines, with their use") {
+  InfoView info;
+  info.backends = {{"lxc", {}}, {"ssh", {}}};
+  info.places["ssh"] = {{.name = "a", .used = 2, .most = 4, .last_contact_wall_ms = 1000},
+                        {.name = "b", .most = 8, .last_error = "no route\xff"}};
+  const auto shown = boost::json::parse(info_json(info));
+  const auto& backends = shown.at("backends").as_array();
+  CHECK_FALSE(backends.at(0).as_object().contains("hosts"));
+  CHECK(
+      boost::json::serialize(backends.at(1).at("hosts")) ==
+      R"([{"name":"a","sandboxes":2,"max_sandboxes":4,"last_contact":"1970-01-01T00:00:01.000Z"},)"
+      "{\"name\":\"b\",\"sandboxes\":0,\"max_sandboxes\":8,\"last_error\":\"no "
+      "route\xef\xbf\xbd\"}]");
+}
