@@ -83,13 +83,8 @@ bool is_in_the_clear(std::string_view url) {
   return host != "localhost" && !host.starts_with("127.") && !rest.starts_with("[::1]");
 }
 
-std::string parse_on_stop(const std::string& text) {
-  if (text != "pause" && text != "kill") refuse(text, "pause or kill");
-  return text;
-}
-
 struct DriverSetting {
-  enum class Shape { url, name, host, path, flag, number, on_stop };
+  enum class Shape { url, name, host, path, flag, number };
   std::string_view name;
   Shape shape = Shape::name;
   Range range{};
@@ -99,9 +94,10 @@ struct DriverSetting {
 const std::vector<DriverSetting>& e2b_settings() {
   using Shape = DriverSetting::Shape;
   static const std::vector<DriverSetting> all{
-      {"api_url", Shape::url},     {"sandbox_url", Shape::url}, {"domain", Shape::host},
-      {"template", Shape::name},   {"user", Shape::name},       {"directory", Shape::path},
-      {"on_stop", Shape::on_stop}, {"ca_file", Shape::path},    {"allow_plain_http", Shape::flag}};
+      {"api_url", Shape::url},  {"sandbox_url", Shape::url},
+      {"domain", Shape::host},  {"template", Shape::name},
+      {"user", Shape::name},    {"directory", Shape::path},
+      {"ca_file", Shape::path}, {"allow_plain_http", Shape::flag}};
   return all;
 }
 
@@ -119,7 +115,6 @@ const std::vector<DriverSetting>& daytona_settings() {
                                               {"memory_gb", Shape::number, {1, 65'536}},
                                               {"disk_gb", Shape::number, {1, 1'048'576}},
                                               {"directory", Shape::path},
-                                              {"on_stop", Shape::on_stop},
                                               {"auto_stop_min", Shape::number, {2, 10'080}},
                                               {"ca_file", Shape::path},
                                               {"allow_plain_http", Shape::flag}};
@@ -254,9 +249,6 @@ class BackendsReader {
         break;
       case DriverSetting::Shape::flag:
         value = yaml_.parsed(node, parse_flag);
-        break;
-      case DriverSetting::Shape::on_stop:
-        value = yaml_.parsed(node, parse_on_stop);
         break;
       case DriverSetting::Shape::number:
         value = yaml_.parsed(node, [&](const std::string& text) {

@@ -106,7 +106,7 @@ def settings_text(mooraged, file):
         example = re.match(r"^#   (?:- |  )([a-z_]+): (.*?)(?: +# (.*))?$", line)
         if example:
             key, value, help_text = example.groups()
-            key = part + key
+            key = f"{group}.{part}{key}" if part else key
             text += item(f"\\fB{roff(key)}\\fR, such as \\fI{roff(value)}\\fR", sentence(help_text))
             continue
         match = re.match(r"^(# |  )?([a-z_]+):(?: +([^#\s].*?))?(?: +# (.*))?$", line)
