@@ -40,6 +40,12 @@ mode_t format_of(NodeType type) {
       ->second;
 }
 
+bool has_mode(int fd, mode_t mode) {
+  struct stat status {};
+  base::check(fstat(fd, &status), "inspect a node");
+  return (status.st_mode & 07777) == mode;
+}
+
 }  // namespace
 
 Node node_of(const struct stat& status, std::string path) {
@@ -85,9 +91,10 @@ std::optional<Extent> next_data(int file, uint64_t at, uint64_t size) {
 }
 
 Fd make_node(int directory, const std::string& name, const Node& node) {
-  const int made = node.type == NodeType::symlink
-                       ? symlinkat(node.target.c_str(), directory, name.c_str())
-                       : mknodat(directory, name.c_str(), format_of(node.type) | 0600, node.device);
+  const int made =
+      node.type == NodeType::symlink
+          ? symlinkat(node.target.c_str(), directory, name.c_str())
+          : mknodat(directory, name.c_str(), format_of(node.type) | node.mode, node.device);
   return made < 0 ? Fd() : base::try_open_beneath(directory, name, O_PATH);
 }
 
@@ -109,12 +116,13 @@ void complete_node(int fd, const Node& node, const Completion& completion) {
   } catch (Error& error) {
     throw error.add_context(completion.what);
   }
-  const bool by_path = node.type != NodeType::file && node.type != NodeType::directory;  // O_PATH
-  const std::string path = by_path ? base::proc_path(fd) : "";
-  if (node.type != NodeType::symlink)
-    check(by_path ? chmod(path.c_str(), node.mode) : fchmod(fd, node.mode), "set the mode of ");
+  // O_PATH; and /proc of a sandbox knows no process outside of it.
+  const bool by_path = node.type != NodeType::file && node.type != NodeType::directory;
+  if (node.type != NodeType::symlink && !(by_path && has_mode(fd, node.mode)))
+    check(by_path ? chmod(base::proc_path(fd).c_str(), node.mode) : fchmod(fd, node.mode),
+          "set the mode of ");
   const std::array<timespec, 2> times{node.atime, node.mtime};
-  check(by_path ? utimensat(AT_FDCWD, path.c_str(), times.data(), 0) : futimens(fd, times.data()),
+  check(by_path ? utimensat(fd, "", times.data(), AT_EMPTY_PATH) : futimens(fd, times.data()),
         "set the times of ");
 }
 

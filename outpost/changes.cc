@@ -219,6 +219,8 @@ void apply_changes(const std::string& sandbox, const ProcessOne& one, uint64_t n
   }
   packs::MergedApplier::Options options;
   options.roots = places.enter(one);
+  umask(
+      0);  // a pipe cannot get its mode afterwards: the sandbox's /proc does not know this process
   std::string waiting;
   options.made = [&](const std::string& path, const packs::LearnedEntry& entry) {
     if (!learns) return;

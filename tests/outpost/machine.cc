@@ -191,6 +191,11 @@ PackText& PackText::link(const std::string& path, const std::string& target) {
   return *this;
 }
 
+PackText& PackText::pipe(const std::string& path, mode_t mode) {
+  writer_->entry(node(path, packs::NodeType::fifo, mode));
+  return *this;
+}
+
 PackText& PackText::removal(const std::string& path) {
   writer_->removal(path);
   return *this;

@@ -62,6 +62,7 @@ struct PackText {
   PackText& directory(const std::string& path, uint32_t mode = 0755);
   PackText& file(const std::string& path, const std::string& content, uint32_t mode = 0644);
   PackText& link(const std::string& path, const std::string& target);
+  PackText& pipe(const std::string& path, mode_t mode);
   PackText& removal(const std::string& path);
   std::string finish();
 

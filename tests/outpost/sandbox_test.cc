@@ -42,6 +42,8 @@ TEST_CASE("a sandbox there runs a command on a tree that was sent, and its chang
                                   .directory("tree")
                                   .file("tree/b.txt", "from link\n")
                                   .removal("tree/sub/to_a")
+                                  .link("tree/to_b", "b.txt")
+                                  .pipe("tree/pipe", 0642)
                                   .directory("home")
                                   .file("home/.profile", "export X=1\n")
                                   .finish();
@@ -52,6 +54,7 @@ TEST_CASE("a sandbox there runs a command on a tree that was sent, and its chang
       link.run("ex_1",
                "id -u; pwd; cat a.txt b.txt ~/.profile /home/user/.profile; sub/run.sh; ls sub") ==
       "1000\n/workspace\nfrom the tree\nfrom link\nexport X=1\nexport X=1\nran\nrun.sh\n");
+  CHECK(link.run("ex_1b", "cat to_b; stat -c '%F %a' pipe") == "from link\nfifo 642\n");
   CHECK(link.sync(0).empty());
 
   link.run("ex_2",
