@@ -70,6 +70,10 @@ void start_timers(Server& server, const Settings& settings, Services& services,
   server.every(seconds(1), [&] { services.idle_keeper.look(); });
   server.every(seconds(1), [&] { services.quotas.measure_rested(); });
   server.every(seconds(1), [&] { services.measurer.catch_up(); });
+  server.every(seconds(1), [&] {
+    services.incoming.tick();
+    services.remote.tick();
+  });
   server.every(seconds(1), [&] { services.best_of_driver.tick(); });
   server.every(seconds(1), [&] { services.waiters.look(); });
   server.every(seconds(2), [&] { services.snapshot_keeper.look(); });

@@ -399,7 +399,8 @@ std::string Worker::status() const {
   status.runs = status.connected && runs_;
   status.last_pack = syncs_.last();
   if (syncs_.synced_ms() > 0)
-    status.behind_ms = static_cast<uint64_t>(base::monotonic_ms() - syncs_.synced_ms());
+    status.behind_ms =
+        static_cast<uint64_t>(std::max<int64_t>(1, base::monotonic_ms() - syncs_.synced_ms()));
   if (!status.connected) status.reason = why_not().message();
   return base::link_status_text(status);
 }

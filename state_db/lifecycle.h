@@ -33,7 +33,7 @@ enum class WorkspaceState : uint8_t {
 //            |            |           |
 //            +--------> stopping <----+         starting, running, frozen, stopping -> lost
 //                         |                     (found dead, or its start was cut)
-//                      [stopped] -> [destroyed] <- lost
+//                      [stopped] -> [destroyed] <- lost     stopping -> running: its machine cannot be reached
 // `lost` may still have processes or mounts. `stopped` has neither; `destroyed` has no directory
 // and no id range. At most one sandbox of a workspace is in any other state.
 enum class SandboxState : uint8_t { starting, running, frozen, stopping, stopped, lost, destroyed };
@@ -88,11 +88,11 @@ struct LifeCycle<SandboxState> : LifeCycleOf<SandboxState, base::SandboxId> {
   static constexpr std::string_view kNoun = "sandbox";
   static constexpr std::array<std::string_view, 7> kNames{
       "starting", "running", "frozen", "stopping", "stopped", "lost", "destroyed"};
-  static constexpr std::array<Move<SandboxState>, 13> kMoves{{
+  static constexpr std::array<Move<SandboxState>, 14> kMoves{{
       {starting, running}, {starting, stopping}, {starting, lost},
       {running, frozen}, {running, stopping}, {running, lost},
       {frozen, running}, {frozen, stopping}, {frozen, lost},
-      {stopping, stopped}, {stopping, lost}, {stopped, destroyed}, {lost, destroyed}}};
+      {stopping, stopped}, {stopping, running}, {stopping, lost}, {stopped, destroyed}, {lost, destroyed}}};
 };
 
 template <>

@@ -98,7 +98,7 @@ struct LinkStatus {
   bool pid_namespace = false;
   bool net_namespace = false;
   bool runs = false;       // the warden there answers
-  uint64_t behind_ms = 0;  // age of the last complete sync
+  uint64_t behind_ms = 0;  // age of the last complete sync; 0: none since the link started
   uint64_t last_pack = 0;  // its number; 0: none so far
   std::string reason;      // why not connected, in words
 };

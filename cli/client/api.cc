@@ -104,8 +104,15 @@ HttpResponse Api::exchange_patiently(const HttpRequest& request, const ExchangeO
   }
 }
 
+void Api::warn_of(const HttpResponse& response) const {
+  const std::string warning = response.header("Moorage-Warning");
+  if (on_warning && !warning.empty()) on_warning(warning);
+}
+
 std::string Api::get(const std::string& target) {
-  return exchange_patiently({.target = target}).body;
+  HttpResponse response = exchange_patiently({.target = target});
+  warn_of(response);
+  return std::move(response.body);
 }
 
 std::string Api::send(const std::string& method, const std::string& target, const std::string& body,
@@ -113,7 +120,10 @@ std::string Api::send(const std::string& method, const std::string& target, cons
   ExchangeOptions options;
   if (wanted.slow) options.silence_timeout_ms = kLongSilenceMs;
   HttpResponse response = exchange_patiently(make_change(method, target, body), options);
-  if (wanted.warning) *wanted.warning = response.header("Moorage-Warning");
+  if (wanted.warning)
+    *wanted.warning = response.header("Moorage-Warning");
+  else
+    warn_of(response);
   return std::move(response.body);
 }
 
@@ -143,6 +153,7 @@ HttpResponse Api::download(const std::string& target, const BodySink& sink,
   HttpResponse response = connection_.exchange(
       {.target = target}, {.silence_timeout_ms = silence_timeout_ms, .sink = sink});
   if (!response.ok()) throw_api_error(response);
+  warn_of(response);
   return response;
 }
 

@@ -34,6 +34,8 @@ struct SendOptions {
 class Api {
  public:
   explicit Api(std::string socket_path) : connection_(std::move(socket_path)) {}
+  // Called with each warning of an answer, unless its caller takes it. Empty: they are dropped.
+  std::function<void(const std::string&)> on_warning{};
 
   std::string get(const std::string& target);
   // POST, PUT, PATCH or DELETE. `body` is JSON, or empty.
@@ -53,6 +55,7 @@ class Api {
   HttpConnection& connection() { return connection_; }
 
  private:
+  void warn_of(const HttpResponse& response) const;
   HttpResponse exchange_patiently(const HttpRequest& request, const ExchangeOptions& options = {});
 
   HttpConnection connection_;

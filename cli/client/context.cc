@@ -37,7 +37,10 @@ std::optional<Json> Context::parse_or_print(std::string_view answer) const {
 }
 
 Api& Context::api() {
-  if (!api_) api_ = std::make_unique<Api>(socket);
+  if (!api_) {
+    api_ = std::make_unique<Api>(socket);
+    api_->on_warning = [this](const std::string& warning) { note(warning); };
+  }
   return *api_;
 }
 

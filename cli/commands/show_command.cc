@@ -170,6 +170,7 @@ class Page {
     const std::string off_host = off_host_text(ws_.at("replica"));
     if (!off_host.empty()) safe += (safe.empty() ? "" : "; ") + off_host;
     line("safe", safe);
+    line("remote", remote_text(ws_.at("sandbox.remote")));
     if (ws_.has("disk_bytes")) line("disk", disk_text());
     if (ws_.has("archive")) {
       line("archive", size("archive.bytes") + " in " + ws_.text("archive.file") +

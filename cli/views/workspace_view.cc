@@ -85,6 +85,22 @@ std::string off_host_text(const Json& replica) {
   return text;
 }
 
+std::string remote_text(const Json& remote) {
+  if (!remote.is_object()) return {};
+  std::string text = remote.flag("connected") ? "connected" : "not connected";
+  text += remote.has("behind_ms")
+              ? ", files here " + format_age(remote.number("behind_ms")) + " behind"
+              : ", never synced";
+  if (const std::string overlay = remote.text("overlay"); !overlay.empty())
+    text += ", overlay " + overlay;
+  if (remote.number("waiting_packs") > 0)
+    text += ", " + count_of(remote.number("waiting_packs"), "pack") + " not applied";
+  if (remote.number("waiting_ends") > 0)
+    text += ", " + count_of(remote.number("waiting_ends"), "command") + " waiting for its files";
+  if (const std::string reason = remote.text("reason"); !reason.empty()) text += "; " + reason;
+  return text;
+}
+
 std::string changes_text(const Json& workspace) {
   const int64_t files = workspace.number("changes.files");
   if (files > 0) return count_of(files, "file");

@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kBetweenLines{100};
+constexpr size_t kMaxNoticeBytes = 2000;
 
 MOORAGE_CRASH_POINT(before_kept, "answer.before_kept");
 MOORAGE_CRASH_POINT(after_kept, "answer.after_kept");
@@ -120,6 +121,7 @@ class Dispatcher::Call : public BodySink {
   // Routes outlive every request. The request is copied: the verb may outlive its connection.
   Call(const Route& route, const Request& request, KeyedAnswers* answers)
       : route_(route), request_(request) {
+    request_.caller.notice = std::make_shared<std::string>();
     if (route.keep != Keep::nothing && !request.idempotency_key.empty()) answers_ = answers;
   }
 
@@ -151,6 +153,7 @@ class Dispatcher::Call : public BodySink {
     Reply reply;
     try {
       reply = run_once(progress);
+      add_warning(reply);
     } catch (const workspace::Waiting&) {
       throw;  // no answer yet
     } catch (...) {
@@ -162,6 +165,15 @@ class Dispatcher::Call : public BodySink {
   }
 
  private:
+  void add_warning(Reply& reply) const {
+    const std::string& notice = *request_.caller.notice;
+    if (notice.empty()) return;
+    std::string text = base::escape_for_message(notice).substr(0, kMaxNoticeBytes);
+    for (char& c : text) {
+      if (static_cast<unsigned char>(c) >= 0x7f) c = '?';  // headers are ASCII
+    }
+    reply.headers.emplace_back("Moorage-Warning", std::move(text));
+  }
   // Keeps the answer, or the refusal that it throws, before either is sent.
   Reply run_once(const workspace::Progress& progress) {
     if (!answers_) return run_verb(progress);

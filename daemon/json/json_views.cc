@@ -35,6 +35,16 @@ JsonObject base_object(const workspace::WorkspaceView& view) {
   return base;
 }
 
+JsonObject remote_object(const workspace::RemoteView& view) {
+  JsonObject remote{{"connected", view.connected},
+                    {"waiting_packs", view.waiting_packs},
+                    {"waiting_ends", view.waiting_ends}};
+  put_known(remote, "behind_ms", view.behind_ms);
+  put_text(remote, "overlay", view.overlay);
+  put_text(remote, "reason", view.reason);
+  return remote;
+}
+
 JsonObject sandbox_object(const workspace::WorkspaceView& view) {
   const auto& row = *view.sandbox;
   JsonObject sandbox{{"id", row.id.str()},
@@ -57,6 +67,7 @@ JsonObject sandbox_object(const workspace::WorkspaceView& view) {
     sandbox["processes"] = view.sandbox_status->processes;
     sandbox["cpu_ms"] = view.sandbox_status->cpu_usec / 1000;
   }
+  if (view.remote) sandbox["remote"] = remote_object(*view.remote);
   return sandbox;
 }
 

@@ -112,6 +112,7 @@ void join_to_tree(state_db::Store& store, const workspace::Caller& caller) {
 // whether an earlier request with the same key took effect before the daemon died.
 struct Change {
   std::string path;
+  std::vector<std::string> also{};  // other paths that change
   std::function<void(const layers::TreeFiles&)> work;
   std::function<bool(const layers::TreeFiles&)> is_done;
 };
@@ -119,11 +120,14 @@ struct Change {
 Reply changed(Api& api, const Request& request, const Change& change) {
   const Preconditions conditions(request);
   const Lease held = lease(api, request, Right::write);
-  const auto guard = api.files.change(request.caller, held.row);
+  std::vector<std::string> paths = change.also;
+  paths.push_back(change.path);
+  auto guard = api.files.change(request.caller, held, paths);
   if (workspace::has_begun(request.caller) && change.is_done(held.files)) return Reply::none();
   if (auto refused = conditions.unmet(held.files, change.path)) return std::move(*refused);
   join_to_tree(api.context.store, request.caller);
   change.work(held.files);
+  api.files.finish(std::move(guard));
   return Reply::none();
 }
 
@@ -216,12 +220,13 @@ class WorkspaceFileSink : public BodySink {
   Reply finish() override {
     writer_.sync();
     const std::string hash = base::to_hex(hash_.raw());
-    const auto guard = api_.files.change(caller_, lease_.row);
+    auto guard = api_.files.change(caller_, lease_, {path_});
     if (!workspace::has_begun(caller_) || lease_.files.content_hash(path_) != hash) {
       if (auto refused = conditions_.unmet(lease_.files, path_)) return std::move(*refused);
       join_to_tree(api_.context.store, caller_);
       writer_.commit();
     }
+    api_.files.finish(std::move(guard));
     Reply reply = Reply::json(file_json(path_, lease_.files.stat(path_), hash));
     reply.headers.emplace_back("ETag", entity_tag(hash));
     return reply;
@@ -265,6 +270,7 @@ Reply move(Api& api, const Request& request) {
   return changed(
       api, request,
       {.path = from,
+       .also = {to},
        .work = [&](const auto& files) { files.move(from, to); },
        .is_done =
            [&](const auto& files) { return !entry_of(files, from) && entry_of(files, to); }});

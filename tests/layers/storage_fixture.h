@@ -11,6 +11,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/os/files.h"
 #include "base/os/mount.h"
@@ -29,6 +30,7 @@ class TemporaryDirectory {
     path_ = std::string(parent ? parent : "/tmp") + "/moorage-storage-XXXXXX";
     if (!mkdtemp(path_.data())) abort();
   }
+  explicit TemporaryDirectory(std::string existing) : path_(std::move(existing)) {}
   ~TemporaryDirectory() { base::remove_tree(path_); }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;

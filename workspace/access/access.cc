@@ -85,6 +85,12 @@ std::optional<state_db::Viewer> Caller::viewer() const {
   return state_db::Viewer{uid, gids};
 }
 
+void add_notice(const Caller& caller, const std::string& text) {
+  if (!caller.notice || text.empty()) return;
+  std::string& notice = *caller.notice;
+  notice += (notice.empty() ? "" : "; ") + text;
+}
+
 Caller daemon_for(uint32_t owner_uid) { return {.uid = owner_uid, .is_daemon = true}; }
 
 bool owns(const Caller& caller, const WorkspaceRow& row) {

@@ -57,6 +57,7 @@ struct Caller {
   Right route = Right::destroy;
   bool is_daemon = false;                 // the daemon acts for the owner: leases do not apply
   std::shared_ptr<KeyedRequest> keyed{};  // set for a request with an idempotency key
+  std::shared_ptr<std::string> notice{};  // a note beside the answer; null: nobody reads it
   // When the request arrived: its waits are limited from then on, however often the verb is called.
   std::chrono::steady_clock::time_point asked = std::chrono::steady_clock::now();
 
@@ -69,6 +70,8 @@ struct Caller {
   std::optional<state_db::Viewer> viewer() const;
 };
 Caller daemon_for(uint32_t owner_uid);
+// Adds to the note beside the answer. Empty: does nothing.
+void add_notice(const Caller& caller, const std::string& text);
 
 bool owns(const Caller& caller, const state_db::WorkspaceRow& row);
 bool sees(const Caller& caller, const state_db::WorkspaceRow& row);

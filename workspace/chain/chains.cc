@@ -91,4 +91,11 @@ layers::ActiveMounts Chains::mount_for(const state_db::WorkspaceRow& row, base::
   return mount(at(row, layer), running.mounted->user_host_id - layers::kUser);
 }
 
+SharedMounts Chains::mount_rest(const state_db::WorkspaceRow& row) {
+  const auto current = settled(row);
+  const uint32_t first = context_.options.disk_first_id;
+  return {mount(at(current, current.layer), first, layers::MountRoom::roots), first + layers::kUser,
+          current.owner_uid};
+}
+
 }  // namespace moorage::workspace

@@ -7,6 +7,7 @@
 #include "repo_cache/base_tree.h"
 #include "workspace/chain/flattening.h"
 #include "workspace/chain/integrity.h"
+#include "workspace/context/live_sandboxes.h"
 #include "workspace/repositories/repositories.h"
 
 namespace moorage::workspace {
@@ -34,6 +35,10 @@ class Chains {
   // New mounts for the running sandbox, with `layer` as the writable one. Caller holds the lock.
   layers::ActiveMounts mount_for(const state_db::WorkspaceRow& row, base::LayerId layer,
                                  const LiveSandbox& running);
+
+  // To complete the files of a sandbox that is gone; in any state of the workspace.
+  // Caller holds the lock.
+  SharedMounts mount_rest(const state_db::WorkspaceRow& row);
 
  private:
   layers::Chain at(const state_db::WorkspaceRow& row, base::LayerId layer);

@@ -37,6 +37,7 @@ struct LiveSandbox {
   uint32_t owner = 0;  // uid
   std::string name;
   backends::Backend* backend = nullptr;
+  bool remote = false;  // on another machine: the mounts follow by packs (workspace/remote)
   backends::Endpoint endpoint;
   base::ProcessIdentity init;
   std::shared_ptr<const SharedMounts> mounted;

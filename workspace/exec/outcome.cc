@@ -53,7 +53,29 @@ std::optional<std::string> sync_error(const std::string& store) {
 
 }  // namespace
 
+// Its link writes the `end` after the pack with its last files, so the packs that are here now
+// have them.
 void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
+  const auto running = context_.live.without_mounts(watched->row.request.sandbox);
+  if (!running || !running->remote) return end_here(watched, frame);
+  incoming_.when_applied(*running, [this, watched, frame](const base::Error* refused) {
+    refused ? distrust(watched, refused->message()) : end_here(watched, frame);
+  });
+}
+
+// The end comes from a machine whose files were refused.
+void ExecWatcher::distrust(const WatchedPtr& watched, const std::string& why) {
+  End lost;
+  lost.record.state = ExecState::interrupted;
+  lost.record.category = state_db::ExecCategory::lost;
+  lost.record.error = why;
+  lost.record.output_bytes = watched->output_bytes;
+  lost.record.omitted_bytes = watched->omitted_bytes();
+  record(watched, std::move(lost));
+  watched->set_handled();
+}
+
+void ExecWatcher::end_here(const WatchedPtr& watched, const base::Frame& frame) {
   const state_db::GroupedReads reads(context_.store);
   End end{parse_exec_end(frame.payload), {}};
   // The daemon may have been down when the command ended. Clamp the warden's time: someone may have

@@ -59,8 +59,9 @@ void warn_of_polling(const char* setting) {
 
 }  // namespace
 
-ExecWatcher::ExecWatcher(Context& context)
+ExecWatcher::ExecWatcher(Context& context, IncomingPacks& incoming)
     : context_(context),
+      incoming_(incoming),
       epoll_(check(epoll_create1(EPOLL_CLOEXEC), "create an epoll set")),
       wake_(check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "create an eventfd")),
       pool_(kPoolThreads, kPoolQueue),
@@ -79,6 +80,7 @@ void ExecWatcher::stop() {
   }
   wake();
   thread_.join();
+  incoming_.stop();
 }
 
 void ExecWatcher::wake() {

@@ -1,7 +1,8 @@
 // One thread that notices when execs and sandboxes end: inotify on the journals of running execs,
 // and a pidfd for each sandbox's init. An `end` frame writes the exec's outcome, on one pool.
 // Another pool reports ends and deaths to the listeners; who hears of a death calls `settle`, which
-// marks execs without an `end` as interrupted. Each pool is shared fairly (base/fair_pool.h).
+// marks execs without an `end` as interrupted. Each pool is shared fairly (base/fair_pool.h). The
+// end of a command on another machine waits until its files are here (workspace/remote).
 #pragma once
 
 #include <chrono>
@@ -25,6 +26,7 @@
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/exec/decide_end.h"
 #include "workspace/exec/listener.h"
+#include "workspace/remote/incoming_packs.h"
 
 namespace moorage::workspace {
 
@@ -36,7 +38,7 @@ class ExecWatcher {
     uint64_t output_bytes = 0;
     int64_t last_output_ms = 0;
   };
-  ExecWatcher(Context& context);
+  ExecWatcher(Context& context, IncomingPacks& incoming);
   ~ExecWatcher();
   // Reads no more journals, before listeners go: the next daemon finds later ends there.
   void stop();
@@ -100,6 +102,8 @@ class ExecWatcher {
   void read_to_end(const WatchedPtr& watched, state_db::ExecCategory category,
                    const std::string& why_interrupted);
   void end(const WatchedPtr& watched, const base::Frame& frame);
+  void end_here(const WatchedPtr& watched, const base::Frame& frame);
+  void distrust(const WatchedPtr& watched, const std::string& why);
   void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
                  const std::string& why);
   void record(const WatchedPtr& watched, End end);
@@ -110,6 +114,7 @@ class ExecWatcher {
   void unsubscribe(base::ExecId exec, uint64_t number);
   void wake();
   Context& context_;
+  IncomingPacks& incoming_;
   base::Fd inotify_;  // empty while root has no inotify instance left
   base::Fd epoll_;
   base::Fd wake_;

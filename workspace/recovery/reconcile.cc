@@ -183,7 +183,7 @@ void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& re
   if (mend != state_db::Repair::finish) return;  // a loss is reported at its next start, or shown
   if (row.state == WorkspaceState::creating) return finish_initial_files(row);
   if (row.state == WorkspaceState::archived) return settle_archive(context_, row);
-  start_stop_.stop_sandbox(row, "being deleted");
+  start_stop_.stop_sandbox(row, "being deleted", {.gives_up = true});
   leases_.end(row.id, "deleted");
   state_db::WorkspaceTable(context_.store).finish_delete(row.id);
 }

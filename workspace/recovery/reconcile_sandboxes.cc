@@ -97,6 +97,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   running->owner = state_db::WorkspaceTable(context_.store).get(row.workspace).owner_uid;
   running->name = row.name;
   running->backend = &backend;
+  running->remote = backend.known_capabilities().remote;
   running->init = row.init;
   try {
     running->endpoint = backend.endpoint(row.name);

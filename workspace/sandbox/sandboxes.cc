@@ -1,6 +1,7 @@
 #include "workspace/sandbox/sandboxes.h"
 
 #include "backends/registry.h"
+#include "backends/remote/link_client.h"
 #include "backends/trust.h"
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -21,6 +22,8 @@ namespace moorage::workspace {
 namespace {
 
 using state_db::SandboxState;
+
+constexpr std::chrono::milliseconds kFetchDeadline{30'000};
 
 MOORAGE_CRASH_POINT(start_after_intent, "start.after_intent");
 MOORAGE_CRASH_POINT(start_after_mount, "start.after_mount");
@@ -67,6 +70,13 @@ class LayerMounts {
   std::vector<base::Fd> held_;
   std::vector<backends::FileLayer> layers_;
 };
+
+Error not_fetched(const Error& error) {
+  return {
+      Code::unavailable,
+      "its last changes are only on the other machine and cannot be fetched: " + error.message(),
+      "try again once the machine is reached; --force ends it without them"};
+}
 
 }  // namespace
 
@@ -115,6 +125,7 @@ LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::
   running.owner = row.owner_uid;
   running.name = sandbox.name;
   running.backend = &context_.backends.get(sandbox.backend);
+  running.remote = running.backend->known_capabilities().remote;
   const uint32_t first_id = sandbox.first_host_id;
   const base::Fd objects = context_.storage.bind_read_only(
       context_.repos.objects_directory(repo_directory(row.repository)), first_id);
@@ -222,7 +233,7 @@ LiveSandboxPtr Sandboxes::start(const state_db::WorkspaceRow& row, const Also& a
 
 std::optional<state_db::WorkspaceRow> Sandboxes::stop(const state_db::WorkspaceRow& present,
                                                       const std::string& reason,
-                                                      const std::function<void()>& begin) {
+                                                      const StopRules& rules) {
   state_db::SandboxTable table(context_.store);
   const auto sandbox = table.live(present.id);
   if (!sandbox) return std::nullopt;
@@ -231,9 +242,10 @@ std::optional<state_db::WorkspaceRow> Sandboxes::stop(const state_db::WorkspaceR
     clear(*sandbox, reason);
     return std::nullopt;
   }
+  if (!rules.gives_up) require_fetched(row);
   if (sandbox->state != SandboxState::stopping) {
     context_.store.transaction([&] {
-      if (begin) begin();
+      if (rules.begin) rules.begin();
       context_.store.move(sandbox->id, sandbox->state, SandboxState::stopping, reason);
     });
   }
@@ -242,9 +254,9 @@ std::optional<state_db::WorkspaceRow> Sandboxes::stop(const state_db::WorkspaceR
   watcher_.end_all(sandbox->id,
                    {{}, state_db::ExecCategory::stopped, "ended with its sandbox: " + reason}, {});
   stop_after_intent.pass();
-  auto& backend = context_.backends.get(sandbox->backend);
-  backend.stop(sandbox->name, context_.options.stop_grace);
+  stop_backend(row, *sandbox, rules.gives_up);
   stop_after_backend.pass();
+  finish_files(*sandbox);
   watcher_.settle(sandbox->id, reason);
   context_.live.clear_running(sandbox->id);
   const auto taken = sealing_.at_stop(row);
@@ -264,6 +276,62 @@ std::optional<state_db::WorkspaceRow> Sandboxes::stop(const state_db::WorkspaceR
   return row;
 }
 
+// Before a stop. A caller may have taken it from the running ones, expecting it to end.
+void Sandboxes::require_fetched(const state_db::WorkspaceRow& row) {
+  const auto sandbox = state_db::SandboxTable(context_.store).live(row.id);
+  if (!sandbox || sandbox->state != SandboxState::running) return;
+  auto& backend = context_.backends.get(sandbox->backend);
+  if (!backend.known_capabilities().remote || !base::process_alive(sandbox->init)) return;
+  try {
+    backends::LinkClient(backend.endpoint(sandbox->name)).sync(kFetchDeadline);
+  } catch (const Error& error) {
+    take_back(row, *sandbox);
+    throw not_fetched(error);
+  }
+}
+
+// If the last changes cannot be fetched, the sandbox runs on, without the commands that ended.
+void Sandboxes::stop_backend(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
+                             bool gives_up) {
+  auto& backend = context_.backends.get(sandbox.backend);
+  try {
+    return backend.stop(sandbox.name, context_.options.stop_grace);
+  } catch (const Error& error) {
+    if (!backend.known_capabilities().remote) throw;
+    base::log(base::LogLevel::warning, "sandbox.not_fetched",
+              {{"ws", row.id}, {"sb", sandbox.id}, {"error", error.message()}});
+    if (!gives_up && !base::process_alive(sandbox.init)) throw;
+    if (!gives_up) {
+      context_.store.move(sandbox.id, SandboxState::stopping, SandboxState::running,
+                          error.message());
+      take_back(row, sandbox);
+      throw not_fetched(error);
+    }
+  }
+  backend.destroy(sandbox.name);
+}
+
+void Sandboxes::take_back(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox) {
+  auto running = context_.live.running(row.id);
+  if (!running) {
+    LiveSandbox again;
+    again.sandbox = sandbox.id;
+    again.workspace = row.id;
+    again.owner = row.owner_uid;
+    again.name = sandbox.name;
+    again.backend = &context_.backends.get(sandbox.backend);
+    again.remote = again.backend->known_capabilities().remote;
+    again.init = sandbox.init;
+    again.endpoint = again.backend->endpoint(sandbox.name);
+    again.mounted =
+        context_.live.share(row.id, {layers::copy_sandbox_mounts(sandbox.init),
+                                     sandbox.first_host_id + layers::kUser, row.owner_uid});
+    running = std::make_shared<const LiveSandbox>(std::move(again));
+    context_.live.set_running(running);
+  }
+  watcher_.watch_sandbox(*running);
+}
+
 // Leaves no process, mount or directory behind, and the row `destroyed`. Throws if processes
 // remain: the row then stays, and keeps its id range and upper directory, which nobody else may
 // use.
@@ -272,6 +340,7 @@ void Sandboxes::clear(const state_db::SandboxRow& sandbox, const std::string& re
   networks_.forget(sandbox.id);
   pre_stop_.forget(sandbox.id);
   context_.backends.get(sandbox.backend).destroy(sandbox.name);
+  finish_files(sandbox);  // before the ends of commands that wait for them
   watcher_.settle(sandbox.id, reason);
   context_.live.clear_running(sandbox.id);
   base::remove_tree(context_.options.sandbox_directory(sandbox.id.str()));
@@ -297,9 +366,28 @@ void Sandboxes::note_lost(const state_db::SandboxRow& sandbox, const std::string
   });
 }
 
+// A sandbox on another machine may have sent more than was applied.
+void Sandboxes::finish_files(const state_db::SandboxRow& sandbox) {
+  incoming_.finish(sandbox, [&] {
+    const auto row = state_db::WorkspaceTable(context_.store).get(sandbox.workspace);
+    return context_.live.at_rest(
+        row.id, [&] { return chains_.mount_rest(row); }, context_.options.transfer_patience);
+  });
+}
+
 bool Sandboxes::sandbox_died(base::WorkspaceId workspace, base::SandboxId sandbox) {
+  return try_clear_dead(workspace, sandbox, "its sandbox died");
+}
+
+bool Sandboxes::sandbox_refused(base::WorkspaceId workspace, base::SandboxId sandbox,
+                                const std::string& why) {
+  return try_clear_dead(workspace, sandbox, why);
+}
+
+bool Sandboxes::try_clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox,
+                               const std::string& why) {
   try {
-    return clear_dead(workspace, sandbox);
+    return clear_dead(workspace, sandbox, why);
   } catch (const std::exception& error) {  // the reconciler retries it
     base::log(base::LogLevel::error, "sandbox.not_cleared",
               {{"ws", workspace}, {"sb", sandbox}, {"error", error.what()}});
@@ -307,14 +395,16 @@ bool Sandboxes::sandbox_died(base::WorkspaceId workspace, base::SandboxId sandbo
   return true;
 }
 
-bool Sandboxes::clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox) {
+bool Sandboxes::clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox,
+                           const std::string& why) {
   const auto guard = lock_if_free(context_, workspace.str());
   if (!guard) return false;
   const auto row = state_db::SandboxTable(context_.store).get(sandbox);
   if (row.state != SandboxState::running && row.state != SandboxState::frozen)
     return true;  // a verb handled it
-  base::log(base::LogLevel::warning, "sandbox.died", {{"ws", workspace}, {"sb", sandbox}});
-  clear(row, "its sandbox died");
+  base::log(base::LogLevel::warning, "sandbox.died",
+            {{"ws", workspace}, {"sb", sandbox}, {"why", why}});
+  clear(row, why);
   return true;
 }
 

@@ -16,6 +16,7 @@
 #include "workspace/exec/pre_stop.h"
 #include "workspace/exec/watcher.h"
 #include "workspace/network/networks.h"
+#include "workspace/remote/incoming_packs.h"
 
 namespace moorage::workspace {
 
@@ -26,18 +27,20 @@ using Also = std::function<void()>;  // writes in the same commit
 void check_backend_accepts(Context& context, const state_db::Place& place,
                            const backends::Limits& limits);
 
-class Sandboxes : private ExecListener {
+class Sandboxes : private ExecListener, private RefusalListener {
  public:
-  Sandboxes(Context& context, ExecWatcher& watcher, Networks& networks, PreStop& pre_stop,
-            Chains& chains, Sealing& sealing, IntegrityCheck& integrity)
+  Sandboxes(Context& context, IncomingPacks& incoming, ExecWatcher& watcher, Networks& networks,
+            PreStop& pre_stop, Chains& chains, Sealing& sealing, IntegrityCheck& integrity)
       : context_(context),
+        incoming_(incoming),
         watcher_(watcher),
         networks_(networks),
         pre_stop_(pre_stop),
         chains_(chains),
         sealing_(sealing),
         integrity_(integrity),
-        listens_(watcher.listen(*this)) {}
+        listens_(watcher.listen(*this)),
+        hears_(incoming.listen(*this)) {}
 
   LiveSandboxPtr start(const state_db::WorkspaceRow& row, const Also& also = {});
 
@@ -62,25 +65,40 @@ class Sandboxes : private ExecListener {
 
   // `begin` runs in the transaction that stops new commands; it may throw to prevent the stop.
   // Returns the row that it stopped; empty: there was nothing to stop, or it was lost before.
+  struct StopRules {
+    std::function<void()> begin{};
+    bool gives_up = false;  // what only another machine has, if that cannot be reached
+  };
   std::optional<state_db::WorkspaceRow> stop(const state_db::WorkspaceRow& present,
-                                             const std::string& reason,
-                                             const std::function<void()>& begin = {});
+                                             const std::string& reason, const StopRules& rules);
+  // Throws unavailable if it runs on another machine whose last changes cannot be fetched now.
+  void require_fetched(const state_db::WorkspaceRow& row);
   // Kills the rest of a sandbox and closes its row, in any state.
   void clear(const state_db::SandboxRow& sandbox, const std::string& reason);
   void note_lost(const state_db::SandboxRow& sandbox, const std::string& reason);  // its row only
 
  private:
   bool sandbox_died(base::WorkspaceId workspace, base::SandboxId sandbox) override;
-  bool clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox);  // false: busy
+  bool sandbox_refused(base::WorkspaceId workspace, base::SandboxId sandbox,
+                       const std::string& why) override;
+  // False: busy.
+  bool clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox, const std::string& why);
+  bool try_clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox, const std::string& why);
+  void finish_files(const state_db::SandboxRow& sandbox);
+  void stop_backend(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
+                    bool gives_up);
+  void take_back(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox);
 
   Context& context_;
+  IncomingPacks& incoming_;
   ExecWatcher& watcher_;
   Networks& networks_;
   PreStop& pre_stop_;
   Chains& chains_;
   Sealing& sealing_;
   IntegrityCheck& integrity_;
-  ExecListeners::Handle listens_;  // last member: its calls use the others
+  ExecListeners::Handle listens_;  // these two last: their calls use the others
+  IncomingPacks::Listeners::Handle hears_;
 };
 
 }  // namespace moorage::workspace

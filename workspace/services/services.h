@@ -20,7 +20,6 @@
 #include "workspace/chain/sealing.h"
 #include "workspace/changes/measurer.h"
 #include "workspace/context/context.h"
-#include "workspace/context/live_sandboxes.h"
 #include "workspace/context/metrics.h"
 #include "workspace/context/waiters.h"
 #include "workspace/exec/pre_stop.h"
@@ -28,6 +27,7 @@
 #include "workspace/network/networks.h"
 #include "workspace/recovery/doctor.h"
 #include "workspace/recovery/reconcile.h"
+#include "workspace/remote/remote_copy.h"
 #include "workspace/replica/replica.h"
 #include "workspace/repositories/repositories.h"
 #include "workspace/sandbox/sandboxes.h"
@@ -88,7 +88,9 @@ struct Services {
   LiveSandboxes live;
   Metrics metrics;
   Context context;
-  ExecWatcher watcher{context};  // its threads call nobody whose ExecListeners::Handle is gone
+  IncomingPacks incoming{context};
+  ExecWatcher watcher{context,
+                      incoming};  // its threads call nobody whose ExecListeners::Handle is gone
   const NetworkOptions network_options;
   Sightings sightings{context, watcher, network_options};
   Networks networks;
@@ -103,17 +105,18 @@ struct Services {
   Flattening flattening{context, mirrors};
   Chains chains{context, mirrors, flattening, integrity};
   Sealing sealing{context, mirrors, integrity};
-  Sandboxes sandboxes{context, watcher, networks, pre_stop, chains, sealing, integrity};
-  SnapshotTaker taker{context, chains, sandboxes, flattening, integrity};
+  Sandboxes sandboxes{context, incoming, watcher, networks, pre_stop, chains, sealing, integrity};
+  RemoteCopy remote{context, incoming};
+  SnapshotTaker taker{context, incoming, remote, chains, sandboxes, flattening, integrity};
   Measurer measurer{context};
-  Views views{context, leases, watcher, integrity, measurer, replica, sightings};
+  Views views{context, leases, watcher, remote, integrity, measurer, replica, sightings};
   StartStop start_stop{context, leases,       watcher,  pre_stop, sandboxes,
                        taker,   cold_storage, measurer, views};
   OutputRetention output_retention;
   // Before `deletion` listens: counts output before a disposable workspace goes.
   ExecListeners::Handle retention_listens{watcher.listen(output_retention)};
   Deletion deletion{context, leases, watcher, pre_stop, waiters, measurer, start_stop, views};
-  Files files{context, leases, chains, integrity};
+  Files files{context, leases, remote, chains, integrity};
   Update updates{context, networks, views};
   Credentials credentials{context, networks};
   Approvals approvals{context};
@@ -127,7 +130,7 @@ struct Services {
   Create create{context, mirrors, budgets, views};
   Snapshots snapshots{context, leases, pre_stop, chains, taker, start_stop, views, budgets};
   Moves moves{context, leases, pre_stop, chains, sandboxes, integrity, start_stop, views, execs};
-  Comparison comparison{context};
+  Comparison comparison{context, remote};
   BestOfDriver best_of_driver{context, waiters, start_stop, execs, snapshots, comparison};
   ExecListeners::Handle best_of_listens{watcher.listen(best_of_driver)};
   BestOf best_of{context, leases, best_of_driver};

@@ -175,7 +175,9 @@ SnapshotWay SnapshotTaker::choose_way(const state_db::WorkspaceRow& row, bool co
   SnapshotWay way = SnapshotWay::at_rest;
   if (const auto running = context_.live.running(row.id)) {
     way = may_restack(context_, row, *running) ? SnapshotWay::restack : beside(row);
-    if (continues_elsewhere && !in_place(way)) throw Error(Code::conflict, row.name + " is in use");
+    // Other mounts here would not change the files on another machine.
+    if (continues_elsewhere && (running->remote || !in_place(way)))
+      throw Error(Code::conflict, row.name + " is in use");
   } else {
     context_.live.wait_unmounted(row.id, context_.options.transfer_patience);
   }
@@ -185,8 +187,14 @@ SnapshotWay SnapshotTaker::choose_way(const state_db::WorkspaceRow& row, bool co
 
 SnapshotRow SnapshotTaker::take(const state_db::WorkspaceRow& present, state_db::NewSnapshot wanted,
                                 std::vector<state_db::NewWorkspace> forks,
-                                std::vector<base::WorkspaceId>* made) {
+                                std::vector<base::WorkspaceId>* made, std::string* notice) {
   require_room(context_.options, "cannot take a snapshot");
+  // Of another machine's files as they are there now, or as far as they are known here.
+  if (auto behind = remote_.refresh(present.id); !behind.empty()) {
+    base::log(base::LogLevel::warning, "snapshot.behind", {{"ws", present.id}, {"why", behind}});
+    if (notice) *notice = std::move(behind);
+  }
+  const auto still = incoming_.pause(present.id, "taking a snapshot");
   const auto row = chains_.settled(present);
   wanted.workspace = row.id;
   wanted.way = choose_way(row, static_cast<bool>(wanted.next_on));

@@ -14,25 +14,29 @@
 
 #include "state_db/tables/snapshots.h"
 #include "workspace/chain/chains.h"
+#include "workspace/remote/remote_copy.h"
 #include "workspace/sandbox/sandboxes.h"
 
 namespace moorage::workspace {
 
 class SnapshotTaker {
  public:
-  SnapshotTaker(Context& context, Chains& chains, Sandboxes& sandboxes, Flattening& flattening,
-                IntegrityCheck& integrity)
+  SnapshotTaker(Context& context, IncomingPacks& incoming, RemoteCopy& remote, Chains& chains,
+                Sandboxes& sandboxes, Flattening& flattening, IntegrityCheck& integrity)
       : context_(context),
+        incoming_(incoming),
+        remote_(remote),
         chains_(chains),
         sandboxes_(sandboxes),
         flattening_(flattening),
         integrity_(integrity) {}
 
   // For a ready workspace under its lock; also creates forks of it in the same two commits, whose
-  // ids it appends to `made`.
+  // ids it appends to `made`. `notice`: how old its files are, if another machine has newer ones.
   state_db::SnapshotRow take(const state_db::WorkspaceRow& present, state_db::NewSnapshot wanted,
                              std::vector<state_db::NewWorkspace> forks = {},
-                             std::vector<base::WorkspaceId>* made = nullptr);
+                             std::vector<base::WorkspaceId>* made = nullptr,
+                             std::string* notice = nullptr);
   // Forks from an existing snapshot.
   std::vector<base::WorkspaceId> fork_from(const state_db::SnapshotRow& snapshot,
                                            std::vector<state_db::NewWorkspace> forks);
@@ -70,6 +74,8 @@ class SnapshotTaker {
   bool is_empty(base::LayerId layer) const;
 
   Context& context_;
+  IncomingPacks& incoming_;
+  RemoteCopy& remote_;
   Chains& chains_;
   Sandboxes& sandboxes_;
   Flattening& flattening_;

@@ -43,7 +43,8 @@ struct Two {
   state_db::WorkspaceRow to;
 };
 
-Two find(Context& context, const Caller& caller, const std::string& from, const std::string& to) {
+Two find(Context& context, RemoteCopy& remote, const Caller& caller, const std::string& from,
+         const std::string& to) {
   Two two{find_workspace(context.store, caller, from, Right::read),
           find_workspace(context.store, caller, to, Right::read)};
   if (two.from.repository != two.to.repository) {
@@ -51,6 +52,7 @@ Two find(Context& context, const Caller& caller, const std::string& from, const 
                 two.from.name + " and " + two.to.name + " belong to different repositories",
                 "moorage ls shows their repositories");
   }
+  for (const auto* row : {&two.from, &two.to}) add_notice(caller, remote.refresh(row->id));
   return two;
 }
 
@@ -58,7 +60,7 @@ Two find(Context& context, const Caller& caller, const std::string& from, const 
 
 ComparisonView Comparison::compare(const Caller& caller, const std::string& from,
                                    const std::string& to) {
-  Two two = find(context_, caller, from, to);
+  Two two = find(context_, remote_, caller, from, to);
   ComparisonView view;
   view.files = look_at_changes(context_, {two.from.id, two.to.id}, [&](const auto& sources) {
     return changes_.stat(sources[0], sources[1]);
@@ -72,7 +74,7 @@ ComparisonView Comparison::compare(const Caller& caller, const std::string& from
 
 std::string Comparison::patch(const Caller& caller, const std::string& from,
                               const std::string& to) {
-  const Two two = find(context_, caller, from, to);
+  const Two two = find(context_, remote_, caller, from, to);
   return look_at_changes(context_, {two.from.id, two.to.id}, [&](const auto& sources) {
     return changes_.patch(sources[0], sources[1]);
   });

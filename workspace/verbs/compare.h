@@ -12,6 +12,7 @@
 #include "workspace/access/access.h"
 #include "workspace/changes/changes.h"
 #include "workspace/context/context.h"
+#include "workspace/remote/remote_copy.h"
 
 namespace moorage::workspace {
 
@@ -27,7 +28,8 @@ struct ComparisonView {
 
 class Comparison {
  public:
-  Comparison(Context& context) : context_(context), changes_(context.repos) {}
+  Comparison(Context& context, RemoteCopy& remote)
+      : context_(context), remote_(remote), changes_(context.repos) {}
 
   // invalid_argument: they belong to different repositories.
   ComparisonView compare(const Caller& caller, const std::string& from, const std::string& to);
@@ -38,6 +40,7 @@ class Comparison {
 
  private:
   Context& context_;
+  RemoteCopy& remote_;
   Changes changes_;
 };
 

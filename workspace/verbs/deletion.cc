@@ -67,11 +67,12 @@ WorkspaceView Deletion::remove(const Caller& caller, const std::string& name,
   JoinedVerb joined{.workspace = row.id};
   if (current.state == WorkspaceState::deleted || current.state == WorkspaceState::deleting)
     join_key(context_.store, caller, joined.subject());
+  if (current.state == WorkspaceState::ready && !busy.force) start_stop_.require_fetched(current);
   if (current.state != WorkspaceState::deleted) {
     if (current.state != WorkspaceState::deleting)
       joined.ended = begin_remove(caller, current, busy, reason);
     delete_after_intent.pass();
-    start_stop_.stop_sandbox(row, reason);
+    start_stop_.stop_sandbox(row, reason, {.gives_up = true});
     // Recovery skips the layers of deleted workspaces (workspace/chain/initial_files.h), and this
     // one may be undeleted.
     if (base::path_exists(context_.storage.layer_path(row.layer) + "/tree/upper"))

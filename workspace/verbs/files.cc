@@ -1,26 +1,57 @@
 #include "workspace/verbs/files.h"
 
+#include <set>
+
+#include "layers/inside_path.h"
+#include "layers/sandbox_mounts.h"
 #include "state_db/store.h"
 #include "state_db/tables/integrity.h"
 
 namespace moorage::workspace {
+namespace {
+
+std::vector<layers::InsideRoot> roots_of(const SharedMounts& mounted) {
+  return {{layers::kTreePlace, mounted.mounts.tree.get()},
+          {layers::kHomePlace, mounted.mounts.home.get()}};
+}
+
+// Absolute inside. A change follows a link at the end of a path or replaces it: both are meant.
+std::vector<std::string> without_links(const std::vector<layers::InsideRoot>& roots,
+                                       const std::vector<std::string>& paths) {
+  std::set<std::string> found;
+  for (const std::string& path : paths) {
+    for (const bool follows : {false, true})
+      found.insert(layers::inside_path(roots, layers::find_inside(roots, path, follows)));
+  }
+  return {found.begin(), found.end()};
+}
+
+}  // namespace
 
 FilesLease Files::open(const Caller& caller, const std::string& name, Right right) {
   const auto row = find_workspace(context_.store, caller, name, right);
   if (asks_lease(right)) leases_.check(caller, row);
   auto use = context_.live.use(row.id);
+  if (right == Right::read) add_notice(caller, remote_.refresh(row.id));
   auto mounted = mounts(row, right);
-  const auto& [tree, home, tree_device, home_device] = mounted->mounts;
-  const std::vector<layers::InsideRoot> roots{{"/workspace", tree.get()},
-                                              {"/home/user", home.get()}};
+  const auto roots = roots_of(*mounted);
   const layers::UploadNotes notes{context_.options.uploads(), row.id.str()};
   return {mounted, layers::TreeFiles(roots, mounted->user_host_id, notes), row, std::move(use)};
 }
 
-FileChange Files::change(const Caller& caller, const state_db::WorkspaceRow& row) {
-  auto alone = context_.locks.lock(row.id.str() + " files", "changing its files");
-  return {std::move(alone), leases_.write(caller, row)};
+FileChange Files::change(const Caller& caller, const FilesLease& lease,
+                         const std::vector<std::string>& paths) {
+  const auto id = lease.row.id;
+  auto alone = context_.locks.lock(id.str() + " files", "changing its files");
+  FileChange change{std::move(alone), leases_.write(caller, lease.row), {}, {}};
+  const auto running = context_.live.without_mounts(id);
+  if (!running || !running->remote) return change;
+  change.paths = without_links(roots_of(*lease.mounted), paths);
+  change.remote = remote_.begin(id, change.paths);
+  return change;
 }
+
+void Files::finish(FileChange change) { remote_.finish(std::move(change.remote), change.paths); }
 
 std::shared_ptr<const SharedMounts> Files::mounts(const state_db::WorkspaceRow& row, Right right) {
   if (const auto running = context_.live.running(row.id)) return running->mounted;

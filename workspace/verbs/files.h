@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/keyed_mutex.h"
 #include "layers/tree_files.h"
@@ -10,6 +11,7 @@
 #include "workspace/access/leases.h"
 #include "workspace/chain/chains.h"
 #include "workspace/context/live_sandboxes.h"
+#include "workspace/remote/remote_copy.h"
 
 namespace moorage::workspace {
 
@@ -26,22 +28,34 @@ struct FilesLease {
 struct FileChange {
   base::KeyedMutex::Guard alone;
   Leases::Writing writing;
+  RemoteCopy::Change remote;
+  std::vector<std::string> paths;  // that the machine must get, if it runs on another one
 };
 
 class Files {
  public:
-  Files(Context& context, Leases& leases, Chains& chains, IntegrityCheck& integrity)
-      : context_(context), leases_(leases), chains_(chains), integrity_(integrity) {}
+  Files(Context& context, Leases& leases, RemoteCopy& remote, Chains& chains,
+        IntegrityCheck& integrity)
+      : context_(context),
+        leases_(leases),
+        remote_(remote),
+        chains_(chains),
+        integrity_(integrity) {}
 
   // Files by inside path ("/workspace/...", "/home/user/...", relative = below /workspace).
   FilesLease open(const Caller& caller, const std::string& name, Right right);
-  FileChange change(const Caller& caller, const state_db::WorkspaceRow& row);
+  // `paths`: those that may change, with what is below them.
+  FileChange change(const Caller& caller, const FilesLease& lease,
+                    const std::vector<std::string>& paths);
+  // Call when it is made. Returns once every machine that runs the workspace has it.
+  void finish(FileChange change);
 
  private:
   std::shared_ptr<const SharedMounts> mounts(const state_db::WorkspaceRow& row, Right right);
 
   Context& context_;
   Leases& leases_;
+  RemoteCopy& remote_;
   Chains& chains_;
   IntegrityCheck& integrity_;
 };

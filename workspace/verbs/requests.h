@@ -22,6 +22,7 @@
 #include "workspace/context/checks.h"
 #include "workspace/context/context.h"
 #include "workspace/network/blocked.h"
+#include "workspace/remote/remote_copy.h"
 #include "workspace/replica/replica.h"
 #include "workspace/repositories/repositories.h"
 
@@ -69,6 +70,7 @@ struct WorkspaceView {
   state_db::WorkspacePolicy policy;                // the effective one
   std::optional<RestView> rest;                    // of a running sandbox
   std::optional<OffHostView> off_host;             // if a replica is configured
+  std::optional<RemoteView> remote;                // detail only: it runs on another machine
   std::string notice;                              // a note for the caller about its request
   std::vector<base::ExecId> ended;                 // commands that this request ended
 };

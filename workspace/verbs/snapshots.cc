@@ -124,7 +124,7 @@ SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
   const auto row = chains_.settled(state_db::WorkspaceTable(context_.store).get(found.id));
   if (const auto made = find_made(wanted)) return *made;
   require_ready(row);
-  return taker_.take(row, wanted);
+  return taker_.take(row, wanted, {}, nullptr, caller.notice.get());
 }
 
 // A snapshot still being taken is settled under the lock: then it is kept, or its key is free.
@@ -285,7 +285,8 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
           fork.name = table.free_name(caller.uid, stem + "-" + std::to_string(fork.attempt));
       }
       if (request.snapshot.empty()) {
-        taker_.take(row, {.cause = SnapshotCause::fork}, std::move(forks), &made);
+        taker_.take(row, {.cause = SnapshotCause::fork}, std::move(forks), &made,
+                    caller.notice.get());
       } else {
         const auto origin = find(caller, row, request.snapshot);
         require_hot(context_, origin);
@@ -354,7 +355,8 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
       if (!kill) refuse_busy(before);
       // Run the hook before anything is written, because this waits for it.
       if (kill && !processes_of(context_, before).empty()) pre_stop_.run(before);
-      wanted.next_on = taker_.take(now, {.cause = SnapshotCause::promote}).id;
+      wanted.next_on =
+          taker_.take(now, {.cause = SnapshotCause::promote}, {}, nullptr, caller.notice.get()).id;
       promote_between.pass();
       go_on_from(before, wanted, kill, "promoted by " + by(caller));
       promote_after_outcome.pass();

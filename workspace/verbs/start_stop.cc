@@ -105,11 +105,12 @@ WorkspaceView StartStop::stop(const Caller& caller, const std::string& name,
     bool is_joined = false;
     stop_before_intent.pass();
     try {
-      stop_sandbox(row, "stopped by " + user_name(caller.uid), [&] {
+      const auto begin = [&] {
         joined.ended = make_way(context_.store, caller, row, request.busy);  // also newer commands
         join_key(context_.store, caller, joined.subject());
         is_joined = true;
-      });
+      };
+      stop_sandbox(row, "stopped by " + user_name(caller.uid), {begin, request.busy.force});
       if (!is_joined) join_key(context_.store, caller, joined.subject());  // was already stopped
     } catch (...) {
       if (sandbox) pre_stop_.forget(sandbox->id);
@@ -142,8 +143,8 @@ void StartStop::stop_because(base::WorkspaceId id, const std::string& reason) {
 }
 
 void StartStop::stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason,
-                             const std::function<void()>& begin) {
-  const auto stopped = sandboxes_.stop(present, reason, begin);
+                             const Sandboxes::StopRules& rules) {
+  const auto stopped = sandboxes_.stop(present, reason, rules);
   if (stopped && stopped->state == WorkspaceState::ready) snapshots_.after_stop(*stopped);
 }
 

@@ -50,9 +50,10 @@ class StartStop {
 
   LiveSandboxPtr ensure_running(const state_db::WorkspaceRow& row,
                                 const Also& also = {});  // or starts
-  // `begin` runs in the transaction that stops new commands; it may throw to prevent the stop.
   void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason,
-                    const std::function<void()>& begin = {});
+                    const Sandboxes::StopRules& rules = {});
+  // Throws unavailable if its last changes are on another machine that cannot be reached.
+  void require_fetched(const state_db::WorkspaceRow& row) { sandboxes_.require_fetched(row); }
   // Stops the running sandbox for an internal reason. Conflict while a verb is running.
   void stop_because(base::WorkspaceId id, const std::string& reason);
   void refuse_busy(const state_db::WorkspaceRow& row);  // conflict if anything runs

@@ -128,6 +128,7 @@ WorkspaceView Views::view(const state_db::WorkspaceRow& row) {
   if (const auto running = context_.live.running(row.id)) {
     view.sandbox_status = running->backend->inspect(running->name);
   }
+  view.remote = remote_.view(row.id);
   return view;
 }
 
@@ -170,18 +171,25 @@ void Views::measure(const state_db::WorkspaceRow& row, base::ExecId ended) {
   if (row.state == WorkspaceState::ready) measurer_.refresh(row.id, ended);
 }
 
+// The workspace, with its files here as they are on the other machine if it runs on one.
+base::WorkspaceId Views::current(const Caller& caller, const std::string& name) {
+  const auto id = find_workspace(context_.store, caller, name, Right::read).id;
+  add_notice(caller, remote_.refresh(id));
+  return id;
+}
+
 ChangeList Views::status(const Caller& caller, const std::string& name) {
-  return look_at_changes(context_, {find_workspace(context_.store, caller, name, Right::read).id},
+  return look_at_changes(context_, {current(caller, name)},
                          [&](const auto& sources) { return changes_.status(sources[0]); });
 }
 
 std::string Views::patch(const Caller& caller, const std::string& name) {
-  return look_at_changes(context_, {find_workspace(context_.store, caller, name, Right::read).id},
+  return look_at_changes(context_, {current(caller, name)},
                          [&](const auto& sources) { return changes_.patch(sources[0]); });
 }
 
 std::vector<DiffStat> Views::diff_stat(const Caller& caller, const std::string& name) {
-  return look_at_changes(context_, {find_workspace(context_.store, caller, name, Right::read).id},
+  return look_at_changes(context_, {current(caller, name)},
                          [&](const auto& sources) { return changes_.stat(sources[0]); });
 }
 

@@ -17,11 +17,13 @@ namespace moorage::workspace {
 
 class Views {
  public:
-  Views(Context& context, Leases& leases, ExecWatcher& watcher, IntegrityCheck& integrity,
-        Measurer& measurer, const Replica& replica, const Sightings& sightings)
+  Views(Context& context, Leases& leases, ExecWatcher& watcher, RemoteCopy& remote,
+        IntegrityCheck& integrity, Measurer& measurer, const Replica& replica,
+        const Sightings& sightings)
       : context_(context),
         leases_(leases),
         watcher_(watcher),
+        remote_(remote),
         integrity_(integrity),
         changes_(context.repos),
         measurer_(measurer),
@@ -44,10 +46,12 @@ class Views {
 
  private:
   void complete(WorkspaceView& view);
+  base::WorkspaceId current(const Caller& caller, const std::string& name);
 
   Context& context_;
   Leases& leases_;
   ExecWatcher& watcher_;
+  RemoteCopy& remote_;
   IntegrityCheck& integrity_;
   Changes changes_;
   Measurer& measurer_;

@@ -29,6 +29,7 @@ class LevelBackend : public backends::FakeBackend {
     can.usable = usable;
     can.reason = usable ? "" : "its engine is down";
     can.runtimes = runtimes;
+    can.remote = remote;
     return can;
   }
   void destroy(const std::string& name) override {
@@ -36,7 +37,18 @@ class LevelBackend : public backends::FakeBackend {
     FakeBackend::destroy(name);
   }
   std::function<void(const std::string&)> before_destroy{};  // set before anything is destroyed
+  void stop(const std::string& name, std::chrono::milliseconds grace) override {
+    if (before_stop) before_stop(name);
+    FakeBackend::stop(name, grace);
+  }
+  backends::Endpoint endpoint(const std::string& name) override {
+    const backends::Endpoint none = FakeBackend::endpoint(name);
+    return socket.empty() ? none : backends::Endpoint{socket};
+  }
+  std::function<void(const std::string&)> before_stop{};  // likewise
+  std::string socket{};                                   // of all its sandboxes
   bool usable = true;
+  bool remote = false;
   std::map<std::string, backends::Isolation> runtimes{};
 
  private:
@@ -44,6 +56,10 @@ class LevelBackend : public backends::FakeBackend {
 };
 
 struct PlacementStore {
+  // `existing`: the directory of a store whose daemon died.
+  explicit PlacementStore(const std::string& existing = {})
+      : directory(existing.empty() ? layers::TemporaryDirectory()
+                                   : layers::TemporaryDirectory(existing)) {}
   layers::TemporaryDirectory directory;
   ShiftedClock clock;
   state_db::Store opened{[this] {
@@ -56,8 +72,10 @@ struct PlacementStore {
     ServiceOptions options;
     options.backends.name_prefix = "moorage-" + opened.store_id() + "-";
     options.backends.images_directory = directory.path() + "/images";
+    options.backends.remote.notes_directory = directory.path() + "/remote";
     options.backends.favor_quick_cgroup_moves = false;
     options.repos.root = directory.path() + "/repos";
+    options.repos.url_policy.file_roots = {directory.path()};
     options.storage.store = directory.path();
     options.workspace.store = directory.path();
     return options;
@@ -65,7 +83,8 @@ struct PlacementStore {
 };
 
 struct PlacementFixture : PlacementStore, Services {
-  PlacementFixture() : Services(opened, options()) {}
+  explicit PlacementFixture(const std::string& existing = {})
+      : PlacementStore(existing), Services(opened, options()) {}
 
   LevelBackend* lxc = put("lxc", backends::Isolation::userns);
   LevelBackend* docker = put("docker", backends::Isolation::container);

@@ -36,6 +36,7 @@ struct ContextFixture {
     backends::BackendOptions options;
     options.name_prefix = "moorage-" + store.store_id() + "-";
     options.images_directory = directory.path() + "/images";
+    options.remote.notes_directory = directory.path() + "/remote";
     options.favor_quick_cgroup_moves = false;
     return options;
   }();

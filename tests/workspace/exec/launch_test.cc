@@ -62,7 +62,8 @@ struct LaunchFixture : ContextFixture {
     options.name_prefix = "moorage-test-";
     return options;
   }()};
-  ExecWatcher watcher{context};
+  IncomingPacks incoming{context};
+  ExecWatcher watcher{context, incoming};
   ExecLauncher launcher{context, watcher};
   PreStop pre_stop{context, watcher};
   state_db::WorkspaceRow row;

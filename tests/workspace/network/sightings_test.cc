@@ -65,7 +65,8 @@ struct SightingsFixture : ContextFixture {
 
   uint64_t serial = 0;
   LiveSandbox sandbox;
-  ExecWatcher watcher{context};
+  IncomingPacks incoming{context};
+  ExecWatcher watcher{context, incoming};
   const NetworkOptions network{};
   Sightings sightings{context, watcher, network};
 };

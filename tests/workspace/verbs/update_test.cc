@@ -37,7 +37,8 @@ struct UpdateFixture : ContextFixture {
   RecordingStorage recording{*storage};
   Context recorded{store, repos, base_trees,      registry, recording,
                    live,  locks, context.options, metrics};
-  ExecWatcher watcher{recorded};
+  IncomingPacks incoming{recorded};
+  ExecWatcher watcher{recorded, incoming};
   Leases leases{store};
   IntegrityCheck integrity{recorded};
   Replica replica{recorded, {}};
@@ -45,7 +46,8 @@ struct UpdateFixture : ContextFixture {
   const NetworkOptions network{};
   Sightings sightings{recorded, watcher, network};
   Networks networks{recorded, watcher, sightings, network};
-  Views views{recorded, leases, watcher, integrity, measurer, replica, sightings};
+  RemoteCopy remote{recorded, incoming};
+  Views views{recorded, leases, watcher, remote, integrity, measurer, replica, sightings};
   Update update{recorded, networks, views};
 };
 
