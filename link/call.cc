@@ -76,11 +76,11 @@ void Call::pump() {
   if (!options_.body || !body_watch_) return;
   const std::shared_ptr<Call> self = shared_from_this();
   while (body_watch_) {
-    const size_t room = std::min(stream_->room(channel_), base::io_buffer().size());
+    char piece[base::kMuxMaxPayload];  // the common buffer may hold frames that are being read
+    const size_t room = std::min(stream_->room(channel_), sizeof piece);
     if (room == 0) return body_watch_->set_events(0);  // until on_room
     body_watch_->set_events(EPOLLIN);
-    char piece[32 << 10];
-    const ssize_t count = ::read(options_.body.get(), piece, std::min(room, sizeof piece));
+    const ssize_t count = ::read(options_.body.get(), piece, room);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     progress();
     if (count > 0) {

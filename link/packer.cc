@@ -113,7 +113,11 @@ void make_pack(const base::LinkConfig& config, const PackJob& job, int out) {
   if (!present.empty()) {
     sources.options.wanted = [&present](std::string_view path) { return !present.contains(path); };
   }
-  packs::PackWriter pack([out](std::string_view bytes) { base::write_all(out, bytes); });
+  packs::PackCompression compression;
+  // A tree may be large: compress beside reading it.
+  if (job.kind == PackJob::Kind::tree) compression.threads = 2;
+  packs::PackWriter pack([out](std::string_view bytes) { base::write_all(out, bytes); },
+                         compression);
   packs::SentList sent;
   packs::MergedFinder finder(sources.options, sent);
   const auto to_pack = [&pack]() -> packs::PackWriter& { return pack; };

@@ -61,11 +61,16 @@ Node read_entry(FrameReader& in) {
 
 void read_pieces(FrameReader& in, PackVisitor& visitor) {
   for (;;) {
-    const auto offset = in.number<uint64_t>();
-    const std::string bytes = in.text(kMaxPieceBytes);
-    if (bytes.empty()) return visitor.end_pieces();
-    if (offset > INT64_MAX - kMaxPieceBytes) damaged("an invalid offset");
-    visitor.piece(offset, bytes);
+    auto offset = in.number<uint64_t>();
+    const auto length = in.number<uint32_t>();
+    if (length == 0) return visitor.end_pieces();
+    if (length > kMaxPieceBytes || offset > INT64_MAX - kMaxPieceBytes)
+      damaged("an invalid piece");
+    // Not put together first: most of a pack's bytes come this way.
+    in.pass_on(length, [&](std::string_view part) {
+      visitor.piece(offset, part);
+      offset += part.size();
+    });
   }
 }
 

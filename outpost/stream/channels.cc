@@ -11,6 +11,11 @@
 #include "base/error.h"
 
 namespace moorage::outpost {
+namespace {
+
+constexpr int kPipeBytes = 1 << 20;
+
+}  // namespace
 
 Answer::Answer(Wire wire, std::string text) : wire_(wire), text_(std::move(text)) { writable(); }
 Answer::Answer(Wire wire, Fd file) : wire_(wire), file_(std::move(file)) { writable(); }
@@ -50,13 +55,22 @@ Upload::Upload(base::Loop& loop, Wire wire, Fd target, bool pipe)
   wire_.grant(base::kMuxPackWindow - base::kMuxWindow);
   if (!pipe_) return;
   base::check(fcntl(target_.get(), F_SETFL, O_NONBLOCK), "set up a pipe");
+  fcntl(target_.get(), F_SETPIPE_SZ, kPipeBytes);
   watch_ =
       std::make_unique<base::Watch>(loop_, target_.get(), 0, [this](uint32_t) { write_some(); });
 }
 
 void Upload::data(std::string_view bytes) {
   if (!target_) return wire_.consumed(bytes.size());
-  waiting_ += bytes;
+  if (!waiting_.empty()) {
+    waiting_ += bytes;
+    return;
+  }
+  const ssize_t count = write(target_.get(), bytes.data(), bytes.size());
+  const size_t written = static_cast<size_t>(std::max<ssize_t>(count, 0));
+  wire_.consumed(written);
+  if (written == bytes.size()) return;
+  waiting_ = bytes.substr(written);
   write_some();
 }
 

@@ -67,13 +67,10 @@ void Session::on_socket(uint32_t events) {
 }
 
 void Session::read_some() {
-  const auto room = base::io_buffer();
-  const ssize_t count = recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
+  const ssize_t count = recv(socket_.get(), received_.data(), received_.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) return fail();
-  // A channel that takes the bytes may use the same buffer.
-  const std::string taken(room.data(), static_cast<size_t>(count));
-  std::string_view bytes = taken;
+  std::string_view bytes(received_.data(), static_cast<size_t>(count));
   try {
     while (const auto frame = mux_.next(bytes)) handle(*frame);
   } catch (const Error&) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/os/event_loop.h"
@@ -70,6 +71,9 @@ class Session {
 
   base::Loop& loop_;
   Fd socket_;
+  // Not the common buffer, which channels use. Room for some frames: one that comes in two parts is
+  // copied.
+  std::vector<char> received_ = std::vector<char>(256 << 10);
   base::Mux mux_{base::Mux::Side::answerer};
   OpenChannel open_;
   std::function<void()> over_;

@@ -147,6 +147,24 @@ TEST_CASE("a tree sent in a stream that breaks continues after the last entry th
   CHECK(difference(directory.path() + "/one", directory.path() + "/two") == "");
 }
 
+TEST_CASE("a piece that arrives in parts is written whole") {
+  Target target;
+  std::string content(3 << 20, '\0');
+  std::mt19937 random(7);
+  for (char& byte : content) byte = static_cast<char>(random());
+  const std::string pack = pack_of([&](PackWriter& writer) {
+    put_file(writer, "tree/one", content);
+    Node sparse = node("tree/sparse", NodeType::file);
+    sparse.size = 2 * content.size();
+    writer.entry(sparse);
+    writer.piece(content.size(), content);
+    writer.end_pieces();
+  });
+  apply_to(target.root, pack);
+  CHECK((base::read_file(target.top + "/one") == content));
+  CHECK((base::read_file(target.top + "/sparse") == std::string(content.size(), '\0') + content));
+}
+
 TEST_CASE("single paths are sent as they are now, with the directories above them") {
   TemporaryDirectory directory;
   const std::string one = directory.path() + "/one";
