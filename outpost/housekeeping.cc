@@ -14,6 +14,7 @@
 #include "outpost/connect.h"
 #include "outpost/programs.h"
 #include "outpost/sandbox.h"
+#include "outpost/trees.h"
 
 namespace moorage::outpost {
 namespace {
@@ -53,7 +54,7 @@ std::string list(const Directory& directory) {
   for (const std::string& key : directory.tree_keys()) {
     if (!is_name(key)) continue;
     trees.push_back(json::object{{"key", key},
-                                 {"complete", base::path_exists(directory.tree(key) + "/complete")},
+                                 {"complete", is_complete(directory.tree(key))},
                                  {"bytes", base::tree_usage(directory.tree(key)).bytes}});
   }
   return json::serialize(

@@ -193,7 +193,7 @@ void Server::look() {
   for (Peer& peer : peers_) {
     if (!peer.greeted && now - peer.since_ms > kGreetingMs) peer.session->close_soon();
   }
-  if (living_ || running_ || !peers_.empty()) needed_ms_ = now;
+  if (living_ || running_ || !peers_.empty() || !aside_.empty()) needed_ms_ = now;
   if (now - needed_ms_ > kIdleMs) return loop_.stop();
   look_.start(kLook, [this] { look(); });
 }

@@ -73,6 +73,8 @@ class Server {
   void enqueue(Job job);
   void next_job();
   void job_done(Operation::Outcome outcome);
+  void run_aside(const Operation::Work& work, std::vector<int> keep_fds, Operation::Done done);
+  void settle(const std::string& key);
   void notice_process();
   void look();  // whether process 1 lives, and whether anybody still needs this process
   void finish();
@@ -90,7 +92,7 @@ class Server {
   std::deque<Job> jobs_;
   std::optional<Job> running_;
   std::unique_ptr<Operation> operation_;
-  std::list<std::unique_ptr<Operation>> uploads_;
+  std::list<std::unique_ptr<Operation>> aside_;    // trees that arrive or are synced
   std::vector<std::unique_ptr<Operation>> ended_;  // until their handlers return
   base::Timer look_;
   base::Timer sweep_;

@@ -19,7 +19,7 @@ namespace {
 namespace json = boost::json;
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxUploads = 4;
+constexpr size_t kMaxAside = 4;
 constexpr auto kUploadDeadline = std::chrono::hours(24);
 constexpr uint64_t kMaxGraceMs = 600'000;
 
@@ -36,33 +36,62 @@ std::unique_ptr<Channel> Server::put_tree(const json::object& request, Wire wire
   const json::value* more = request.if_contains("more");
   wanted.more = more && more->is_bool() && more->get_bool();
   directory_.tree(wanted.key);  // checks it
-  if (uploads_.size() >= kMaxUploads)
+  if (aside_.size() >= kMaxAside)
     throw Error(Code::resource_exhausted, "4 trees are arriving for this sandbox already");
   base::Pipe pipe = base::make_pipe();
   const int source = pipe.read_end.get();
   auto channel = std::make_unique<Upload>(loop_, wire, std::move(pipe.write_end), true);
-  const auto place = uploads_.emplace(uploads_.end());
-  auto done = [this, waiting = channel->self(), place](Operation::Outcome outcome) {
+  run_aside([this, wanted, source] { return receive_tree(directory_, wanted, Fd(source)); },
+            {source},
+            [this, waiting = channel->self(), key = wanted.key](Operation::Outcome outcome) {
+              if (!outcome.error) settle(key);
+              const auto asked = waiting.lock();
+              if (!asked) return;
+              if (outcome.error) return asked->fail(*outcome.error);
+              asked->answer(text_answer(asked->wire(), outcome.answer));
+            });
+  return channel;
+}
+
+// Beside the jobs, which do not wait for it.
+void Server::run_aside(const Operation::Work& work, std::vector<int> keep_fds,
+                       Operation::Done done) {
+  const auto place = aside_.emplace(aside_.end());
+  auto ended = [this, place, done = std::move(done)](Operation::Outcome outcome) {
     ended_.push_back(std::move(*place));
-    uploads_.erase(place);
+    aside_.erase(place);
     sweep_.start(milliseconds(0), [this] {
       ended_.clear();
       if (!running_) next_job();
     });
-    const auto asked = waiting.lock();
-    if (!asked) return;
-    if (outcome.error) return asked->fail(*outcome.error);
-    asked->answer(text_answer(asked->wire(), outcome.answer));
+    done(std::move(outcome));
   };
   try {
     *place = std::make_unique<Operation>(
-        loop_, [this, wanted, source] { return receive_tree(directory_, wanted, Fd(source)); },
-        Operation::Options{{source}, kUploadDeadline}, std::move(done));
+        loop_, work, Operation::Options{std::move(keep_fds), kUploadDeadline}, std::move(ended));
   } catch (...) {
-    uploads_.erase(place);
+    aside_.erase(place);
     throw;
   }
-  return channel;
+}
+
+// Nobody waits for it.
+void Server::settle(const std::string& key) {
+  const auto report = [key](const Error& error) {
+    const std::string line = "cannot sync the tree " + key + ": " + error.message() + "\n";
+    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
+  };
+  const auto work = [this, key] {
+    settle_tree(directory_, key);
+    return std::string();
+  };
+  try {
+    run_aside(work, {}, [report](const Operation::Outcome& outcome) {
+      if (outcome.error) report(*outcome.error);
+    });
+  } catch (const Error& error) {
+    report(error);
+  }
 }
 
 std::unique_ptr<Channel> Server::prepare(const json::object& request, Wire wire) {

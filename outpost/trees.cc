@@ -12,6 +12,7 @@
 #include <chrono>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/error.h"
 #include "base/os/files.h"
@@ -28,10 +29,10 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxListed = 1000;
 constexpr size_t kMaxAfterBytes = 80 << 10;
 constexpr int kNoteEveryMs = 200;
+constexpr size_t kMaxBootBytes = 100;
+constexpr size_t kReadBytes = 256 << 10;
 
 std::string files_of(const std::string& tree) { return tree + "/files"; }
-bool is_complete(const std::string& tree) { return base::path_exists(tree + "/complete"); }
-
 // Base64 or escapes are not needed: the path is a JSON string of bytes that link itself sent.
 void note_after(const std::string& tree, const std::string& after) {
   base::write_file(tree + "/after",
@@ -73,12 +74,14 @@ void drain(const Fd& source) {
   }
 }
 
+std::string complete_file(const std::string& tree) { return tree + "/complete"; }
+
 void apply_stream(const std::string& tree, const ReceiveTree& wanted, const Fd& source) {
   const Fd root = base::open_directory(files_of(tree));
   packs::MergedApplier::Options options;
   options.roots = {{"tree", root.get(), {}, owners_inside(wanted.overlay)}};
   packs::MergedApplier applier(options);
-  std::array<char, 64 << 10> piece;
+  std::vector<char> piece(kReadBytes);
   auto noted = Clock::now();
   const auto note = [&] {
     if (!applier.last().empty()) note_after(tree, applier.last());
@@ -123,6 +126,11 @@ packs::InsideOwners owners_inside(OverlayKind overlay) {
   return {0, 65536, kInsideUser};
 }
 
+bool is_complete(const std::string& tree) {
+  const auto boot = base::read_file_if_exists(complete_file(tree), kMaxBootBytes);
+  return boot && (boot->empty() || *boot == base::boot_id());
+}
+
 std::string complete_tree(const Directory& directory, const std::string& key) {
   const std::string tree = directory.tree(key);
   if (!is_complete(tree))
@@ -155,9 +163,31 @@ std::string receive_tree(const Directory& directory, const ReceiveTree& wanted, 
   if (mkdir(files_of(tree).c_str(), 0755) != 0 && errno != EEXIST) base::throw_errno("make a tree");
   base::check(chmod(files_of(tree).c_str(), 0755), "set the mode of a tree");
   apply_stream(tree, wanted, source);
-  base::sync_file_system(tree);
-  if (!had) base::write_file_durable(tree + "/complete", "");
+  if (had) {
+    base::sync_file_system(tree);  // it counts as complete after a crash
+  } else {
+    base::write_file(complete_file(tree), base::boot_id());
+  }
   return R"({"ok":true})";
+}
+
+void settle_tree(const Directory& directory, const std::string& key) {
+  const std::string tree = directory.tree(key);
+  const std::string boot = base::boot_id();
+  const auto holds_for_this_boot = [&] {
+    return base::read_file_if_exists(complete_file(tree), kMaxBootBytes) == boot;
+  };
+  if (!holds_for_this_boot()) return;
+  try {
+    base::sync_file_system(tree);  // without the lock: whoever adds to the tree does not wait
+  } catch (const Error&) {
+    // Any of its data may be gone: it is started over.
+    const Fd held = lock_tree(tree);
+    for (const std::string& file : {complete_file(tree), tree + "/after"}) unlink(file.c_str());
+    throw;
+  }
+  const Fd held = lock_tree(tree);
+  if (holds_for_this_boot()) base::write_file_durable(complete_file(tree), "");
 }
 
 }  // namespace moorage::outpost

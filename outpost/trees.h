@@ -1,7 +1,8 @@
 // Base trees and git objects, sent once and shared by all sandboxes here: trees/<key>/files with
-// the entries, and beside it `complete`, or `after` with the last entry that arrived. An incomplete
-// tree of an earlier boot may lack data that had not reached the disk: it is started over. Paths in
-// the packs begin with "tree/".
+// the entries, and beside it `complete`, or `after` with the last entry that arrived. Nobody waits
+// for the disk: until settle_tree() is through, `complete` holds only for the boot that it names.
+// What an earlier boot left otherwise may lack data that had not reached the disk: it is started
+// over. Paths in the packs begin with "tree/".
 #pragma once
 
 #include <string>
@@ -13,6 +14,8 @@
 
 namespace moorage::outpost {
 
+// `tree`: its directory.
+bool is_complete(const std::string& tree);
 // Its directory of files. not_found: not there, or not complete.
 std::string complete_tree(const Directory& directory, const std::string& key);
 
@@ -29,6 +32,9 @@ struct ReceiveTree {
   OverlayKind overlay = OverlayKind::root;  // of the sandboxes here
 };
 std::string receive_tree(const Directory& directory, const ReceiveTree& wanted, Fd source);
+// Syncs a tree that has arrived, so that it outlasts this boot. May take as long as the disk needs.
+// If the disk fails, the tree does not count any more.
+void settle_tree(const Directory& directory, const std::string& key);
 
 // The owners of a sandbox's files, as seen from outside (root) or from its user namespace (user).
 packs::InsideOwners owners_inside(OverlayKind overlay);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "base/os/files.h"
 #include "machine.h"
@@ -137,6 +138,29 @@ TEST_CASE("a tree that was cut arrives from where it stopped, and is shared by s
       sum, Catch::Contains(" " + std::to_string(expected.size()) + "\n" + std::to_string(kFiles)));
   link.run("write", "echo mine >f100");
   CHECK(second.run("read", "head -c 4 f100 | cksum") != link.run("read", "head -c 4 f100 | cksum"));
+}
+
+TEST_CASE("a tree that was not synced yet is sent again after a restart of its machine") {
+  const Machine machine(GENERATE(kRoot, kNobody));
+  Link link(machine);
+  link.hello();
+  const auto put = [&](const std::string& content) {
+    link.call_with({{"what", "put_tree"}, {"key", "k"}, {"more", false}},
+                   PackText().directory("tree").file("tree/a", content).finish());
+  };
+  const auto has = [&] {
+    return link.call({{"what", "has_tree"}, {"key", "k"}}).at("has").as_bool();
+  };
+  const std::string complete = machine.directory() + "/trees/k/complete";
+  put("first");
+  CHECK(has());
+  CHECK(eventually([&] { return base::read_file(complete).empty(); }, 60s));
+  CHECK(has());
+  std::ofstream(complete) << "00000000-0000-0000-0000-000000000000";
+  CHECK_FALSE(has());
+  put("second");
+  CHECK(has());
+  CHECK(base::read_file(machine.directory() + "/trees/k/files/a") == "second");
 }
 
 TEST_CASE("a journal is read from any frame, followed to its end, and freed as far as it arrived") {
