@@ -4,6 +4,8 @@
 
 namespace moorage::link {
 
+std::unique_ptr<Run> Driver::run_at_once(const std::vector<std::string>&) { return nullptr; }
+
 void Driver::pause(const Machine&, Deadline) {
   throw Error(Code::unsupported, "this provider cannot pause a machine");
 }

@@ -89,6 +89,9 @@ class Driver {
   // without NUL. Returns when the program was asked to start; that it did is seen by its output.
   virtual std::unique_ptr<Run> run(const Machine& machine, const std::vector<std::string>& argv,
                                    Deadline deadline) = 0;
+  // The same without make(): argv[0] is below DIR, and `--dir DIR` is added. Its end says not_found
+  // if it is not there. Empty where make() must come first.
+  virtual std::unique_ptr<Run> run_at_once(const std::vector<std::string>& argv);
   // Does nothing if the file there has this digest. Otherwise it is replaced atomically, and its
   // digest was checked there before this returns. A cut transfer goes on where it was if it can.
   virtual void put(const Machine& machine, const File& file, Deadline deadline) = 0;

@@ -66,17 +66,21 @@ void RemoteMachine::put(const std::string& program, const std::string& name, Dea
 }
 
 std::unique_ptr<Run> RemoteMachine::connect(bool put_programs, Deadline deadline) {
+  std::vector<std::string> argv{
+      "bin/" + digest_ + "/" + kOutpost, "connect", "--name", config_.name, "--generation",
+      std::to_string(config_.generation)};
+  if (machine_.id.empty() && !put_programs) {
+    if (auto run = driver_->run_at_once(argv)) return run;
+  }
   machine(deadline);
   if (put_programs) {
     // The one that is looked for comes last.
     put(config_.warden, kWarden, deadline);
     put(config_.outpost, kOutpost, deadline);
   }
-  return driver_->run(machine_,
-                      {machine_.directory + "/bin/" + digest_ + "/" + kOutpost, "connect", "--dir",
-                       machine_.directory, "--name", config_.name, "--generation",
-                       std::to_string(config_.generation)},
-                      deadline);
+  argv.front() = machine_.directory + "/" + argv.front();
+  argv.insert(argv.end(), {"--dir", machine_.directory});
+  return driver_->run(machine_, argv, deadline);
 }
 
 void RemoteMachine::extend(Deadline deadline) { driver_->extend(machine_, kLife, deadline); }

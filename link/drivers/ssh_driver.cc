@@ -30,8 +30,8 @@ constexpr size_t kPieceBytes = 64 << 10;
 // Lines that we look for in a script's output: the remote user's shell may print others.
 constexpr std::string_view kMark = "moorage: ";
 
-// Prints DIR and the kind of the machine. A directory that somebody else owns is not used.
-constexpr std::string_view kFindDirectory = R"sh(umask 077
+// Enters DIR. A directory that somebody else owns is not used.
+constexpr std::string_view kEnterDirectory = R"sh(umask 077
 usable() {
   [ -n "$1" ] && [ ! -L "$1" ] && mkdir -p "$1" 2>/dev/null && [ -O "$1" ] &&
     chmod 700 "$1" 2>/dev/null && cd "$1" 2>/dev/null && : > .usable && rm -f .usable
@@ -43,8 +43,12 @@ else
   usable "${HOME:+$HOME/.moorage}" || usable "/var/tmp/.moorage-$(id -u)" ||
     { echo "neither ~/.moorage nor /var/tmp can be written" >&2; exit 3; }
 fi
+)sh";
+// Follow it. Print the kind of the machine and DIR; run a program below DIR.
+constexpr std::string_view kTellDirectory = R"sh(
 echo "moorage: $(uname -s) $(uname -m)"
 echo "moorage: $(pwd -P)")sh";
+constexpr std::string_view kRunBelow = R"sh(shift; exec "$@" --dir "$(pwd -P)")sh";
 
 // Takes a file from standard input, from the byte where an earlier try was cut.
 constexpr std::string_view kTakeFile = R"sh(umask 077
@@ -173,7 +177,7 @@ std::string SshDriver::script(const std::string& text, const std::vector<std::st
 std::string SshDriver::directory(Deadline deadline) {
   if (!directory_.empty()) return directory_;
   const std::vector<std::string> lines =
-      marked_lines(script(std::string(kFindDirectory), {place_}, deadline));
+      marked_lines(script(std::string(kEnterDirectory).append(kTellDirectory), {place_}, deadline));
   utsname here{};
   ::uname(&here);
   const std::string kind = std::string(here.sysname) + " " + here.machine;
@@ -245,6 +249,13 @@ std::unique_ptr<Run> SshDriver::run(const Machine&, const std::vector<std::strin
   std::string command = "exec";
   for (const std::string& word : argv) command += " " + shell_quoted(word);
   return std::make_unique<SshChild>(target_, command);
+}
+
+std::unique_ptr<Run> SshDriver::run_at_once(const std::vector<std::string>& argv) {
+  std::vector<std::string> arguments{place_};
+  arguments.insert(arguments.end(), argv.begin(), argv.end());
+  return std::make_unique<SshChild>(
+      target_, command_of(std::string(kEnterDirectory).append(kRunBelow), arguments));
 }
 
 void SshDriver::put(const Machine&, const File& file, Deadline deadline) {

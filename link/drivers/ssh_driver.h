@@ -26,6 +26,7 @@ class SshDriver : public Driver {
   void end(const Machine& machine, Deadline deadline) override;
   std::unique_ptr<Run> run(const Machine& machine, const std::vector<std::string>& argv,
                            Deadline deadline) override;
+  std::unique_ptr<Run> run_at_once(const std::vector<std::string>& argv) override;
   void put(const Machine& machine, const File& file, Deadline deadline) override;
 
  private:

@@ -61,7 +61,7 @@ class SshHost:
         self.settings.write_text(
             f"ListenAddress {self.address}:{PORT}\nHostKey {self.root / 'host'}\nPidFile none\nStrictModes no\nUsePAM no\n"
             f"AuthorizedKeysFile {self.authorized}\nPasswordAuthentication no\nPermitRootLogin yes\nPrintMotd no\n"
-            "MaxStartups 200\nMaxSessions 200\nLogLevel ERROR\n")
+            "MaxStartups 200\nMaxSessions 200\nLogLevel INFO\n")
 
     def start(self):
         os.makedirs("/run/sshd", exist_ok=True)
@@ -82,6 +82,9 @@ class SshHost:
         """The link's settings for the driver ssh (base/wire/link_config.h)."""
         return {"host": self.name, "destination": self.name, "config_file": str(self.config),
                 "directory": str(self.directory)} | more
+
+    def logins(self):
+        return (self.root / "log").read_text().count("Accepted publickey")
 
     def pull_cable(self):
         harness.run("ip", "link", "set", self.device, "down")

@@ -82,6 +82,20 @@ class LinkTest(unittest.TestCase):
         self.assertEqual(keeper.process.returncode, 0)
         self.assertNotIn(keeper.name, self.sandboxes_there())
 
+    def test_a_machine_that_has_the_programs_is_reached_by_one_login(self):
+        first = self.keeper()
+        first.good("/moorage/connect")
+        first.close()
+        before = self.host.logins()
+        second = self.keeper()
+        second.begin()
+        self.assertEqual(self.host.logins(), before + 1)
+        self.host.cut_connections()
+        harness.wait_until(lambda: self.host.logins() > before + 1, what="a second login")
+        harness.wait_until(lambda: second.status()["connected"], what="a connection")
+        self.assertEqual(self.host.logins(), before + 2)
+        self.assertEqual(second.run_command("ex_1", "pwd")[0], b"/workspace\n")
+
     def test_a_worker_that_is_killed_50_times_loses_and_doubles_nothing(self):
         keeper = self.keeper()
         keeper.begin()
