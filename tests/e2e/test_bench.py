@@ -51,6 +51,14 @@ class Bench(unittest.TestCase):
         for name, peer in (("net_terminated", "passed"), ("net_terminated_get", "direct"), ("net_terminated_put", "direct")):
             self.assertGreater(rows[name, peer]["ratio"], 0)
 
+    @unittest.skipUnless(os.environ.get("CI") or shutil.which("rsync"), "SKIP: no rsync")
+    def test_rows_of_another_machine_are_compared_with_ssh_and_rsync(self):
+        rows = {(row["name"], row["peer"]): row for row in
+                self.measured("remote_exec,remote_push,remote_push_changed,remote_sync")}
+        for name, peer in (("remote_exec", "ssh"), ("remote_push", "rsync"), ("remote_push_changed", "rsync"),
+                           ("remote_sync", "unchanged")):
+            self.assertGreater(rows[name, peer]["ratio"], 0)
+
     def test_a_failed_row_keeps_the_others(self):
         found, printed = self.ran("diff,base_tree", exit_code=1, broken_git="mktree")
         self.assertIn("diff", [row["name"] for row in found])
