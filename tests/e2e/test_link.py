@@ -110,6 +110,7 @@ class LinkTest(unittest.TestCase):
         self.assertEqual(end["code"], 0, end)
         self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
         self.assertTrue(keeper.packs())
+        harness.wait_until(lambda: keeper.status()["connected"], 60, what="a connection after the last kill")
         output, _ = keeper.run_command("ex_2", "sh", "-c", "cat file-* | sort -n | tr '\\n' ' '", seconds=60)
         self.assertEqual(output.split(), [str(i).encode() for i in range(1000, LINES + 1, 1000)])
 
