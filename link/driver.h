@@ -45,6 +45,7 @@ struct Machine {
   Labels labels;
   // DIR: absolute, private, exists once make() returned. The programs and all state are below it.
   std::string directory;
+  bool resumed = false;  // make() found it paused
 };
 
 // A program that runs there.

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -199,7 +200,7 @@ Machine Daytona::make(const Labels& labels, Deadline deadline) {
   search.end = [&](const Machine& machine) { end(machine, deadline); };
   Machine machine = find_or_create(search, deadline);
   resume(machine, deadline);
-  machine.state = MachineState::running;
+  machine.resumed = std::exchange(machine.state, MachineState::running) == MachineState::paused;
   Shell shell(*this, machine, deadline);
   machine.directory = make_directory(shell, settings_.directory, deadline);
   return machine;

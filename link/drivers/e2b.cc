@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -247,7 +248,7 @@ Machine E2b::make(const Labels& labels, Deadline deadline) {
   Machine machine = find_or_create(search, deadline);
   // Also for one that runs: it may be about to end.
   resume(machine, deadline);
-  machine.state = MachineState::running;
+  machine.resumed = std::exchange(machine.state, MachineState::running) == MachineState::paused;
   Shell shell(*this, machine);
   machine.directory = make_directory(shell, settings_.directory, deadline);
   return machine;
@@ -365,7 +366,10 @@ std::unique_ptr<Run> E2b::run(const Machine& machine, const std::vector<std::str
   auto cancel = std::make_unique<Cancel>();
   RunApis envd{envd_of(machine, *cancel, deadline), std::make_unique<const Cancel>(), nullptr};
   envd.release = envd_of(machine, *envd.never, deadline);
-  auto stream = std::make_unique<EnvdStream>(std::move(envd), EnvdProgram{argv, true}, deadline);
+  // Servers differ in what they say of a missing program; a shell's exit code is the same.
+  EnvdProgram program{{"/bin/sh", "-c", "exec \"$0\" \"$@\""}, true};
+  program.argv.insert(program.argv.end(), argv.begin(), argv.end());
+  auto stream = std::make_unique<EnvdStream>(std::move(envd), program, deadline);
   return std::make_unique<StreamRun>(std::move(cancel), std::move(stream));
 }
 

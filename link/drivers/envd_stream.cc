@@ -154,7 +154,7 @@ bool EnvdStream::receive_until_end(std::string& output, Deadline deadline) {
 bool EnvdStream::receive(std::string& output) {
   if (receive_until_end(output, Deadline::max())) return true;
   if (end_->exit_code == 0 && end_->said.find("signal") == std::string::npos) return false;
-  throw Error(Code::unavailable,
+  throw Error(end_->exit_code == kMissingProgram ? Code::not_found : Code::unavailable,
               "the program on the machine ended: " + std::to_string(end_->exit_code) + ": " +
                   printable(end_->said));
 }

@@ -29,7 +29,8 @@ class EnvdStream : public ProgramStream {
   // Returns once the program runs.
   EnvdStream(RunApis envd, const EnvdProgram& program, Deadline deadline);
 
-  bool receive(std::string& output) override;  // throws unavailable for another exit code than 0
+  // Throws unavailable for another exit code than 0, not_found if the program is missing.
+  bool receive(std::string& output) override;
   void send(std::string_view bytes) override;
   void close_input() override;
   void release() override;  // envd lets a program run on when its stream is dropped

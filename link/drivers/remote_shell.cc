@@ -84,8 +84,10 @@ std::string make_directory(RemoteShell& shell, const std::string& wanted, Deadli
   const std::string use =
       "use() { mkdir -p \"$1\" 2>/dev/null && [ ! -h \"$1\" ] && [ -O \"$1\" ] && "
       "chmod 700 \"$1\" && [ -w \"$1\" ] && printf '%s' \"$1\"; }\n";
+  // Not below what may become the sandbox's own.
   const std::string places =
-      wanted.empty() ? "{ [ -n \"$HOME\" ] && use \"$HOME/.moorage\"; } || use /var/tmp/.moorage\n"
+      wanted.empty() ? "case \"$HOME/\" in /home/user/*|/workspace/*|/) ;; *) "
+                       "use \"$HOME/.moorage\" && exit 0 ;; esac\nuse /var/tmp/.moorage\n"
                      : "use " + shell_quoted(wanted) + "\n";
   const auto result = shell.execute(use + places, deadline);
   if (result.exit_code != 0) refuse("make a directory for Moorage", result);

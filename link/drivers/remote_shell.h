@@ -27,7 +27,8 @@ class RemoteShell {
                         Deadline deadline) = 0;
 };
 
-// DIR: the given one, or .moorage in the home there, or /var/tmp/.moorage. Made, private.
+// DIR: the given one, or .moorage in the home there unless that is the sandbox's /home/user, or
+// /var/tmp/.moorage. Made, private.
 std::string make_directory(RemoteShell& shell, const std::string& wanted, Deadline deadline);
 void put_file(RemoteShell& shell, const File& file, Deadline deadline);  // as Driver::put
 

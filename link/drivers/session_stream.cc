@@ -88,8 +88,13 @@ bool SessionStream::receive(std::string& output) {
     }
     return true;
   } catch (const Error& error) {
-    if (error.code() == Code::unavailable) throw;
+    if (error.code() == Code::unavailable || error.code() == Code::not_found) throw;
     const bool known = error.code() == Code::corrupted;
+    // Words of the session's shell, perhaps.
+    if (known && log_bytes_ == text.size()) {
+      const Error why = cut();
+      if (why.code() == Code::not_found) throw why;
+    }
     throw toolbox_.api->failure("follow a program on the machine",
                                 known ? error : Error(Code::unavailable, error.message()));
   }
@@ -103,7 +108,7 @@ Error SessionStream::cut() const {
     const json::value value = parse_answer(response.body);
     const int64_t code = number_field(object_in(value, "the command"), "exitCode", -1);
     if (code >= 0) {
-      return Error(Code::unavailable,
+      return Error(code == kMissingProgram ? Code::not_found : Code::unavailable,
                    "the program on the machine ended: exit code " + std::to_string(code));
     }
   } catch (const Error& error) {

@@ -15,6 +15,9 @@
 
 namespace moorage::link {
 
+// A shell's exit code for a program that it does not find: Code::not_found.
+inline constexpr int64_t kMissingProgram = 127;
+
 // One thread calls receive() and release(), another one the rest. Every wait ends with the Cancel
 // that StreamRun holds.
 class ProgramStream {
