@@ -11,7 +11,9 @@
   BACKEND(lxc)                    \
   BACKEND(docker)                 \
   BACKEND(process)                \
-  BACKEND(ssh)
+  BACKEND(ssh)                    \
+  BACKEND(e2b)                    \
+  BACKEND(daytona)
 
 namespace moorage::backends {
 

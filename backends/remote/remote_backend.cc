@@ -323,4 +323,12 @@ std::unique_ptr<Backend> make_ssh_backend(const BackendOptions& options) {
   return std::make_unique<RemoteBackend>(options, "ssh");
 }
 
+std::unique_ptr<Backend> make_e2b_backend(const BackendOptions& options) {
+  return std::make_unique<RemoteBackend>(options, "e2b");
+}
+
+std::unique_ptr<Backend> make_daytona_backend(const BackendOptions& options) {
+  return std::make_unique<RemoteBackend>(options, "daytona");
+}
+
 }  // namespace moorage::backends

@@ -1,0 +1,132 @@
+"""Sandboxes on rented machines: a daemon whose backends e2b and daytona speak with the fakes of tests/remote."""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+import urllib.request
+
+import harness
+import moorage
+
+sys.path.insert(0, str(harness.ROOT / "tests/remote"))
+import fake_daytona  # noqa: E402
+import fake_e2b  # noqa: E402
+
+
+class Rented(harness.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="moorage-rented-", dir=harness.BASE))
+        cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
+        cls.fakes, backends = {}, {}
+        for name, fake in (("e2b", fake_e2b.FakeE2B), ("daytona", fake_daytona.FakeDaytona)):
+            (cls.root / name).mkdir()
+            cls.fakes[name] = fake(cls.root / name)
+            cls.addClassCleanup(cls.fakes[name].close)
+            key = cls.root / f"{name}.key"
+            key.write_text(cls.fakes[name].api_key + "\n")
+            key.chmod(0o600)
+            backends[name] = {"key_file": str(key), "max_sandboxes": 1}
+        backends["e2b"] |= {"api_url": cls.fakes["e2b"].url, "sandbox_url": cls.fakes["e2b"].url}
+        backends["daytona"] |= {"api_url": cls.fakes["daytona"].url + "/api"}
+        cls.settings = {"backends": backends, "remote.sync_interval_s": 1}
+        super().setUpClass()
+
+    def create(self, name, backend):
+        self.addCleanup(self.client.delete, name, purge=True)
+        return self.client.create(repo_url=self.url, name=name, backend=backend)
+
+    def out(self, name, script):
+        result = self.client.exec(name, ["sh", "-c", script])
+        self.assertEqual(result.exit_code, 0, result.stderr)
+        return result.stdout.decode().strip()
+
+    def refusal(self, name):
+        with self.assertRaises(moorage.MoorageError) as caught:
+            self.client.exec(name, ["true"])
+        return f"{caught.exception.message} {caught.exception.hint}"
+
+    def machines(self, backend):
+        return len(self.fakes[backend].sandboxes)
+
+    def findings(self, *options):
+        done = self.daemon.cli("--json", "doctor", *options, check=False)
+        return {finding["subject"]: finding for finding in json.loads(done.stdout)["findings"] if finding["check"] == "machines"}
+
+    def make_machine(self, backend, sandbox):
+        """As a create makes it whose answer was lost, with its record here."""
+        labels = {"moorage-store": sandbox.rpartition("-")[0], "moorage-sandbox": sandbox, "moorage-generation": "1"}
+        key = self.fakes[backend].api_key
+        path, body, headers = {"e2b": ("/sandboxes", {"templateID": "base", "metadata": labels, "timeout": 600}, {"X-API-Key": key}),
+                               "daytona": ("/api/sandbox", {"labels": labels}, {"Authorization": f"Bearer {key}"})}[backend]
+        request = urllib.request.Request(self.fakes[backend].url + path, json.dumps(body).encode(), {"Content-Type": "application/json"} | headers)
+        urllib.request.urlopen(request, timeout=60).close()
+
+    def check_commands(self, backend):
+        before = self.machines(backend)
+        self.create(backend, backend)
+        self.assertEqual(self.out(backend, "cat src/a.txt; hostname"), "a\nsandbox")
+        self.out(backend, "echo made > file")
+        self.assertEqual(self.client.read_file(backend, "file"), b"made\n")
+        self.assertEqual(self.machines(backend), before + 1)
+        self.client.stop(backend)
+        self.assertEqual(self.machines(backend), before)
+        self.assertEqual(self.out(backend, "cat file"), "made")
+
+    def test_commands_run_on_e2b_and_their_files_are_here(self):
+        self.check_commands("e2b")
+
+    def test_commands_run_on_daytona_and_their_files_are_here(self):
+        self.check_commands("daytona")
+
+    def test_the_limit_on_machines_holds_and_says_so(self):
+        self.create("one", "e2b")
+        self.create("two", "e2b")
+        self.out("one", "true")
+        self.assertIn("e2b 1 of 1", self.refusal("two"))
+        self.client.stop("one")
+        self.assertEqual(self.out("two", "echo fits"), "fits")
+
+    def test_a_key_is_in_its_file_and_nowhere_else(self):
+        for backend in self.fakes:
+            self.create(f"key-{backend}", backend)
+            self.out(f"key-{backend}", "env; cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n' > seen")
+        keys = [fake.api_key.encode() for fake in self.fakes.values()]
+        texts = [path.read_bytes() for path in [self.daemon.log, *self.daemon.store.rglob("*")] if path.is_file() and not path.is_symlink()]
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            for name in ("cmdline", "environ"):
+                try:
+                    texts.append(pathlib.Path(f"/proc/{pid}/{name}").read_bytes())
+                except OSError:
+                    continue
+        for key in keys:
+            self.assertFalse(any(key in text for text in texts))
+        wrong = self.root / "e2b.key"
+        right = wrong.read_text()
+        wrong.write_text("e2b_wrong_secret\n")
+        try:
+            self.create("refused", "e2b")
+            self.client.stop("key-e2b")
+            said = self.refusal("refused")
+        finally:
+            wrong.write_text(right)
+        self.assertNotIn("wrong_secret", said)
+        self.assertIn("e2b", said)
+
+    def test_a_machine_that_nothing_here_knows_is_shown_and_ended(self):
+        for backend in self.fakes:
+            before = self.machines(backend)
+            stray = f"moorage-{self.daemon.known_store_id}-sb_99999{len(backend)}"
+            self.make_machine(backend, stray)
+            self.make_machine(backend, "moorage-another-sb_1")
+            self.assertIn(f"a sandbox exists at {backend}", self.findings()[stray]["text"])
+            self.assertTrue(self.findings("--fix")[stray]["mended"])
+            self.assertEqual(self.machines(backend), before + 1)  # of another store
+
+
+if __name__ == "__main__":
+    unittest.main()
