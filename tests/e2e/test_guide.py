@@ -12,13 +12,19 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import harness
 import outside
 import private_git
+import ssh_host
 from https_server import ConnectProxy
+
+sys.path.insert(0, str(harness.ROOT / "tests/remote"))
+import fake_daytona  # noqa: E402
+import fake_e2b  # noqa: E402
 
 PAGES = [harness.ROOT / "README.md", *sorted((harness.ROOT / "docs/guide").glob("*.md"))]
 
@@ -160,6 +166,7 @@ class Guide(harness.TestCase):
         cls.settings = {"repo.ca_file": str(authority.file), "repo.https_proxy": proxy.url, "network.resolvers": [outside.DNS_ADDRESS], "network.reachable": [outside.NETWORK],
                         "network.ca_file": str(authority.file)}
         super().setUpClass()
+        cls.join_machine(pathlib.Path(place.name))
         upstream = cls.upstream / "acme/shop"
         (upstream / "my-agent").chmod(0o755)
         harness.commit(upstream, "NEWS", "a program\n")
@@ -179,7 +186,32 @@ class Guide(harness.TestCase):
             (r"~/anthropic\.key", lambda: str(cls.key)),
             (r"~/git\.token", lambda: str(cls.token)),
             (r"\bdevs\b", lambda: "daemon"),  # a group that every host has
+            (r"ssh-copy-id -i \S+ -F \S+ build1", lambda: f"cat {cls.machine_files}/ssh_key.pub >> {cls.machine.authorized}"),  # it asks
+            (r"~/(?=e2b\.key|daytona\.key)", lambda: f"{place.name}/"),
+            (r"(?<=    )template: base", lambda: f"template: base\n    api_url: {cls.providers['e2b'].url}\n    sandbox_url: {cls.providers['e2b'].url}"),
+            (r"(?<=    )snapshot: daytonaio/sandbox", lambda: f"api_url: {cls.providers['daytona'].url}/api"),
+            (r"/etc/moorage/(?=ssh_|known_hosts|e2b\.key|daytona\.key)", lambda: f"{cls.machine_files}/"),
+            (r"build1\.example", lambda: cls.machine.address),
+            (r"User agent\b", lambda: "User root"),
+            (r"max_sandboxes: 8}", lambda: f"max_sandboxes: 8, directory: {cls.machine.directory}}}"),
         ]
+
+    @classmethod
+    def join_machine(cls, place):
+        """build1.example, which its first ssh knows, rented machines, and a configuration of the daemon that a page can extend."""
+        cls.machine = ssh_host.SshHost(place / "machine", "build1").start()
+        cls.addClassCleanup(cls.machine.close)
+        cls.machine_files = place / "of-build1"
+        cls.machine_files.mkdir()
+        (cls.machine_files / "known_hosts").write_text(f"{cls.machine.address} {(cls.machine.root / 'host.pub').read_text()}")
+        cls.providers = {}
+        for name, fake in (("e2b", fake_e2b.FakeE2B), ("daytona", fake_daytona.FakeDaytona)):
+            (place / name).mkdir()
+            cls.providers[name] = fake(place / name)
+            cls.addClassCleanup(cls.providers[name].close)
+            (place / f"{name}.key").write_text(cls.providers[name].api_key + "\n")
+        settings = json.loads(cls.daemon.config.read_text())
+        cls.daemon.config.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items()))
 
     @classmethod
     def serve_private_repository(cls, place, authority):
@@ -229,6 +261,7 @@ class Guide(harness.TestCase):
     def run_page(self, page):
         self.make_checkout(page.stem)
         known = {}
+        config = self.daemon.config.read_text()
         try:
             for step in steps_of(page):
                 if step.command not in NOT_RUN:
@@ -237,6 +270,9 @@ class Guide(harness.TestCase):
             if self.daemon.process.poll() is not None:
                 self.daemon.restart()
             self.remove_workspaces()
+            if self.daemon.config.read_text() != config:
+                self.daemon.config.write_text(config)
+                self.daemon.restart()
 
     def remove_workspaces(self):
         for workspace in self.client.workspaces():
