@@ -144,7 +144,13 @@ class Daemon:
         lines = {"store": {"directory": str(self.store)}, "api": {"socket": str(self.socket)},
                  "repo": {"file_roots": [str(self.directory)]}, "sandbox": {"stop_grace_s": 1},
                  "network": {"credential_key": str(self.directory / "credentials.key")}}
-        if BACKEND != "lxc":
+        if BACKEND == "ssh":
+            lines["sandbox"]["backend"] = "ssh"
+            lines["remote"] = {"sync_interval_s": 1}
+            lines["backends"] = {"ssh": {"config_file": os.environ["MOORAGE_TEST_SSH_CONFIG"], "hosts": [
+                {"name": "other", "destination": os.environ["MOORAGE_TEST_SSH_HOST"], "max_sandboxes": 1000,
+                 "directory": os.environ["MOORAGE_TEST_SSH_DIRECTORY"]}]}}
+        elif BACKEND != "lxc":
             lines["sandbox"]["backend"] = "docker"
             lines["docker"] = {"socket": os.environ[ENGINES[BACKEND]]}
         for key, value in (settings or {}).items():
@@ -350,9 +356,16 @@ def is_init(pid):
     return False
 
 
+def is_keeper(pid):
+    """Whether it is the keeper of a link to another machine."""
+    with contextlib.suppress(OSError):
+        return b"\0keeper\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
 def init_pid(store, name):
     for pid in sandbox_cgroup_pids(name):
-        if is_init(pid):
+        if is_init(pid) or is_keeper(pid):
             return pid
     raise AssertionError(f"no init of {name}")
 

@@ -82,6 +82,7 @@ class Reconciler {
   void clear_remains();
   void begin(const char* event, base::WorkspaceId workspace, const std::function<void()>& step);
   bool adopt(const state_db::SandboxRow& row);
+  bool relink(const state_db::SandboxRow& row);
   void adopt_exec(const state_db::ExecRow& exec, const LiveSandbox& running);
   void ask_warden(const LiveSandbox& running, const std::vector<ExecWatcher::Unconfirmed>& execs);
   void ask_wardens();  // about all commands whose start nobody confirmed

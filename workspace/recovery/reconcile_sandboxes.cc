@@ -77,6 +77,7 @@ void Reconciler::adopt_sandboxes() {
 
 void Reconciler::adopt_or_note(const state_db::SandboxRow& row) {
   if (lives(row) && adopt(row)) return;
+  if (relink(row)) return;
   const bool ran = row.state == SandboxState::running || row.state == SandboxState::frozen;
   sandboxes_.note_lost(row, ran ? "its sandbox died while the daemon was down"
                                 : "the daemon stopped before this was finished");
@@ -126,6 +127,20 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
              {"sb", row.id},
              {"pid", row.init.pid},
              {"release", status.release.empty() ? "-" : status.release}});
+  return true;
+}
+
+// One on another machine, whose process here died while the daemon was down.
+bool Reconciler::relink(const state_db::SandboxRow& row) {
+  using Relinked = Sandboxes::Relinked;
+  const Relinked relinked = sandboxes_.relink(row);
+  if (relinked == Relinked::lost) return false;
+  if (relinked == Relinked::later) return true;  // a later round tries again
+  const auto running = context_.live.by_sandbox(row.id);
+  for (const auto& exec : state_db::ExecTable(context_.store).running(row.id)) {
+    try_step("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec, *running); });
+  }
+  ask_wardens();
   return true;
 }
 
@@ -212,9 +227,10 @@ void Reconciler::clear(base::WorkspaceId workspace, const Remains& remains) {
   state_db::SandboxTable table(context_.store);
   for (const auto& row : remains.dead) {
     const auto current = table.get(row.id);
-    if (current.state == SandboxState::destroyed || lives(current)) continue;
+    if (current.state == SandboxState::destroyed || lives(current) || relink(current)) continue;
     try_step("reconcile.sandbox", row.id.str(), [&] {
-      sandboxes_.clear(current, "its sandbox died");
+      const std::string gone = sandboxes_.why_gone(current);
+      sandboxes_.clear(current, gone.empty() ? "its sandbox died" : gone);
       after_sandbox.pass();
     });
   }

@@ -314,22 +314,28 @@ void Sandboxes::stop_backend(const state_db::WorkspaceRow& row, const state_db::
 void Sandboxes::take_back(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox) {
   auto running = context_.live.running(row.id);
   if (!running) {
-    LiveSandbox again;
-    again.sandbox = sandbox.id;
-    again.workspace = row.id;
-    again.owner = row.owner_uid;
-    again.name = sandbox.name;
-    again.backend = &context_.backends.get(sandbox.backend);
-    again.remote = again.backend->known_capabilities().remote;
-    again.init = sandbox.init;
-    again.endpoint = again.backend->endpoint(sandbox.name);
-    again.mounted =
-        context_.live.share(row.id, {layers::copy_sandbox_mounts(sandbox.init),
-                                     sandbox.first_host_id + layers::kUser, row.owner_uid});
-    running = std::make_shared<const LiveSandbox>(std::move(again));
+    running = adopt(row, sandbox, sandbox.init);
     context_.live.set_running(running);
   }
   watcher_.watch_sandbox(*running);
+}
+
+LiveSandboxPtr Sandboxes::adopt(const state_db::WorkspaceRow& row,
+                                const state_db::SandboxRow& sandbox,
+                                const base::ProcessIdentity& init) {
+  LiveSandbox running;
+  running.sandbox = sandbox.id;
+  running.workspace = row.id;
+  running.owner = row.owner_uid;
+  running.name = sandbox.name;
+  running.backend = &context_.backends.get(sandbox.backend);
+  running.remote = running.backend->known_capabilities().remote;
+  running.init = init;
+  running.endpoint = running.backend->endpoint(sandbox.name);
+  running.mounted = context_.live.share(
+      row.id,
+      {layers::copy_sandbox_mounts(init), sandbox.first_host_id + layers::kUser, row.owner_uid});
+  return std::make_shared<const LiveSandbox>(std::move(running));
 }
 
 // Leaves no process, mount or directory behind, and the row `destroyed`. Throws if processes
@@ -376,7 +382,7 @@ void Sandboxes::finish_files(const state_db::SandboxRow& sandbox) {
 }
 
 bool Sandboxes::sandbox_died(base::WorkspaceId workspace, base::SandboxId sandbox) {
-  return try_clear_dead(workspace, sandbox, "its sandbox died");
+  return try_clear_dead(workspace, sandbox, "");
 }
 
 bool Sandboxes::sandbox_refused(base::WorkspaceId workspace, base::SandboxId sandbox,
@@ -396,12 +402,19 @@ bool Sandboxes::try_clear_dead(base::WorkspaceId workspace, base::SandboxId sand
 }
 
 bool Sandboxes::clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox,
-                           const std::string& why) {
+                           const std::string& refused) {
   const auto guard = lock_if_free(context_, workspace.str());
   if (!guard) return false;
   const auto row = state_db::SandboxTable(context_.store).get(sandbox);
   if (row.state != SandboxState::running && row.state != SandboxState::frozen)
     return true;  // a verb handled it
+  std::string why = refused;
+  if (why.empty()) {
+    const Relinked relinked = relink(row);
+    if (relinked != Relinked::lost) return relinked == Relinked::done;
+    why = why_gone(row);
+  }
+  if (why.empty()) why = "its sandbox died";
   base::log(base::LogLevel::warning, "sandbox.died",
             {{"ws", workspace}, {"sb", sandbox}, {"why", why}});
   clear(row, why);

@@ -73,6 +73,13 @@ class Sandboxes : private ExecListener, private RefusalListener {
                                              const std::string& reason, const StopRules& rules);
   // Throws unavailable if it runs on another machine whose last changes cannot be fetched now.
   void require_fetched(const state_db::WorkspaceRow& row);
+  // For one on another machine that lost its process here, the keeper of its link: gives it a new
+  // one. `lost`: it does not run there any more, or never ran elsewhere; `later`: try again. Caller
+  // holds the lock, or nobody else has begun yet.
+  enum class Relinked { done, later, lost };
+  Relinked relink(const state_db::SandboxRow& sandbox);
+  // Why its machine is gone for good; empty: not known.
+  std::string why_gone(const state_db::SandboxRow& sandbox) const;
   // Kills the rest of a sandbox and closes its row, in any state.
   void clear(const state_db::SandboxRow& sandbox, const std::string& reason);
   void note_lost(const state_db::SandboxRow& sandbox, const std::string& reason);  // its row only
@@ -82,8 +89,14 @@ class Sandboxes : private ExecListener, private RefusalListener {
   bool sandbox_refused(base::WorkspaceId workspace, base::SandboxId sandbox,
                        const std::string& why) override;
   // False: busy.
-  bool clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox, const std::string& why);
+  bool clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox, const std::string& refused);
   bool try_clear_dead(base::WorkspaceId workspace, base::SandboxId sandbox, const std::string& why);
+  // One that runs, with the mounts in it.
+  LiveSandboxPtr adopt(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
+                       const base::ProcessIdentity& init);
+  LiveSandboxPtr new_keeper(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox);
+  bool outlives_keeper(const state_db::SandboxRow& sandbox) const;
+  void hand_over_journals(const LiveSandbox& begun);
   void finish_files(const state_db::SandboxRow& sandbox);
   void stop_backend(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
                     bool gives_up);
