@@ -28,8 +28,8 @@ inline void kill_init(SandboxFixture& sandboxes, int number) {
   REQUIRE(kill(pid, SIGKILL) == 0);
 }
 
-// Everything of this store that is still visible on the host after all is destroyed.
-inline std::string traces(const std::string& prefix) {
+inline std::string traces_now(const SandboxFixture& sandboxes) {
+  const std::string& prefix = sandboxes.prefix();
   std::string found;
   const auto groups = backends::sandbox_cgroups(backends::find_cgroups(), prefix);
   for (const std::string& name : groups) found += "cgroup " + name + "\n";
@@ -38,6 +38,24 @@ inline std::string traces(const std::string& prefix) {
     auto line = base::read_file_if_exists("/proc/" + pid + "/cmdline");
     if (line && line->find(prefix) != std::string::npos) found += "process " + pid + "\n";
   }
+  // Programs and base trees stay there, for the next sandbox.
+  const std::string there = sandboxes.engine().ssh_directory;
+  if (there.empty()) return found;
+  for (const std::string& name : base::list_directory(there)) {
+    if (name != "bin" && name != "trees" && name != "sandboxes") found += "there " + name + "\n";
+  }
+  for (const std::string& name : base::list_directory(there + "/sandboxes")) {
+    if (name.starts_with(prefix)) found += "there sandboxes/" + name + "\n";
+  }
+  return found;
+}
+
+// Everything of this store that is still visible on the host after all is destroyed. On another
+// machine, the processes of a closed connection take a moment to end.
+inline std::string traces(const SandboxFixture& sandboxes) {
+  std::string found = traces_now(sandboxes);
+  if (sandboxes.engine().ssh_directory.empty()) return found;
+  within(std::chrono::seconds(10), [&] { return (found = traces_now(sandboxes)).empty(); });
   return found;
 }
 

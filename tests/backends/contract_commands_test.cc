@@ -46,6 +46,7 @@ TEST_CASE("a command sees only its own environment, user and directory", "[contr
   CHECK(variables == std::set<std::string>{"PATH=/usr/bin:/bin", "ODD=a b\nc=d"});
   CHECK(sandboxes.shell(1, "pwd") == "/workspace");
   CHECK(sandboxes.shell(1, "touch made && stat -c %a made") == "644");
+  sandboxes.fetch_files(1);
   CHECK(base::path_exists(sandboxes.workspace(1) + "/made"));
   CHECK(sandboxes.shell(1, "test -w /workspace && test -w \"$HOME\" && echo both") == "both");
 }
@@ -190,6 +191,7 @@ TEST_CASE("the clocks inside are the host's and cannot be set", "[contract]") {
 TEST_CASE("commands never use an id of a host user", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  if (!tests::runs_here(sandboxes)) return;
   const auto spec = sandboxes.spec(1);
   sandboxes.backend().start(spec);
   for (const auto& [user, id] : {std::pair("user", 1000U), std::pair("root", 0U)}) {

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <thread>
 
+#include "backends/remote/link_client.h"
 #include "base/error.h"
 #include "contract.h"
 #include "results.h"
@@ -29,8 +30,24 @@ std::vector<pid_t> keepers(SandboxFixture& sandboxes, int number) {
     found.push_back(std::stoi(status.substr(status.find("PPid:") + 5)));
     REQUIRE(base::read_file("/proc/" + std::to_string(found[0]) + "/comm").find("shim") !=
             std::string::npos);
+  } else if (sandboxes.can().remote) {  // the worker of the link here, and the outpost there
+    const int init = sandboxes.backend().inspect(sandboxes.name(number)).init.pid;
+    const std::string init_text = std::to_string(init);
+    const std::string children = "/proc/" + init_text + "/task/" + init_text + "/children";
+    found.push_back(std::stoi(base::read_file(children)));
+    found.push_back(std::stoi(base::read_file(sandboxes.engine().ssh_directory + "/sandboxes/" +
+                                              sandboxes.name(number) + "/serve.pid")));
   }
   return found;
+}
+
+// Until then, requests are refused with the reason.
+void await_link(SandboxFixture& sandboxes) {
+  if (!sandboxes.can().remote) return;
+  REQUIRE(tests::within(std::chrono::seconds(30), [&] {
+    backends::LinkClient link(sandboxes.backend().endpoint(sandboxes.name(1)));
+    return link.status(std::chrono::seconds(10)).runs;
+  }));
 }
 
 // For a second: never "running" without a live process 1. An engine that is down may not answer.
@@ -69,7 +86,7 @@ void check_mended(SandboxFixture& sandboxes, const backends::SandboxStatus& befo
   CHECK(sandboxes.shell(1, "cat kept; echo on") == "here\non");
   sandboxes.backend().destroy(sandboxes.name(1));
   CHECK(sandboxes.backend().list().empty());
-  CHECK(tests::traces(sandboxes.prefix()) == "");
+  CHECK(tests::traces(sandboxes) == "");
   CHECK(sandboxes.shell((sandboxes.start(1), 1), "cat kept; echo new") == "here\nnew");
 }
 
@@ -82,6 +99,7 @@ TEST_CASE(
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   const auto status = sandboxes.start(1);
   sandboxes.shell(1, "echo here > kept");
+  sandboxes.fetch_files(1);
   const std::vector<pid_t> found = keepers(sandboxes, 1);
   if (!tests::applies(!found.empty(), "it keeps no process outside the sandbox")) return;
   for (const pid_t pid : found) {
@@ -90,6 +108,7 @@ TEST_CASE(
     REQUIRE(tests::within_a_second([&] { return !base::process_alive(keeper); }));
   }
   check_truth(sandboxes, 1);
+  await_link(sandboxes);
   check_mended(sandboxes, status);
 }
 

@@ -63,6 +63,11 @@ int exchange_while_frozen(SandboxFixture& sandboxes, std::vector<base::Fd> next)
   return refused;
 }
 
+bool exchanges_mounts(SandboxFixture& sandboxes) {
+  return tests::applies(sandboxes.can().restack, "it does not support exchanging mounts") &&
+         tests::applies(!sandboxes.can().remote, "its commands have files of another machine");
+}
+
 }  // namespace
 
 TEST_CASE("a frozen sandbox stays stopped until thawed", "[contract]") {
@@ -84,6 +89,10 @@ TEST_CASE("a frozen sandbox stays stopped until thawed", "[contract]") {
 TEST_CASE("no process in a frozen sandbox runs, and all continue after the thaw", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  if (!tests::applies(!sandboxes.can().remote,
+                      "a freeze pauses the link; commands on the other machine go on")) {
+    return;
+  }
   sandboxes.start(1);
   const std::string name = sandboxes.name(1);
   const std::string file = sandboxes.workspace(1) + "/counter";
@@ -118,6 +127,7 @@ TEST_CASE("a sandbox freezes and thaws a hundred times while commands start", "[
     REQUIRE(state_of(sandboxes, 1) == SandboxState::running);
   }
   base::write_file(sandboxes.workspace(1) + "/end", "");
+  sandboxes.send_files(1, {"/workspace/end"});
   CHECK(busy.finish().output == "ended\n");
 }
 
@@ -133,7 +143,7 @@ TEST_CASE("a frozen sandbox can be destroyed", "[contract]") {
 TEST_CASE("a running sandbox gets new mounts, all at once", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
-  if (!tests::applies(sandboxes.can().restack, "it does not support exchanging mounts")) return;
+  if (!exchanges_mounts(sandboxes)) return;
   const auto init = sandboxes.start(1).init;
   sandboxes.shell(1, "echo first > /workspace/which; echo first > $HOME/which");
   RunningExec waiting =
@@ -157,7 +167,7 @@ TEST_CASE("a running sandbox gets new mounts, all at once", "[contract]") {
 TEST_CASE("mounts in use inside are not exchanged, and nothing changes", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
-  if (!tests::applies(sandboxes.can().restack, "it does not support exchanging mounts")) return;
+  if (!exchanges_mounts(sandboxes)) return;
   const std::string held = GENERATE(as<std::string>{}, "/workspace", "/home/user");
   CAPTURE(held);
   sandboxes.start(1);
@@ -172,4 +182,22 @@ TEST_CASE("mounts in use inside are not exchanged, and nothing changes", "[contr
   CHECK(holder.finish().output == "holds\nfirst\n");
   CHECK(exchange_while_frozen(sandboxes, other_mounts(sandboxes, "second")) == 0);
   CHECK(sandboxes.shell(1, "cat /workspace/which $HOME/which") == "second\nsecond");
+}
+
+TEST_CASE("the mounts here are exchanged while a command runs on another machine", "[contract]") {
+  SandboxFixture sandboxes(EACH_BACKEND);
+  if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  if (!tests::applies(sandboxes.can().remote, "its commands run on this host")) return;
+  const auto init = sandboxes.start(1).init;
+  sandboxes.shell(1, "echo first > which");
+  RunningExec holder = sandboxes.begin(
+      1,
+      {.argv = {"/bin/sh", "-c", "echo holds; until grep -q second which; do sleep 0.01; done"}});
+  REQUIRE(holder.wait_for("holds"));
+  CHECK(exchange_while_frozen(sandboxes, other_mounts(sandboxes, "second")) == 0);
+  CHECK(sandboxes.shell(1, "cat which") == "first");
+  CHECK_FALSE(holder.ended());
+  sandboxes.send_files(1, {"/workspace/which"});  // from the new mounts
+  CHECK(holder.finish().code == 0);
+  CHECK(sandboxes.backend().inspect(sandboxes.name(1)).init == init);
 }

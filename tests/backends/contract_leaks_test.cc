@@ -60,7 +60,6 @@ struct Holdings {
   size_t groups = 0;
   size_t children = 0;  // including zombies
   uint32_t processes = 0;
-  friend bool operator==(const Holdings&, const Holdings&) = default;
 };
 
 Holdings held(SandboxFixture& sandboxes, int init) {
@@ -73,6 +72,12 @@ std::set<std::string> lines_of(const std::string& path) {
   std::istringstream text(base::read_file(path));
   for (std::string line; std::getline(text, line);) lines.insert(line);
   return lines;
+}
+
+bool no_more(const Holdings& now, const Holdings& before) {
+  return now.wardens_descriptors <= before.wardens_descriptors &&
+         now.own_descriptors <= before.own_descriptors && now.groups <= before.groups &&
+         now.children <= before.children && now.processes <= before.processes;
 }
 
 std::string text(const Holdings& held) {
@@ -95,9 +100,9 @@ TEST_CASE("1,000 execs leak nothing", "[contract][long]") {
   const Holdings before = held(sandboxes, init);
   const uint64_t memory = resident_kilobytes(init);
   for (int i = 0; i < 1000; ++i) REQUIRE(sandboxes.run(1, command).code == 0);
-  // The warden closes a connection when it sees its end.
-  const bool as_before =
-      tests::within(std::chrono::seconds(5), [&] { return held(sandboxes, init) == before; });
+  // The warden closes a connection when it sees its end; so may the first count be one too high.
+  const bool as_before = tests::within(std::chrono::seconds(5),
+                                       [&] { return no_more(held(sandboxes, init), before); });
   CAPTURE(text(before), text(held(sandboxes, init)));
   CHECK(as_before);
   CHECK(resident_kilobytes(init) < memory + 512);
@@ -130,12 +135,13 @@ TEST_CASE("fifty starts and ends leave the host's mounts, groups and processes u
   CHECK(base::read_file("/proc/self/mountinfo").find(sandboxes.store()) == std::string::npos);
   CHECK(base::list_directory("/") == root_entries);
   CHECK(base::list_directory("/run") == run_entries);
-  CHECK(traces(sandboxes.prefix()) == "");
+  CHECK(traces(sandboxes) == "");
 }
 
 TEST_CASE("querying an ended exec leaves no control group", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  if (!tests::runs_here(sandboxes)) return;
   sandboxes.start(1);
   const std::string group = sandboxes.group(1) + "/cmd/ex_ended";
   const auto ended = sandboxes.backend().exec_group(sandboxes.name(1), "ex_ended");

@@ -56,7 +56,7 @@ TEST_CASE("two threads starting one name make one sandbox", "[contract]") {
       threads.emplace_back([&, i] {
         both.arrive_and_wait();
         try {
-          answers[i] = sandboxes.backend().start(specs[i]);
+          answers[i] = sandboxes.start(specs[i]);
         } catch (const base::Error& error) {
           failures[i] = error.what();
         }
@@ -128,7 +128,7 @@ TEST_CASE("a start that fails halfway leaves nothing behind", "[contract]") {
   spec.mounts[0].target = "/proc/1/no-such-place";
   CHECK_THROWS_AS(sandboxes.backend().start(spec), base::Error);
   CHECK(sandboxes.backend().list().empty());
-  CHECK(traces(sandboxes.prefix()) == "");
+  CHECK(traces(sandboxes) == "");
   CHECK(sandboxes.start(1).state == SandboxState::running);
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("stop ends all processes and leaves no trace", "[contract]") {
   if (sandboxes.runs_commands()) sandboxes.shell(1, "setsid sleep 1000 >/dev/null 2>&1 &");
   sandboxes.backend().stop(sandboxes.name(1), std::chrono::milliseconds(300));
   CHECK(state_of(sandboxes, 1) == SandboxState::absent);
-  CHECK(traces(sandboxes.prefix()) == "");
+  CHECK(traces(sandboxes) == "");
 }
 
 TEST_CASE("the death of process 1 is detected within a second, and a start repairs it",

@@ -27,6 +27,7 @@ TEST_CASE("a memory bomb is killed alone, counted for its exec, and the next exe
           "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  if (!tests::limits(sandboxes)) return;
   const auto status = sandboxes.start(1);
   Command bomb;
   bomb.argv = {"/usr/bin/tail", "/dev/zero"};  // keeps one endless line
@@ -46,6 +47,7 @@ TEST_CASE("memory up to the limit is available to all commands together, but no 
           "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  if (!tests::limits(sandboxes)) return;
   sandboxes.start(1);  // 256 MiB
   const std::string probe = sandboxes.program(1, COMMAND_PROBE);
   {
@@ -82,6 +84,7 @@ TEST_CASE("memory up to the limit is available to all commands together, but no 
 TEST_CASE("a fork bomb hits its limit and the next exec works", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  if (!tests::limits(sandboxes)) return;
   sandboxes.start(1);
   Command bomb;
   bomb.argv = {"/bin/sh", "-c", "for i in $(seq 500); do sleep 100 & done; wait"};
@@ -94,6 +97,7 @@ TEST_CASE("a fork bomb hits its limit and the next exec works", "[contract]") {
 TEST_CASE("processes never exceed the limit", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  if (!tests::limits(sandboxes)) return;
   const auto spec = sandboxes.spec(1);
   sandboxes.backend().start(spec);
   std::vector<std::unique_ptr<RunningExec>> bombs;
@@ -122,6 +126,7 @@ TEST_CASE("processes never exceed the limit", "[contract]") {
 TEST_CASE("a running fork bomb does not block the next exec", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  if (!tests::limits(sandboxes)) return;
   const auto status = sandboxes.start(1);
   // Left behind as daemons of an ended exec; its group is removed only after this test's kill.
   auto bomb = sandboxes.backend().exec_group(sandboxes.name(1), "ex_bomb");
@@ -150,6 +155,7 @@ TEST_CASE("a running fork bomb does not block the next exec", "[contract]") {
 TEST_CASE("the CPU limit applies to all commands together", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  if (!tests::limits(sandboxes)) return;
   auto spec = sandboxes.spec(1);
   spec.limits.cpus = 0.25;
   sandboxes.backend().start(spec);
@@ -181,6 +187,7 @@ TEST_CASE("the disk rate limit is enforced", "[contract]") {
     tests::runs_commands(sandboxes);
     return;
   }
+  if (!tests::limits(sandboxes)) return;
   if (!backends::find_cgroups().disk) {
     return tests::results::not_tried("this host has no controller for disk rates");
   }

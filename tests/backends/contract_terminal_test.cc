@@ -20,6 +20,18 @@ Command on_terminal(std::vector<std::string> argv) {
   return command;
 }
 
+// Whether sandbox 1 has a process of that name.
+bool runs(SandboxFixture& sandboxes, const std::string& program) {
+  if (sandboxes.can().remote) {
+    const std::string names = sandboxes.shell(1, "cat /proc/[0-9]*/comm; true");
+    return ("\n" + names + "\n").find("\n" + program + "\n") != std::string::npos;
+  }
+  const auto members = sandboxes.backend().members(sandboxes.name(1));
+  return std::any_of(members.begin(), members.end(), [&](pid_t pid) {
+    return base::read_file_if_exists("/proc/" + std::to_string(pid) + "/comm") == program + "\n";
+  });
+}
+
 }  // namespace
 
 TEST_CASE("a terminal works, has the requested size, and can be resized", "[contract]") {
@@ -47,12 +59,7 @@ TEST_CASE("Ctrl-C reaches all foreground processes", "[contract]") {
       1, on_terminal({"/bin/sh", "-c", "trap 'echo caught; exit 7' INT; echo ready; sleep 1000"}));
   REQUIRE(exec.wait_for("ready"));
   // Wait until `sleep` runs: before its exec, the fork handles the signal as the shell does.
-  REQUIRE(tests::within(std::chrono::seconds(10), [&] {
-    const auto members = sandboxes.backend().members(sandboxes.name(1));
-    return std::any_of(members.begin(), members.end(), [](pid_t pid) {
-      return base::read_file_if_exists("/proc/" + std::to_string(pid) + "/comm") == "sleep\n";
-    });
-  }));
+  REQUIRE(tests::within(std::chrono::seconds(10), [&] { return runs(sandboxes, "sleep"); }));
   exec.send("\x03");
   const Outcome outcome = exec.finish();
   CHECK(outcome.kind == "exited");

@@ -1,5 +1,6 @@
 #include "engines.h"
 
+#include <array>
 #include <cstdlib>
 #include <sstream>
 
@@ -13,7 +14,10 @@ std::string setting(const std::string& name) {
   return value ? value : "";
 }
 
+constexpr std::array kGiven{"docker", "docker-userns", "ssh"};
+
 std::string variable_of(const std::string& entry) {
+  if (entry == "ssh") return "MOORAGE_TEST_SSH";
   return entry == "docker" ? "MOORAGE_TEST_DOCKER" : "MOORAGE_TEST_DOCKER_USERNS";
 }
 
@@ -24,13 +28,24 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+bool is_given(const std::string& entry) {
+  const Engine engine = find_engine(entry);
+  return !engine.socket.empty() || !engine.ssh_config.empty();
+}
+
 // The machine of ./check --vm needs no engine.
 bool must_be_there() { return setting("CI") == "true" && setting("MOORAGE_TEST_VM").empty(); }
 
 }  // namespace
 
 Engine find_engine(const std::string& entry) {
-  Engine engine{entry, entry, "", ""};
+  Engine engine;
+  engine.entry = engine.backend = entry;
+  if (entry == "ssh") {
+    engine.ssh_config = setting(variable_of(entry) + "_CONFIG");
+    engine.ssh_host = setting(variable_of(entry) + "_HOST");
+    engine.ssh_directory = setting(variable_of(entry) + "_DIRECTORY");
+  }
   if (!entry.starts_with("docker")) return engine;
   engine.backend = "docker";
   engine.socket = setting(variable_of(entry) + "_SOCKET");
@@ -42,8 +57,8 @@ std::vector<std::string> contract_backends() {
   const std::string named = setting("MOORAGE_TEST_BACKENDS");
   if (!named.empty()) return split(named, ' ');
   std::vector<std::string> entries{"fake", "process", "lxc"};
-  for (const char* entry : {"docker", "docker-userns"}) {
-    if (!find_engine(entry).socket.empty() || must_be_there()) entries.emplace_back(entry);
+  for (const char* entry : kGiven) {
+    if (is_given(entry) || must_be_there()) entries.emplace_back(entry);
   }
   return entries;
 }
@@ -51,17 +66,18 @@ std::vector<std::string> contract_backends() {
 std::vector<std::string> isolating_backends() {
   std::vector<std::string> entries = contract_backends();
   std::erase_if(entries, [](const std::string& entry) {
-    return entry != "lxc" && !entry.starts_with("docker");
+    return entry != "lxc" && entry != "ssh" && !entry.starts_with("docker");
   });
   return entries;
 }
 
 std::vector<std::string> missing_engines() {
   std::vector<std::string> missing;
-  for (const char* entry : {"docker", "docker-userns"}) {
-    if (!find_engine(entry).socket.empty() || must_be_there()) continue;
-    missing.push_back(std::string("backend ") + entry + ": " + variable_of(entry) +
-                      "_SOCKET is not set to an engine's socket");
+  for (const std::string entry : kGiven) {
+    if (is_given(entry) || must_be_there()) continue;
+    missing.push_back("backend " + entry + ": " + variable_of(entry) +
+                      (entry == "ssh" ? "_CONFIG is not set to a file for ssh -F"
+                                      : "_SOCKET is not set to an engine's socket"));
   }
   return missing;
 }

@@ -41,6 +41,35 @@ constexpr Line kOfEnginesOnSomeKernels[] = {
     {"mount:/proc/sysrq-trigger", "covered once; LXC mounts it read-only below the cover"},
 };
 
+// For a machine where root logs in.
+constexpr Line kElsewhere[] = {
+    {"dial-bootstrap", "no bootstrap socket: the warden there starts with its listener"},
+    {"read-warden", "the warden's program has no path inside"},
+    {"write-warden", "the warden's program has no path inside"},
+    {"list:/.moorage", "only the git objects: neither the warden nor a bootstrap socket"},
+    {"mount:/.moorage/*", "only the git objects: neither the warden nor a bootstrap socket"},
+    {"list:/dev", "LXC's mark, `.lxc-boot-id`"},
+    {"list:/var", "fewer empty directories"},
+    {"mount:/", "a read-only tmpfs instead of a skeleton on the disk"},
+    {"mount:/dev", "a directory of that read-only root"},
+    {"mount:/dev/ptmx", "a link to pts/ptmx instead of a mount"},
+    {"mount:/etc/*", "the machine's own files that programs need, one by one, read-only"},
+    {"mount:/usr", "nosuid in addition: there is no sudo"},
+    {"mount:/home/user", "an overlay of its own there"},
+    {"mount:/workspace", "an overlay of its own there"},
+    {"mount:/proc/sys",
+     "not read-only as a mount: all settings there are the machine's root's, except those of the "
+     "sandbox's own network"},
+    {"mount:/proc/sys/kernel/random/boot_id",
+     "LXC gives each container its own; here the machine's"},
+    {"mount:/sys/devices/system/*", "without noexec"},
+    {"own-NoNewPrivs", "no program grants rights: there is no sudo"},
+    {"processes", "a process beside each command that can end all it starts, in place of a group"},
+    {"write-etc",
+     "also refused, but EACCES comes before EROFS: not even root inside owns the place"},
+    {"write:/dev", "refused: not even root inside owns the place"},
+};
+
 std::vector<Allowed> all() {
   std::vector<Allowed> list;
   for (const char* backend : {"docker", "docker-userns"}) {
@@ -66,6 +95,14 @@ std::vector<Allowed> all() {
   for (const char* line : {"write-etc", "write:/sys"}) {
     list.push_back(
         {"docker-userns", line,
+         "also refused, but EACCES comes before EROFS: not even root inside owns the place"});
+  }
+  for (const auto& each : kElsewhere) list.push_back({"ssh", each.line, each.reason});
+  list.push_back(
+      {"ssh", "read:/proc/locks", "at times the warden's lock on the output of the command", true});
+  for (const char* place : {"etc", "home", "mnt", "opt", "srv", "sys", "usr", "var", "var/log"}) {
+    list.push_back(
+        {"ssh", std::string("write:/") + place,
          "also refused, but EACCES comes before EROFS: not even root inside owns the place"});
   }
   return list;

@@ -20,7 +20,7 @@ struct Allowed {
   std::string backend;  // as in engines.h
   std::string line;
   std::string reason;
-  bool of_some_kernels = false;  // equal on other kernels, so not in docs/backends.md
+  bool of_some_kernels = false;  // equal on others, or at times, so not in docs/backends.md
 };
 const std::vector<Allowed>& allowed_differences();  // isolation_differences.cc
 

@@ -7,10 +7,12 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "backends/remote/link_client.h"
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
 #include "fake_backend.h"
+#include "incoming.h"
 #include "results.h"
 
 namespace moorage::tests {
@@ -56,6 +58,14 @@ SandboxFixture::SandboxFixture(const std::string& entry,
   options_.egress_program = EGRESS_PROGRAM;
   options_.allow_process = true;
   if (!engine_.socket.empty()) options_.docker_socket = engine_.socket;
+  options_.remote.link_program = LINK_PROGRAM;
+  options_.remote.outpost_program = OUTPOST_PROGRAM;
+  options_.remote.notes_directory = store_ + "/remote";
+  options_.remote.ssh_config_file = engine_.ssh_config;
+  if (!engine_.ssh_config.empty()) {
+    options_.remote.ssh_hosts = {
+        {.name = "other", .destination = engine_.ssh_host, .directory = engine_.ssh_directory}};
+  }
   if (change) change(options_);
   base::make_directories(options_.images_directory);
   backend_ = another_backend();
@@ -98,7 +108,7 @@ base::Fd SandboxFixture::mount_of(const std::string& path, const backends::Sandb
 backends::SandboxSpec SandboxFixture::spec(int number) {
   backends::SandboxSpec spec;
   spec.name = name(number);
-  spec.directory = store_ + "/sandboxes/sb_" + std::to_string(number);
+  spec.directory = directory(number);
   spec.first_host_id =
       can().first_host_id.value_or(kPoolFirstId + static_cast<uint32_t>(number) * kIdsPerSandbox);
   spec.sudo = can().sudo;
@@ -116,9 +126,32 @@ backends::SandboxSpec SandboxFixture::spec(int number) {
 
 backends::SandboxStatus SandboxFixture::start(int number) {
   const size_t before = mounts_.size();
-  const auto status = backend_->start(spec(number));
+  const auto status = start(spec(number));
   mounts_.resize(before);
   return status;
+}
+
+backends::SandboxStatus SandboxFixture::start(const backends::SandboxSpec& spec) {
+  const auto status = backend_->start(spec);
+  if (!can_->remote) return status;
+  const int number = std::stoi(spec.name.substr(spec.name.rfind('_') + 1));
+  const base::Fd tree = idmapped_mount(workspace(number), spec.first_host_id);
+  const base::Fd files = idmapped_mount(home(number), spec.first_host_id);
+  backend_->attach(spec.name, {{.tree = tree.get(), .home = files.get()}});
+  return status;
+}
+
+void SandboxFixture::fetch_files(int number) {
+  if (!can().remote) return;
+  const backends::Endpoint endpoint = backend_->endpoint(name(number));
+  backends::LinkClient(endpoint).sync(patient(std::chrono::seconds(60)));
+  apply_incoming(directory(number), workspace(number), home(number));
+}
+
+void SandboxFixture::send_files(int number, const std::vector<std::string>& paths) {
+  if (!can().remote) return;
+  const backends::Endpoint endpoint = backend_->endpoint(name(number));
+  backends::LinkClient(endpoint).changed(paths, patient(std::chrono::seconds(60)));
 }
 
 RunningExec SandboxFixture::begin(int number, const Command& command) {
@@ -129,8 +162,11 @@ RunningExec SandboxFixture::begin(int number, const Command& command) {
 std::string SandboxFixture::program(int number, const std::string& path) {
   const std::string file = path.substr(path.rfind('/') + 1);
   const std::string place = workspace(number) + "/" + file;
-  if (!base::path_exists(place)) base::write_file(place, base::read_file(path), 0755);
-  return "/workspace/" + file;
+  const std::string inside = "/workspace/" + file;
+  if (base::path_exists(place)) return inside;
+  base::write_file(place, base::read_file(path), 0755);
+  send_files(number, {inside});
+  return inside;
 }
 
 std::string SandboxFixture::shell(int number, const std::string& script, const std::string& user) {
@@ -167,6 +203,14 @@ bool runs_commands(const SandboxFixture& fixture) {
 
 bool isolates(SandboxFixture& fixture) {
   return applies(fixture.can().isolation != backends::Isolation::none, "it provides no isolation");
+}
+
+bool runs_here(SandboxFixture& fixture) {
+  return applies(!fixture.can().remote, "its processes are on another machine");
+}
+
+bool limits(SandboxFixture& fixture) {
+  return applies(!fixture.can().remote, "it sets no limits on the other machine");
 }
 
 }  // namespace moorage::tests

@@ -41,12 +41,21 @@ class SandboxFixture {
   backends::SandboxSpec spec(int number);
   // With that spec; keeps none of its mounts, which would stay busy as long as we hold them.
   backends::SandboxStatus start(int number);
+  // Likewise of another machine: with the files of the sandbox's number.
+  backends::SandboxStatus start(const backends::SandboxSpec& spec);
   std::string group(int number) const {  // in the unified hierarchy
     return backends::SandboxCgroup(backends::find_cgroups(), name(number)).unified_path();
+  }
+  std::string directory(int number) const {
+    return store_ + "/sandboxes/sb_" + std::to_string(number);
   }
   std::string name(int number) const { return prefix() + "sb_" + std::to_string(number); }
   std::string workspace(int number) const;  // on the host
   std::string home(int number) const;
+  // On another machine, commands have files of their own. The first brings their changes here, the
+  // second takes ours there: absolute paths inside. Where they are the same files, nothing happens.
+  void fetch_files(int number);
+  void send_files(int number, const std::vector<std::string>& paths);
   RunningExec begin(int number, const Command& command);
   Outcome run(int number, const Command& command) { return begin(number, command).finish(); }
   // `sh -c script`; fails the test unless it exits with 0. Trailing newlines are cut.
@@ -72,6 +81,8 @@ bool available(SandboxFixture& fixture);
 bool applies(bool condition, const std::string& reason);
 bool runs_commands(const SandboxFixture& fixture);
 bool isolates(SandboxFixture& fixture);
+bool runs_here(SandboxFixture& fixture);  // not on another machine
+bool limits(SandboxFixture& fixture);
 
 // Waits for the condition; a deadline of one second is itself part of the test.
 template <typename Condition>

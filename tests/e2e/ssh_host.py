@@ -64,6 +64,8 @@ class SshHost:
             "MaxStartups 200\nMaxSessions 200\nLogLevel INFO\n")
 
     def start(self):
+        if not os.access(SSHD, os.X_OK):
+            raise AssertionError(f"{SSHD} is missing: install openssh-server")
         os.makedirs("/run/sshd", exist_ok=True)
         self.process = subprocess.Popen(["ip", "netns", "exec", self.namespace, SSHD, "-D", "-e", "-f", self.settings],
                                         stdout=self.log, stderr=self.log, start_new_session=True)

@@ -255,6 +255,25 @@ class Wrapper(unittest.TestCase):
                     self.assertEqual(wrapper.poll(), 128 + number)
                 self.assertEqual(traces(directory), [])
 
+    def test_the_command_reaches_the_other_machine_which_ends_with_it(self):
+        command = ('ssh -F "$MOORAGE_TEST_SSH_CONFIG" -o BatchMode=yes "$MOORAGE_TEST_SSH_HOST" '
+                   '"mkdir -p $MOORAGE_TEST_SSH_DIRECTORY && ip -o link" && echo "$MOORAGE_TEST_SSH_DIRECTORY"')
+        result = subprocess.run(self.argv("--no-docker", "--ssh", command=command), capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        *links, directory = result.stdout.splitlines()
+        self.assertEqual([line.split(":")[1].split("@")[0].strip() for line in links], ["lo", "eth0"])
+        self.assertFalse(pathlib.Path(directory).parent.exists())
+        self.assertEqual([pid for pid in remains.all_pids() if any(directory in each for each in remains.arguments(pid))], [])
+
+    def test_a_sandbox_that_a_killed_command_left_there_is_ended(self):
+        command = ('ssh -F "$MOORAGE_TEST_SSH_CONFIG" -o BatchMode=yes "$MOORAGE_TEST_SSH_HOST" '
+                   '"mkdir $MOORAGE_TEST_SSH_DIRECTORY; setsid tail -F $MOORAGE_TEST_SSH_DIRECTORY/x >/dev/null 2>&1 </dev/null &" '
+                   '&& echo "$MOORAGE_TEST_SSH_DIRECTORY"')
+        result = subprocess.run(self.argv("--no-docker", "--ssh", command=command), capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        directory = result.stdout.strip()
+        self.assertEqual([pid for pid in remains.all_pids() if alive(pid) and any(directory in each for each in remains.arguments(pid))], [])
+
     def test_a_missing_command_is_reported(self):
         argv = [sys.executable, HERE / "with_engine.py", "--", "/nonexistent/command"]
         result = subprocess.run(argv, capture_output=True, text=True)

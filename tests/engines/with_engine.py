@@ -1,22 +1,31 @@
 #!/usr/bin/python3
-"""Runs a command with private container engines, and always ends them.
+"""Runs a command with private container engines and another machine, and always ends them.
 
-    with_engine.py [--userns|--only-userns] [--podman] -- COMMAND...
+    with_engine.py [--userns|--only-userns|--no-docker] [--podman] [--ssh] -- COMMAND...
 
 The command finds their sockets in MOORAGE_TEST_DOCKER_SOCKET, with --userns also MOORAGE_TEST_DOCKER_USERNS_SOCKET,
-with --podman also MOORAGE_TEST_PODMAN_SOCKET; with --only-userns the first one is missing. Each has the image of MOORAGE_TEST_IMAGE. The file in _PIDFILE in
+with --podman also MOORAGE_TEST_PODMAN_SOCKET; with --only-userns the first one is missing. Each has the image of
+MOORAGE_TEST_IMAGE. With --ssh, MOORAGE_TEST_SSH_CONFIG is a file for ssh -F that reaches MOORAGE_TEST_SSH_HOST, which has the
+files of this host: sandboxes may live in MOORAGE_TEST_SSH_DIRECTORY. The file in _PIDFILE in
 place of _SOCKET has the pid of a dockerd; if the command kills it, it restarts after a second or two, as with
 a service manager. The exit code is the command's, or 128 plus the number of a signal to the command or the wrapper.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import signal
+import pathlib
 import subprocess
 import sys
+import tempfile
 
 import engine
+import remains
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import ssh_host  # noqa: E402
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PATIENCE_S = 10  # for a command to end
@@ -63,16 +72,44 @@ def run(command, environment, engines):
         raise
 
 
+def end_sandboxes(directory):
+    """Those that a killed command left there: their process 1 and what serves them (outpost/sandbox.h)."""
+    pids = [pid for pid in remains.all_pids() if any(str(directory) in each for each in remains.arguments(pid))]
+    for record in directory.glob("sandboxes/*/init.json"):
+        with contextlib.suppress(OSError, ValueError):
+            pid = json.loads(record.read_text())["pid"]
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().startswith("moorage"):
+                pids.append(pid)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def other_machine():
+    """Its part of the environment."""
+    with tempfile.TemporaryDirectory(prefix="moorage-ssh-", dir=engine.BASE) as directory, \
+            contextlib.closing(ssh_host.SshHost(f"{directory}/host")) as host:
+        host.start()
+        try:
+            yield {"MOORAGE_TEST_SSH_CONFIG": str(host.config), "MOORAGE_TEST_SSH_HOST": host.name,
+                   "MOORAGE_TEST_SSH_DIRECTORY": str(host.directory)}
+        finally:
+            end_sandboxes(host.directory)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Runs a command with container engines of its own.")
     parser.add_argument("--userns", action="store_true", help="a second dockerd, with userns-remap")
     parser.add_argument("--only-userns", action="store_true", help="no dockerd but the one with userns-remap")
+    parser.add_argument("--no-docker", action="store_true", help="no dockerd")
     parser.add_argument("--podman", action="store_true", help="a podman service, too")
+    parser.add_argument("--ssh", action="store_true", help="a machine that only ssh reaches")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
 
     engines = {}
-    if not options.only_userns:
+    if not options.only_userns and not options.no_docker:
         engines["MOORAGE_TEST_DOCKER_SOCKET"] = engine.Engine()
     if options.userns or options.only_userns:
         engines["MOORAGE_TEST_DOCKER_USERNS_SOCKET"] = engine.Engine(userns=True)
@@ -88,10 +125,12 @@ def main():
                 each.make_small_image()
                 environment[name] = str(each.socket)
                 environment[name.replace("_SOCKET", "_PIDFILE")] = str(each.directory / "dockerd.pid")
+            if options.ssh:
+                environment |= stack.enter_context(other_machine())
             return run(options.command, environment, engines.values())
     except Interrupted as interruption:
         return 128 + interruption.args[0]
-    except (engine.EngineFailed, FileNotFoundError) as failure:
+    except (engine.EngineFailed, AssertionError, FileNotFoundError) as failure:
         print(f"with_engine.py: {failure}", file=sys.stderr)
         return 1
 
