@@ -20,6 +20,9 @@ struct ForwardingStorage : Storage {
   ActiveMounts mount(const Chain& chain, uint32_t first_host_id, MountRoom room) override {
     return real_.mount(chain, first_host_id, room);
   }
+  base::Fd bind_files(const std::string& path, uint32_t first_host_id) override {
+    return real_.bind_files(path, first_host_id);
+  }
   base::Fd bind_read_only(const std::string& path, uint32_t first_host_id) override {
     return real_.bind_read_only(path, first_host_id);
   }

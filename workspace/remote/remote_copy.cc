@@ -187,8 +187,8 @@ void RemoteCopy::send_later(const LiveSandbox& running) {
   senders_.submit({.user = running.owner, .subject = running.workspace.str()}, [this, running] {
     try {
       send_noted(running);
-    } catch (const Error& error) {  // the note stays
-      base::log(base::LogLevel::info, "remote.not_sent",
+    } catch (const Error& error) {  // the note stays; this may be tried every second
+      base::log(base::LogLevel::debug, "remote.not_sent",
                 {{"sb", running.sandbox}, {"error", error.message()}});
     }
     const std::lock_guard ending(mutex_);
