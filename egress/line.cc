@@ -44,10 +44,11 @@ bool is_listener(const Fd& socket, const std::string& address, uint16_t port) {
 }
 
 bool is_resolver(const std::vector<Fd>& fds) {
-  return fds.size() == 3 && is_socket(fds[0], AF_INET, SOCK_DGRAM, IPPROTO_UDP) &&
+  if (fds.size() != 2 && fds.size() != 3) return false;
+  return is_socket(fds[0], AF_INET, SOCK_DGRAM, IPPROTO_UDP) &&
          is_bound_to(fds[0], base::kResolverInside, base::kResolverPort) &&
          is_listener(fds[1], base::kResolverInside, base::kResolverPort) &&
-         option(fds[2], SO_DOMAIN) == AF_NETLINK;
+         (fds.size() == 2 || option(fds[2], SO_DOMAIN) == AF_NETLINK);
 }
 
 }  // namespace
@@ -105,8 +106,10 @@ bool Line::receive_one() {
 }
 
 void Line::take(std::string_view text, std::vector<Fd> fds) {
-  if (text == base::kLineDns && is_resolver(fds))
+  if (text == base::kLineDns && is_resolver(fds)) {
+    fds.resize(base::kMaxResolverSockets);
     return on_resolver_({std::move(fds[0]), std::move(fds[1]), std::move(fds[2])});
+  }
   const auto message = base::read_line_message(text);
   if (!message || sent_ == 0 || message->kind == LineMessage::Kind::listen ||
       message->address != requests_.front().address || message->port != requests_.front().port) {

@@ -17,7 +17,7 @@ namespace moorage::egress {
 struct ResolverSockets {
   Fd udp;
   Fd tcp;   // listening
-  Fd diag;  // NETLINK_SOCK_DIAG in the sandbox's network namespace
+  Fd diag;  // NETLINK_SOCK_DIAG in the sandbox's network namespace; empty: on another machine
 };
 
 class Line {

@@ -21,6 +21,7 @@
 #include "base/os/files.h"
 #include "base/wire/bootstrap.h"
 #include "base/wire/link_config.h"
+#include "link/inside_sockets.h"
 #include "link/keeper_line.h"
 #include "link/provider_key.h"
 
@@ -38,11 +39,19 @@ std::string key_of(const std::string& config) {
   return read_provider_key(base::parse_link_config(base::read_file(config)).key_file);
 }
 
+void complain(const std::string& text) {
+  const std::string line = "moorage-link: " + text + "\n";
+  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
 class Keeper {
  public:
   explicit Keeper(const KeeperOptions& options)
       : config_(options.config), key_(key_of(options.config)), restart_(loop_) {
-    listener_ = std::move(base::bootstrap(options.bootstrap).listener);
+    begin_network();
+    base::Bootstrapped sockets = base::bootstrap(options.bootstrap);
+    listener_ = std::move(sockets.listener);
+    if (sockets.network_line) take_network_line(std::move(sockets.network_line));
     watch_signals();
     start_worker();
   }
@@ -57,6 +66,8 @@ class Keeper {
     uint64_t room_bytes = 0;
   };
 
+  void begin_network();
+  void take_network_line(base::Fd line);
   void watch_signals();
   void start_worker();
   void hand_over();
@@ -69,6 +80,8 @@ class Keeper {
   const std::string config_;
   const std::string key_;
   base::Fd listener_;
+  StandIn network_;  // empty: none could be made
+  base::Fd network_line_;
   std::map<std::string, Kept> journals_;
   base::Fd signals_;
   std::optional<base::Watch> signals_watch_;
@@ -79,6 +92,26 @@ class Keeper {
   std::optional<base::Watch> line_watch_;
   base::Timer restart_;
 };
+
+// A sandbox without a network is of use, too; the daemon sees that the line ends.
+void Keeper::begin_network() {
+  try {
+    network_ = make_stand_in();
+  } catch (const Error& error) {
+    complain("no network for the sandbox: " + error.message());
+  }
+}
+
+void Keeper::take_network_line(base::Fd line) {
+  network_line_.reset();
+  if (!network_.name_space) return;
+  try {
+    send_resolver(line.get(), network_);
+    network_line_ = std::move(line);
+  } catch (const Error&) {
+    // Its other side has left already.
+  }
+}
 
 void Keeper::watch_signals() {
   sigset_t set;
@@ -133,6 +166,14 @@ void Keeper::hand_over() {
                             .room_bytes = kept.room_bytes,
                             .fd = kept.fd.duplicate()});
   }
+  if (network_.name_space) {
+    send_line(line_.get(),
+              {.kind = LineMessage::Kind::name_space, .fd = network_.name_space.duplicate()});
+  }
+  if (network_line_) {
+    send_line(line_.get(),
+              {.kind = LineMessage::Kind::network_line, .fd = network_line_.duplicate()});
+  }
   send_line(line_.get(), {});
 }
 
@@ -154,6 +195,8 @@ bool Keeper::hear() {
     if (journals_.size() >= kMaxJournals) kill_worker();
     journals_[message->text] = {std::move(message->fd), message->room_bytes};
   }
+  if (message->kind == LineMessage::Kind::network_line && message->fd)
+    take_network_line(std::move(message->fd));
   return true;
 }
 

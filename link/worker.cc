@@ -1,12 +1,6 @@
 #include "link/worker.h"
 
-#include <linux/capability.h>
-#include <malloc.h>
-#include <signal.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,10 +23,12 @@
 #include "link/front.h"
 #include "link/journal_intake.h"
 #include "link/keeper_line.h"
+#include "link/network.h"
 #include "link/packer.h"
 #include "link/start_up.h"
 #include "link/sync_intake.h"
 #include "link/uplink.h"
+#include "link/worker_process.h"
 
 namespace moorage::link {
 namespace {
@@ -44,43 +40,12 @@ constexpr size_t kMaxWaitingPacks = 1000;  // unapplied; then only those syncs t
 constexpr milliseconds kSyncAgain{1000};   // after one that failed
 constexpr milliseconds kStopPatience{30'000};
 constexpr size_t kMaxPaths = 10'000;
-constexpr rlim_t kOpenFiles = 16384;
 constexpr const char* kDone = "{}";
-
-struct Inherited {
-  base::Fd listener;
-  std::string key;
-  std::vector<JournalFile> journals;
-};
-
-// All that the keeper hands over, up to `go`.
-Inherited take_over(int line) {
-  Inherited all;
-  while (auto message = receive_line(line)) {
-    switch (message->kind) {
-      case LineMessage::Kind::listener:
-        all.listener = std::move(message->fd);
-        break;
-      case LineMessage::Kind::key:
-        all.key = std::move(message->text);
-        break;
-      case LineMessage::Kind::keep:
-        all.journals.push_back(
-            {std::move(message->text), std::move(message->fd), message->room_bytes});
-        break;
-      case LineMessage::Kind::drop:
-      case LineMessage::Kind::connected:
-        break;
-      case LineMessage::Kind::go:
-        return all;
-    }
-  }
-  throw Error(Code::unavailable, "the keeper has ended");
-}
 
 class Worker : public FrontHost, public JournalHost, public UplinkHost {
  public:
-  Worker(base::LinkConfig config, int line, Packer& packer, Inherited inherited);
+  Worker(base::LinkConfig config, int line, Packer& packer, InsideSockets* sockets,
+         Inherited inherited);
   void run() {
     uplink_.connect();
     tick();
@@ -113,6 +78,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   void send_changed();
   void sync_asked(Answer answer);
   void keep_asked(FrontRequest request, const Answer& answer);
+  void network_given(FrontRequest request, const Answer& answer);
   void destroy_asked(const Answer& answer);
   void shutdown_asked(const std::string& body, Answer answer);
   void last_sync(Answer answer);
@@ -131,6 +97,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   StartUp start_up_;
   SyncIntake syncs_;
   const Fate fate_;
+  Network network_;
   std::map<std::string, std::shared_ptr<Journal>> journals_;
   bool trees_there_ = false;  // on this stream
   bool runs_ = false;         // the warden there, as far as we know
@@ -149,12 +116,14 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   Front front_;
 };
 
-Worker::Worker(base::LinkConfig config, int line, Packer& packer, Inherited inherited)
+Worker::Worker(base::LinkConfig config, int line, Packer& packer, InsideSockets* sockets,
+               Inherited inherited)
     : config_(std::move(config)),
       line_(line),
       start_up_(loop_, config_, packer),
       syncs_(loop_, config_.directory),
       fate_(config_.directory),
+      network_(loop_, sockets),
       tick_(loop_),
       sync_again_(loop_),
       exit_(loop_),
@@ -164,6 +133,7 @@ Worker::Worker(base::LinkConfig config, int line, Packer& packer, Inherited inhe
     const std::string tag = file.tag;
     journals_[tag] = std::make_shared<Journal>(loop_, *this, std::move(file));
   }
+  if (inherited.network_line && sockets) network_.set_line(std::move(inherited.network_line));
 }
 
 bool Worker::answers(std::string_view path) const {
@@ -185,6 +155,7 @@ void Worker::handle(FrontRequest request, Answer answer) {
   if (path == "/moorage/changed") return changed_asked(request.body, std::move(answer));
   if (path == "/moorage/sync") return sync_asked(std::move(answer));
   if (path == "/moorage/keep") return keep_asked(std::move(request), answer);
+  if (path == "/moorage/network") return network_given(std::move(request), answer);
   if (path == "/moorage/destroy") return destroy_asked(answer);
   if (path == "/moorage/shutdown") return shutdown_asked(request.body, std::move(answer));
   const Error error(Code::not_found, "no such request of a sandbox on another machine: " + path);
@@ -278,6 +249,7 @@ void Worker::serve_sandbox() {
   uplink_.keep_trying();
   syncs_.attach(stream);
   for (const auto& [tag, journal] : journals_) journal->follow(stream);
+  network_.attach(stream);
   if (!changing_.empty() && !start_up_.busy()) send_changed();
   // What happened there while nobody was connected.
   syncs_.request([](const Error*) {});
@@ -287,6 +259,7 @@ void Worker::on_down(const Error& reason) {
   trees_there_ = false;
   syncs_.detach();
   for (const auto& [tag, journal] : journals_) journal->detach();
+  network_.detach();
   stop_.reset();
   start_up_.cancel();
   answer_all(std::exchange(connecting_, {}), &reason);
@@ -324,6 +297,17 @@ void Worker::send_changed() {
 void Worker::sync_asked(Answer answer) {
   running_sandbox();
   syncs_.request([answer = std::move(answer)](const Error* error) { answer(kDone, error); });
+}
+
+// ---- network
+
+void Worker::network_given(FrontRequest request, const Answer& answer) {
+  if (request.method != "POST" || request.fds.size() != 1)
+    throw Error(Code::invalid_argument, "POST it with one descriptor");
+  base::Fd kept = request.fds[0].duplicate();
+  network_.set_line(std::move(request.fds[0]));
+  send_line(line_, {.kind = LineMessage::Kind::network_line, .fd = std::move(kept)});
+  answer(kDone, nullptr);
 }
 
 // ---- journals
@@ -458,39 +442,16 @@ void Worker::lose(const std::string& reason) {
   exit_.start(milliseconds(0), [this] { loop_.stop(); });
 }
 
-// ---- the process
-
-void give_up_rights() {
-  base::check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new rights");
-  for (unsigned long capability = 0; prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0;
-       ++capability) {
-    prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
-  }
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  std::array<__user_cap_data_struct, 2> none{};
-  base::check(syscall(SYS_capset, &header, none.data()), "give up capabilities");
-}
-
-void set_up_process() {
-  prctl(PR_SET_DUMPABLE, 0);
-  signal(SIGPIPE, SIG_IGN);
-  mallopt(M_ARENA_MAX, 1);
-  mallopt(M_MMAP_THRESHOLD, 64 << 10);
-  mallopt(M_TRIM_THRESHOLD, 64 << 10);
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = std::min(limit.rlim_max, kOpenFiles);
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 }  // namespace
 
 void run_worker(const WorkerOptions& options) {
   set_up_process();
   const base::LinkConfig config = base::parse_link_config(base::read_file(options.config));
   Packer packer(config);
+  Inherited inherited = take_over(options.line);
+  const auto sockets = enter_network(std::move(inherited.name_space));
   give_up_rights();
-  Worker worker(config, options.line, packer, take_over(options.line));
+  Worker worker(config, options.line, packer, sockets.get(), std::move(inherited));
   worker.run();
   _exit(0);
 }

@@ -37,6 +37,7 @@ Server::Server(Options options)
       directory_(options_.directory),
       sandbox_(directory_, options_.name),
       needed_ms_(base::monotonic_ms()),
+      network_(loop_, sandbox_.warden_socket()),
       look_(loop_),
       sweep_(loop_) {
   sandbox_.make();
@@ -75,6 +76,7 @@ std::unique_ptr<Channel> Server::open(Peer& peer, std::string_view text, Wire wi
       {requests::kPrepare, &Server::prepare},  {requests::kApply, &Server::apply},
       {requests::kStart, &Server::start},      {requests::kHttp, &Server::http},
       {requests::kJournal, &Server::journal},  {requests::kSync, &Server::sync},
+      {requests::kNetwork, &Server::network},  {requests::kAccept, &Server::accept},
       {requests::kStop, &Server::stop},        {requests::kDestroy, &Server::destroy}};
   const json::object request = parse_request(text);
   const std::string what = text_in(request, "what");

@@ -19,6 +19,7 @@
 #include "outpost/operation.h"
 #include "outpost/sandbox.h"
 #include "outpost/stream/channels.h"
+#include "outpost/stream/network.h"
 #include "outpost/stream/session.h"
 
 namespace boost::json {
@@ -65,6 +66,8 @@ class Server {
   std::unique_ptr<Channel> http(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> journal(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> sync(const boost::json::object& request, Wire wire);
+  std::unique_ptr<Channel> network(const boost::json::object& request, Wire wire);
+  std::unique_ptr<Channel> accept(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> stop(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> destroy(const boost::json::object& request, Wire wire);
   void require_generation(uint64_t generation) const;
@@ -88,6 +91,7 @@ class Server {
   bool living_ = false;
   bool destroyed_ = false;
   int64_t needed_ms_ = 0;  // when somebody last needed this process
+  Network network_;        // before the peers, whose channels use it
   std::list<Peer> peers_;
   std::deque<Job> jobs_;
   std::optional<Job> running_;

@@ -153,6 +153,16 @@ std::unique_ptr<Channel> Server::sync(const json::object& request, Wire wire) {
                             }});
 }
 
+std::unique_ptr<Channel> Server::network(const json::object&, Wire wire) {
+  if (!living_ || !process_->started)
+    throw Error(Code::unavailable, "the sandbox here does not run");
+  return network_.network(wire);
+}
+
+std::unique_ptr<Channel> Server::accept(const json::object&, Wire wire) {
+  return network_.accept(wire);
+}
+
 std::unique_ptr<Channel> Server::stop(const json::object& request, Wire wire) {
   const milliseconds grace(std::min(number_in(request, "grace_ms"), kMaxGraceMs));
   return enqueue_for(wire, {{}, [this, grace] { return sandbox_.stop(grace); }, {}, text_answer});

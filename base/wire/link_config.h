@@ -18,6 +18,8 @@
 //   POST /moorage/changed   {"paths":["/workspace/a"]}     200 when applied there
 //   POST /moorage/keep      {"tag","room_bytes"}, with the descriptor of a journal: that of a
 //                                         command which an earlier keeper started
+//   POST /moorage/network   {}            with a line (network_line.h) as its one descriptor, as a
+//                                         warden takes it; or the second one of the bootstrap
 //   POST /moorage/destroy   {}            200 when nothing of the sandbox is left there
 //   POST /moorage/shutdown  {"grace_ms"}  ends the commands there, syncs for the last time, exits
 // /workspace and /home/user are the workspace's own mounts, attached before /moorage/begin.

@@ -38,7 +38,7 @@ inline constexpr size_t kMuxMaxPayload = 64 << 10;
 inline constexpr uint32_t kMuxWindow = 256 << 10;      // of every channel at first
 inline constexpr uint32_t kMuxPackWindow = 1 << 20;    // of a channel that receives a pack
 inline constexpr uint32_t kMuxMaxWindow = 16 << 20;    // more credit breaks the rules
-inline constexpr size_t kMuxMaxChannels = 1024;        // at the same time
+inline constexpr size_t kMuxMaxChannels = 2048;        // at the same time
 inline constexpr size_t kMuxEnoughOutput = 256 << 10;  // in output(): write it before sending more
 
 struct MuxFrame {

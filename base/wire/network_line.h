@@ -1,7 +1,9 @@
-// Between a sandbox's warden and its moorage-egress outside: a SOCK_SEQPACKET pair. The warden makes
-// sockets in the sandbox's network namespace and hands them over; it reads nothing from them.
+// Between a sandbox's warden and its moorage-egress outside: a SOCK_SEQPACKET pair. The warden
+// makes sockets in the sandbox's network namespace and hands them over; it reads nothing from them.
 //
-//   warden:  "dns"                    with three sockets: UDP and TCP at 127.0.0.53:53, sock_diag
+//   warden:  "dns"                    with three sockets: UDP and TCP at 127.0.0.53:53, sock_diag.
+//                                     Without the last one for a sandbox on another machine, whose
+//                                     moorage-link speaks here in the warden's place (0380)
 //   egress:  "listen 198.18.3.4 443"
 //   warden:  "listening 198.18.3.4 443"  with the socket; or "refused 198.18.3.4 443 ERRNO"
 //
@@ -18,6 +20,7 @@ namespace moorage::base {
 
 inline constexpr std::string_view kLineDns = "dns";
 inline constexpr size_t kMaxLineMessage = 256;
+inline constexpr size_t kMaxResolverSockets = 3;
 inline constexpr const char* kResolverInside = "127.0.0.53";
 inline constexpr uint16_t kResolverPort = 53;
 

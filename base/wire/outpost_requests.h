@@ -25,8 +25,13 @@
 // sync      {"acknowledged":N}. The bytes of pack N+1, or none if nothing changed, then end. The
 //           changes are those of a walk that began after this request came; a reset instead of the
 //           end: it failed. Two at the same time: conflict.
+// network   {}. Frames of network_relay.h, both ways, while the sandbox runs. A new one takes the
+//           place of the former.
+// accept    {}. Waits for a connection of the sandbox to one of the places where it listens; then
+//           one frame of network_relay.h says which, and the rest are its bytes, both ways.
 // stop      {"grace_ms":T}. Answer: {"ok":true} when all commands have ended and the warden is
-// gone. destroy   {}. Answer: {"ok":true} when nothing of the sandbox is left.
+//           gone.
+// destroy   {}. Answer: {"ok":true} when nothing of the sandbox is left.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +47,8 @@ inline constexpr const char* kStart = "start";
 inline constexpr const char* kHttp = "http";
 inline constexpr const char* kJournal = "journal";
 inline constexpr const char* kSync = "sync";
+inline constexpr const char* kNetwork = "network";
+inline constexpr const char* kAccept = "accept";
 inline constexpr const char* kStop = "stop";
 inline constexpr const char* kDestroy = "destroy";
 

@@ -3,14 +3,11 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +16,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/net/loopback.h"
 #include "base/os/files.h"
 #include "outpost/operation.h"
 #include "seccomp_filter.h"
@@ -49,15 +47,6 @@ void drop_bounding_set() {
     for (int name : kKeptCapabilities) kept = kept || name == capability;
     if (!kept) base::check(prctl(PR_CAPBSET_DROP, capability), "drop a capability");
   }
-}
-
-void bring_up_loopback() {
-  const Fd socket_fd(base::check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "open a socket"));
-  ifreq request{};
-  std::string("lo").copy(request.ifr_name, IFNAMSIZ - 1);
-  base::check(ioctl(socket_fd.get(), SIOCGIFFLAGS, &request), "inspect the loopback");
-  request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
-  base::check(ioctl(socket_fd.get(), SIOCSIFFLAGS, &request), "start the loopback");
 }
 
 // In these a command would have all capabilities, and so reach more of the kernel. The call filter
@@ -116,7 +105,8 @@ void set_up(const RootPlan& plan, const Handover& handover, Pipes& pipes) {
   if (as_root) become_inside_root();
   enter_root(as_root);
   base::check(sethostname("sandbox", 7), "name the sandbox");
-  bring_up_loopback();
+  base::set_up_sandbox_loopback();
+  base::set_sandbox_socket_defaults();
   forbid_user_namespaces();
   const Fd null = base::open_file("/dev/null", O_RDWR);
   for (int fd = 0; fd <= 2; ++fd) base::check(dup2(null.get(), fd), "set up a stream");

@@ -180,7 +180,7 @@ TEST_CASE("After a reset, frames that were on their way are skipped") {
   CHECK(base::mux_reset_reason("[[[[[[[").code() == Code::internal);
 }
 
-TEST_CASE("An opener has at most 1024 channels at the same time") {
+TEST_CASE("An opener has at most 2048 channels at the same time") {
   Mux mux(Mux::Side::opener);
   for (size_t i = 0; i < base::kMuxMaxChannels; ++i) mux.open("{}");
   CHECK(code_thrown_by([&] { mux.open("{}"); }) == Code::resource_exhausted);

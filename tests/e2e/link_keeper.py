@@ -77,12 +77,13 @@ class Keeper:
         self.socket = str(self.directory / "warden.sock")
         self.process = None
 
-    def start(self):
+    def start(self, network_line=None):
         with socket.socket(socket.AF_UNIX) as bootstrap, socket.socket(socket.AF_UNIX) as listener:
-            self._start(bootstrap, listener)
+            self._start(bootstrap, [listener] + ([network_line] if network_line else []))
         return self
 
-    def _start(self, bootstrap, listener):
+    def _start(self, bootstrap, given):
+        listener = given[0]
         path = str(self.directory / "bootstrap.sock")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -100,7 +101,7 @@ class Keeper:
         bootstrap.settimeout(20 * harness.PATIENCE)
         peer, _ = bootstrap.accept()
         assert peer.recv(256) == b'{"version":1}\n'
-        socket.send_fds(peer, [b"L"], [listener.fileno()])
+        socket.send_fds(peer, [b"L"], [one.fileno() for one in given])
         peer.close()
 
     def ask(self, path, body=None, method="POST", timeout=120, fds=(), headers=()):

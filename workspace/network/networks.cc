@@ -32,7 +32,6 @@ constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kLongestPause{5'000};
 constexpr size_t kMaxInARow = 64;  // messages of an egress, before others have their turn
 constexpr milliseconds kHostInterval{5'000};
-constexpr size_t kResolverSockets = 3;
 
 struct Pair {
   Fd ours;
@@ -250,11 +249,12 @@ void Networks::take_resolver(const WatchedPtr& watched) {
   watched->questions.clear();
   base::Received received;
   try {
-    received = base::receive_with_fds(watched->line.get(), base::kMaxLineMessage, kResolverSockets);
+    received = base::receive_with_fds(watched->line.get(), base::kMaxLineMessage,
+                                      base::kMaxResolverSockets);
   } catch (const Error&) {
     received = {};
   }
-  if (received.bytes != base::kLineDns || received.fds.size() != kResolverSockets) {
+  if (received.bytes != base::kLineDns || received.fds.size() < 2) {
     base::log(LogLevel::warning, "network.no_resolver", {{"sb", watched->sandbox.sandbox}});
     return;
   }
