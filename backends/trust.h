@@ -1,21 +1,21 @@
-// Where programs inside look for the authorities they trust, unless a variable names others.
+// Of base/wire/trust.h, for sandboxes of this machine; and what identifies the certificates that
+// are sent to another one.
 #pragma once
+
+#include <string>
+
+#include "base/wire/trust.h"
 
 namespace moorage::backends {
 
-// A directory of the host, shown read-only in every sandbox, with these files: the certificates of
-// the store's own authority and the company's, these and the host's, and the latter for Java.
-inline constexpr const char* kCertificatesInside = "/.moorage/certificates";
-inline constexpr const char* kOwnCertificates = "own.pem";
-inline constexpr const char* kAllCertificates = "all.pem";
-inline constexpr const char* kJavaCertificates = "java.jks";
+using base::kAllCertificates;
+using base::kBundles;
+using base::kCertificatesInside;
+using base::kJavaCertificates;
+using base::kJavaStores;
+using base::kOwnCertificates;
 
-// The bundles of Debian, Fedora and Alpine, and their like.
-inline constexpr const char* kBundles[] = {"/etc/ssl/certs/ca-certificates.crt",
-                                           "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"};
-// Debian's, Fedora's, and that of the images of Eclipse Temurin.
-inline constexpr const char* kJavaStores[] = {"/etc/ssl/certs/java/cacerts",
-                                              "/etc/pki/java/cacerts",
-                                              "/opt/java/openjdk/lib/security/cacerts"};
+// The same for directories of the same files: a key of base::LinkTree.
+std::string certificates_key(const std::string& directory);
 
 }  // namespace moorage::backends

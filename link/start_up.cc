@@ -113,14 +113,19 @@ void StartUp::send_trees(Stream& stream, Done done) {
   stream_ = &stream;
   done_ = std::move(done);
   need_tree(config_.base, [this] {
-    need_tree(config_.objects, [this] { std::exchange(done_, nullptr)(nullptr); });
+    need_tree(config_.objects, [this] {
+      need_tree(config_.certificates, [this] { std::exchange(done_, nullptr)(nullptr); });
+    });
   });
 }
 
 void StartUp::begin(Stream& stream, const std::vector<base::LinkLayer>& layers, Done done) {
   stream_ = &stream;
   done_ = std::move(done);
-  ask({{"what", outpost::kPrepare}, {"tree", config_.base.key}, {"objects", config_.objects.key}},
+  ask({{"what", outpost::kPrepare},
+       {"tree", config_.base.key},
+       {"objects", config_.objects.key},
+       {"certificates", config_.certificates.key}},
       [this, layers](const json::object& answer) {
         prepared_ = answer;
         send_pack({{"what", outpost::kApply}, {"seq", next_sequence()}},

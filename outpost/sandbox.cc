@@ -107,7 +107,8 @@ std::optional<Layers> Sandbox::layers() const {
   if (!text) return {};
   const json::value value = json::parse(*text);
   return Layers{std::string(value.at("tree").as_string()),
-                std::string(value.at("objects").as_string())};
+                std::string(value.at("objects").as_string()),
+                std::string(value.at("certificates").as_string())};
 }
 
 void Sandbox::require_same_boot() const {
@@ -121,7 +122,7 @@ void Sandbox::require_same_boot() const {
 std::vector<std::string> Sandbox::used_trees() const {
   const auto used = layers();
   if (!used) return {};
-  return {used->tree, used->objects};
+  return {used->tree, used->objects, used->certificates};
 }
 
 std::optional<OverlayKind> Sandbox::chosen_overlay() const {
@@ -144,9 +145,11 @@ void Sandbox::make_overlay_directories(OverlayKind overlay) const {
 }
 
 RootPlan Sandbox::plan(const Layers& layers, OverlayKind overlay) const {
-  RootPlan plan{overlay, path_, path_ + "/empty", {}};
+  RootPlan plan{overlay, path_, path_ + "/empty", {}, {}};
   if (!layers.tree.empty()) plan.tree = complete_tree(directory_, layers.tree);
   if (!layers.objects.empty()) plan.objects = complete_tree(directory_, layers.objects);
+  if (!layers.certificates.empty())
+    plan.certificates = complete_tree(directory_, layers.certificates);
   return plan;
 }
 
@@ -215,6 +218,7 @@ std::string Sandbox::prepare(const Layers& wanted) const {
       json::serialize(json::object{{"boot", base::boot_id()},
                                    {"tree", wanted.tree},
                                    {"objects", wanted.objects},
+                                   {"certificates", wanted.certificates},
                                    {"overlay", overlay == OverlayKind::root ? "root" : "user"}}));
   return facts(overlay, {});
 }

@@ -25,8 +25,9 @@
 namespace moorage::outpost {
 
 struct Layers {
-  std::string tree;     // key; empty: an empty tree
-  std::string objects;  // key; empty: none
+  std::string tree;          // key; empty: an empty tree
+  std::string objects;       // key; empty: none
+  std::string certificates;  // the same
 };
 
 class Sandbox {

@@ -95,7 +95,8 @@ void Server::settle(const std::string& key) {
 }
 
 std::unique_ptr<Channel> Server::prepare(const json::object& request, Wire wire) {
-  const Layers layers{text_in(request, "tree"), text_in(request, "objects")};
+  const Layers layers{text_in(request, "tree"), text_in(request, "objects"),
+                      text_in(request, "certificates")};
   return enqueue_for(wire,
                      {{},
                       [this, layers] { return sandbox_.prepare(layers); },

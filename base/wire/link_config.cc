@@ -84,12 +84,15 @@ std::string link_config_text(const LinkConfig& config) {
   json::object object;
   json::object base;
   json::object objects;
+  json::object certificates;
   each_config_field(config, writer(object));
   each_tree_field(config.base, writer(base));
   each_tree_field(config.objects, writer(objects));
+  each_tree_field(config.certificates, writer(certificates));
   object["settings"] = json::parse(config.settings);
   object["base"] = std::move(base);
   object["objects"] = std::move(objects);
+  object["certificates"] = std::move(certificates);
   return json::serialize(object);
 }
 
@@ -101,6 +104,7 @@ LinkConfig parse_link_config(const std::string& text) {
                   config.settings = json::serialize(value.at("settings").as_object());
                   each_tree_field(config.base, reader(value.at("base")));
                   each_tree_field(config.objects, reader(value.at("objects")));
+                  each_tree_field(config.certificates, reader(value.at("certificates")));
                   return config;
                 });
 }

@@ -69,8 +69,9 @@ struct LinkConfig {
   uint32_t first_id = 0;  // ids in the mounts here: first_id + id inside
   std::string outpost;    // absolute paths of the programs to put there
   std::string warden;
-  LinkTree base;     // the files below all layers
-  LinkTree objects;  // git objects: packs come and go, the key stays
+  LinkTree base;          // the files below all layers
+  LinkTree objects;       // git objects: packs come and go, the key stays
+  LinkTree certificates;  // shown inside at kCertificatesInside (trust.h): nothing secret
   uint32_t sync_interval_s = 10;
   uint32_t start_deadline_s = 600;
 };

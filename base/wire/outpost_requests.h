@@ -13,7 +13,7 @@
 //           others. after: the last entry of a partial tree that is complete (MergedApplier::last).
 // put_tree  {"key","more":bool}; link sends a pack, then ends. Paths begin with "tree/". Answer:
 //           {"ok":true}: the tree is complete. more: the tree may exist, the pack adds to it.
-// prepare   {"tree":K|"","objects":K|""}. Answer: as hello. Again when prepared: the same answer.
+// prepare   {"tree":K|"","objects":K|"","certificates":K|""}. Answer: as hello. Again when prepared: the same answer.
 // apply     {"seq":N}; link sends a pack, then ends. Answer: {"ok":true}. Paths "tree/..." and
 //           "home/...". The same N again answers the same without a change.
 // start     {}. Answer: {"ok":true} once the warden answers.

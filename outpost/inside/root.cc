@@ -17,6 +17,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
+#include "base/wire/trust.h"
 #include "outpost/inside/etc.h"
 
 namespace moorage::outpost {
@@ -34,6 +35,7 @@ constexpr const char* kMaskedDirectories[] = {"acpi", "scsi", "asound", "bus",
                                               "fs",   "irq",  "driver"};
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
 constexpr const char* kDirectories[] = {".moorage",
+                                        ".moorage/certificates",
                                         ".moorage/objects",
                                         "boot",
                                         "dev",
@@ -161,6 +163,31 @@ void show_etc(const std::string& root) {
   for (const TextFile& file : text_files()) make_file(root + "/" + file.path, file.content);
 }
 
+// A file of the machine that is seen in the root, through one link at most, as distributions have
+// it. Empty: none.
+std::string shown_file(const std::string& path, const std::string& root) {
+  struct stat status {};
+  std::string target = root + path;
+  if (lstat(target.c_str(), &status) != 0) return {};
+  if (S_ISLNK(status.st_mode)) {
+    const std::string link = read_link(target);
+    target = link.starts_with('/') ? root + link : target.substr(0, target.rfind('/') + 1) + link;
+    if (link.find("..") != std::string::npos || lstat(target.c_str(), &status) != 0) return {};
+  }
+  return S_ISREG(status.st_mode) ? target : std::string();
+}
+
+// Programs read them where they read the machine's.
+void show_certificates(const std::string& source, const std::string& root) {
+  bind_read_only(source, root + base::kCertificatesInside);
+  const auto replace = [&](const char* place, const char* file) {
+    const std::string target = shown_file(place, root);
+    if (!target.empty()) bind_read_only(source + "/" + file, target);
+  };
+  for (const char* place : base::kBundles) replace(place, base::kAllCertificates);
+  for (const char* place : base::kJavaStores) replace(place, base::kJavaCertificates);
+}
+
 std::string owner_options(const RootPlan& plan) {
   if (plan.overlay == OverlayKind::user) return "";
   const std::string id = std::to_string(kFirstId);
@@ -246,6 +273,7 @@ void build_root(const RootPlan& plan) {
   mount_overlay(plan, "tree", plan.tree, root + "/workspace");
   mount_overlay(plan, "home", plan.sandbox + "/empty", root + "/home/user");
   if (!plan.objects.empty()) bind_read_only(plan.objects, root + "/.moorage/objects");
+  if (!plan.certificates.empty()) show_certificates(plan.certificates, root);
 }
 
 void enter_root(bool terminal_group) {

@@ -7,6 +7,8 @@
 //   /tmp /var/tmp /run /root  in memory
 //   /dev                      null, zero, full, random, urandom, tty, terminals
 //   /.moorage/objects         git objects that were sent, read-only
+//   /.moorage/certificates    authorities (base/wire/trust.h), and in place of the machine's
+//   bundles
 //
 // mount(2) and not the newer calls: those machines may have old kernels.
 #pragma once
@@ -27,9 +29,10 @@ inline constexpr uint32_t kIds = 65536;
 
 struct RootPlan {
   OverlayKind overlay = OverlayKind::root;
-  std::string sandbox;  // its directory
-  std::string tree;     // lower directory of /workspace
-  std::string objects;  // empty: none
+  std::string sandbox;       // its directory
+  std::string tree;          // lower directory of /workspace
+  std::string objects;       // empty: none
+  std::string certificates;  // the same
 };
 
 // The directory, in a sandbox's, where the root is mounted.

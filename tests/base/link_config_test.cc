@@ -31,6 +31,7 @@ TEST_CASE("a link's configuration reads back as it was written", "[base][link]")
   CHECK(read.base.key == config.base.key);
   CHECK(read.base.path == config.base.path);
   CHECK(read.objects.key.empty());
+  CHECK(read.certificates.key.empty());
   CHECK(read.sync_interval_s == 3);
 }
 

@@ -73,7 +73,7 @@ class Keeper:
             "name": self.name, "directory": str(self.directory), "generation": 1, "driver": "ssh",
             "settings": host.settings_of(), "place": "", "key_file": "", "first_id": FIRST_ID, "outpost": str(self.outpost),
             "warden": str(harness.BIN / "moorage-warden"), "base": {"key": key, "path": str(self.base)} if base else none,
-            "objects": none, "sync_interval_s": 1, "start_deadline_s": 120} | config))
+            "objects": none, "certificates": none, "sync_interval_s": 1, "start_deadline_s": 120} | config))
         self.socket = str(self.directory / "warden.sock")
         self.process = None
 

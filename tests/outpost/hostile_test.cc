@@ -74,7 +74,8 @@ TEST_CASE("requests that make no sense are answered with what is wrong") {
           }) == Code::invalid_argument);
   }
   CHECK(code_thrown_by([&] {
-          link.call({{"what", "prepare"}, {"tree", "missing"}, {"objects", ""}});
+          link.call(
+              {{"what", "prepare"}, {"tree", "missing"}, {"objects", ""}, {"certificates", ""}});
         }) == Code::not_found);
   CHECK(link.hello().at("usable").as_bool());
 }

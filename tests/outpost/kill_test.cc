@@ -125,7 +125,7 @@ TEST_CASE("a serve killed in the middle of its work leaves nothing half done") {
         killed = serve > 0 && kill(serve, SIGKILL) == 0;
       });
       try {
-        link.call({{"what", "prepare"}, {"tree", ""}, {"objects", ""}});
+        link.call({{"what", "prepare"}, {"tree", ""}, {"objects", ""}, {"certificates", ""}});
         link.call_with({{"what", "apply"}, {"seq", applied + 1}},
                        PackText().file("tree/n", std::to_string(applied + 1) + "\n").finish());
         ++applied;
@@ -148,7 +148,7 @@ TEST_CASE("a serve killed in the middle of its work leaves nothing half done") {
   }
   const auto last = greeted(machine);
   Link& link = *last;
-  link.call({{"what", "prepare"}, {"tree", ""}, {"objects", ""}});
+  link.call({{"what", "prepare"}, {"tree", ""}, {"objects", ""}, {"certificates", ""}});
   link.call_with({{"what", "apply"}, {"seq", applied + 1}},
                  PackText().file("tree/n", std::to_string(applied + 1) + "\n").finish());
   link.prepare_and_start();

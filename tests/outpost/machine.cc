@@ -354,7 +354,8 @@ json::object Link::hello(uint64_t generation) {
 }
 
 json::object Link::prepare_and_start(const std::string& tree) {
-  json::object answer = call({{"what", "prepare"}, {"tree", tree}, {"objects", ""}});
+  json::object answer =
+      call({{"what", "prepare"}, {"tree", tree}, {"objects", ""}, {"certificates", ""}});
   call({{"what", "start"}});
   return answer;
 }

@@ -38,7 +38,7 @@ TEST_CASE("a sandbox there runs a command on a tree that was sent, and its chang
   link.call_with({{"what", "put_tree"}, {"key", "k1"}, {"more", false}}, tree);
   CHECK(link.call({{"what", "has_tree"}, {"key", "k1"}}).at("has").as_bool());
 
-  link.call({{"what", "prepare"}, {"tree", "k1"}, {"objects", ""}});
+  link.call({{"what", "prepare"}, {"tree", "k1"}, {"objects", ""}, {"certificates", ""}});
   const std::string changes = PackText()
                                   .directory("tree")
                                   .file("tree/b.txt", "from link\n")
@@ -114,7 +114,7 @@ TEST_CASE("a tree that was cut arrives from where it stopped, and is shared by s
   Link link(machine);
   link.hello();
   CHECK(code_thrown_by([&] {
-          link.call({{"what", "prepare"}, {"tree", "k"}, {"objects", ""}});
+          link.call({{"what", "prepare"}, {"tree", "k"}, {"objects", ""}, {"certificates", ""}});
         }) == Code::not_found);
   REQUIRE(eventually([&] {  // the killed stream's receiver says how far it came
     const json::object has = link.call({{"what", "has_tree"}, {"key", "k"}});
