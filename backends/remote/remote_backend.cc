@@ -6,6 +6,7 @@
 #include "backends/envd_client.h"
 #include "backends/remote/link_client.h"
 #include "backends/remote/link_program.h"
+#include "backends/trust.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -146,6 +147,7 @@ void RemoteBackend::probe(const CgroupHierarchies&, Capabilities& can) {
   can.isolation = Isolation::userns;
   can.network_none = true;
   can.root = true;  // where the login there is root's; elsewhere the warden refuses each command
+  can.network_rules = true;
   can.restack = true;
   can.freeze = false;
   can.limits_memory = can.limits_cpu = can.limits_pids = false;
@@ -233,6 +235,8 @@ SandboxStatus RemoteBackend::start_keeper(const SandboxSpec& spec, const Machine
   const RemoteFiles& files = spec.remote;
   if (!files.base_key.empty()) config.base = {files.base_key, kBaseInside};
   if (!files.objects_key.empty()) config.objects = {files.objects_key, kObjectsInside};
+  if (!spec.certificates.empty())
+    config.certificates = {certificates_key(spec.certificates), kCertificatesInside};
   base::write_file(spec.directory + "/" + base::kLinkConfig, base::link_config_text(config));
   SandboxSpec keeper = spec;
   keeper.limits = kLinkLimits;
@@ -308,10 +312,6 @@ bool RemoteBackend::remove_machine(const MachineNote& note, std::chrono::millise
               {{"name", note.sandbox}, {"place", note.place}, {"error", error.message()}});
     return false;
   }
-}
-
-void RemoteBackend::start_egress(const std::string& name, int) {
-  throw Error(Code::unsupported, name + " has no network: its commands run on another machine");
 }
 
 std::unique_ptr<ExecGroup> RemoteBackend::exec_group(const std::string& name,

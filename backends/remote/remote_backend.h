@@ -37,7 +37,6 @@ class RemoteBackend : public LocalBackend, public Machines {
   void stop(const std::string& name, std::chrono::milliseconds grace) override;
   void destroy(const std::string& name) override;
   std::vector<pid_t> members(const std::string&) override { return {}; }  // none of them here
-  void start_egress(const std::string& name, int control) override;
   std::unique_ptr<ExecGroup> exec_group(const std::string& name,
                                         const std::string& exec_name) override;
 

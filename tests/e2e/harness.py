@@ -4,8 +4,10 @@ Starts and ends everything here, by pid. BIN is the folder with the built progra
 CMake). Uses the real daemon, LXC, git and kernel.
 """
 
+import atexit
 import contextlib
 import errno
+import functools
 import json
 import os
 import pathlib
@@ -28,7 +30,7 @@ BIN = pathlib.Path(os.environ.get("MOORAGE_BIN", ROOT / "build/dev/bin"))
 # Stores need a file system with id-mapped mounts and overlays; /tmp may be a tmpfs.
 BASE = os.environ.get("MOORAGE_TEST_DIRECTORY", "/var/tmp")
 
-# Backend of a suite's sandboxes: lxc, docker, or docker-userns, whose engine remaps users. Tests that need several backends, or control
+# Backend of a suite's sandboxes: lxc, docker, docker-userns, whose engine remaps users, or ssh, with a machine of its own. Tests that need several backends, or control
 # over their engine, start those themselves (tests/engines).
 BACKEND = os.environ.get("MOORAGE_TEST_BACKEND", "lxc")
 ENGINES = {"docker": "MOORAGE_TEST_DOCKER_SOCKET", "docker-userns": "MOORAGE_TEST_DOCKER_USERNS_SOCKET"}
@@ -132,6 +134,17 @@ class Client(moorage.Moorage):
         return super().delete(workspace, purge=purge, force=purge if force is None else force, **options)
 
 
+@functools.cache
+def spare_machine():
+    """Of this process, which only ssh reaches."""
+    import ssh_host  # it uses this module
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="moorage-machine-", dir=BASE))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    machine = ssh_host.SshHost(directory / "host").start()
+    atexit.register(machine.close)
+    return machine
+
+
 class Daemon:
     """One store and the mooraged on it. Tests may kill and restart it; close() removes it."""
 
@@ -150,6 +163,7 @@ class Daemon:
             lines["backends"] = {"ssh": {"config_file": os.environ["MOORAGE_TEST_SSH_CONFIG"], "hosts": [
                 {"name": "other", "destination": os.environ["MOORAGE_TEST_SSH_HOST"], "max_sandboxes": 1000,
                  "directory": os.environ["MOORAGE_TEST_SSH_DIRECTORY"]}]}}
+            lines["backends"] = spare_machine().section()
         elif BACKEND != "lxc":
             lines["sandbox"]["backend"] = "docker"
             lines["docker"] = {"socket": os.environ[ENGINES[BACKEND]]}

@@ -185,11 +185,14 @@ void Networks::adopt(const WatchedPtr& watched) {
   try {
     sightings_.recall(watched->sandbox);
     if (take_over_egress(watched)) return;
-    // Also sets up sandboxes of releases without a network.
-    base::in_network_namespace(watched->sandbox.init, [] {
-      base::set_up_sandbox_loopback();
-      base::set_sandbox_socket_defaults();
-    });
+    // Also sets up sandboxes of releases without a network. One on another machine set up its own;
+    // the process here is in the host's.
+    if (!watched->sandbox.backend->known_capabilities().remote) {
+      base::in_network_namespace(watched->sandbox.init, [] {
+        base::set_up_sandbox_loopback();
+        base::set_sandbox_socket_defaults();
+      });
+    }
     auto pair = std::make_shared<Pair>(make_pair_of_sockets());
     backends::EnvdClient warden(watched->sandbox.endpoint);
     if (!warden.set_network_line(pair->theirs.get(), kPatience)) {
@@ -487,8 +490,10 @@ std::optional<std::string> Networks::refused_host(const state_db::ExecRow& exec)
     const LiveSandbox& sandbox = watched->sandbox;
     const uint64_t cgroup = sandbox.backend->exec_group(sandbox.name, exec.id.str())->kernel_id();
     backends::EgressClient client(watched->control_path());
+    // Without a group, all commands look the same: 0.
+    const base::ExecId owner = cgroup != 0 ? exec.id : exec_of(*watched, 0);
     for (const auto& sighting : client.seen_by(cgroup, kPatienceAtEnd))
-      sightings_.record(sandbox, sighting, exec.id);
+      sightings_.record(sandbox, sighting, owner);
   }
   // The follower of the command has read the whole notice already.
   const auto all = sightings_.notices(exec.id);
