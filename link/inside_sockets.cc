@@ -95,8 +95,7 @@ StandIn make_stand_in() {
   on_thread([&network] {
     base::check_allowance(unshare(CLONE_NEWNET), "create a network namespace",
                           "user.max_net_namespaces");
-    base::set_up_sandbox_loopback();
-    base::set_sandbox_socket_defaults();
+    base::set_up_sandbox_network();
     network.name_space = base::open_file(kOwnNamespace, O_RDONLY);
     network.udp = bound_socket(SOCK_DGRAM, kResolver).socket;
     network.tcp = bound_socket(SOCK_STREAM, kResolver).socket;

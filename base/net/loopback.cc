@@ -75,4 +75,9 @@ void set_sandbox_socket_defaults() {
   set_parameter("tcp_congestion_control", "reno");  // every kernel has it
 }
 
+void set_up_sandbox_network() {
+  set_up_sandbox_loopback();
+  set_sandbox_socket_defaults();
+}
+
 }  // namespace moorage::base

@@ -12,5 +12,7 @@ void set_up_sandbox_loopback();
 // warden has one and rules may name port 22; and TCP does not pace what it sends, as the host's
 // choice for far networks (BBR) does at more than twice the cost.
 void set_sandbox_socket_defaults();
+// Both.
+void set_up_sandbox_network();
 
 }  // namespace moorage::base

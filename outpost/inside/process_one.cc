@@ -105,8 +105,7 @@ void set_up(const RootPlan& plan, const Handover& handover, Pipes& pipes) {
   if (as_root) become_inside_root();
   enter_root(as_root);
   base::check(sethostname("sandbox", 7), "name the sandbox");
-  base::set_up_sandbox_loopback();
-  base::set_sandbox_socket_defaults();
+  base::set_up_sandbox_network();
   forbid_user_namespaces();
   const Fd null = base::open_file("/dev/null", O_RDWR);
   for (int fd = 0; fd <= 2; ++fd) base::check(dup2(null.get(), fd), "set up a stream");

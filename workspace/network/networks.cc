@@ -185,14 +185,10 @@ void Networks::adopt(const WatchedPtr& watched) {
   try {
     sightings_.recall(watched->sandbox);
     if (take_over_egress(watched)) return;
-    // Also sets up sandboxes of releases without a network. One on another machine set up its own;
-    // the process here is in the host's.
-    if (!watched->sandbox.backend->known_capabilities().remote) {
-      base::in_network_namespace(watched->sandbox.init, [] {
-        base::set_up_sandbox_loopback();
-        base::set_sandbox_socket_defaults();
-      });
-    }
+    // Also sets up sandboxes of releases without a network; one on another machine has set up its
+    // own, and its process here has the host's.
+    if (!watched->sandbox.backend->known_capabilities().remote)
+      base::in_network_namespace(watched->sandbox.init, base::set_up_sandbox_network);
     auto pair = std::make_shared<Pair>(make_pair_of_sockets());
     backends::EnvdClient warden(watched->sandbox.endpoint);
     if (!warden.set_network_line(pair->theirs.get(), kPatience)) {
