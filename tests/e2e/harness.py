@@ -34,6 +34,8 @@ BASE = os.environ.get("MOORAGE_TEST_DIRECTORY", "/var/tmp")
 # over their engine, start those themselves (tests/engines).
 BACKEND = os.environ.get("MOORAGE_TEST_BACKEND", "lxc")
 ENGINES = {"docker": "MOORAGE_TEST_DOCKER_SOCKET", "docker-userns": "MOORAGE_TEST_DOCKER_USERNS_SOCKET"}
+# Whether a socket inside tells which of several commands has it (docs/decisions/0386).
+TELLS_COMMANDS_APART = BACKEND != "ssh"
 HAS_ROOT = BACKEND != "docker"  # without a user namespace there is no root inside
 
 # A sanitizer's own memory would distort memory measurements.
