@@ -375,6 +375,8 @@ class Certificates(harness.TestCase):
         self.addCleanup(self.authority_file.write_bytes, self.authority_file.read_bytes())
         self.authority_file.write_bytes(other)
         self.daemon.restart()
+        if harness.BACKEND == "ssh":  # sent at the start of a sandbox
+            self.client.stop("trust")
         self.assertEqual(self.client.exec("trust", bare).exit_code, 60)
         # Nobody inside, nor root there, changes them.
         self.assertNotEqual(self.client.exec("trust", "echo x >> $SSL_CERT_FILE").exit_code, 0)
