@@ -30,8 +30,8 @@ BIN = pathlib.Path(os.environ.get("MOORAGE_BIN", ROOT / "build/dev/bin"))
 # Stores need a file system with id-mapped mounts and overlays; /tmp may be a tmpfs.
 BASE = os.environ.get("MOORAGE_TEST_DIRECTORY", "/var/tmp")
 
-# Backend of a suite's sandboxes: lxc, docker, docker-userns, whose engine remaps users, or ssh, with a machine of its own. Tests that need several backends, or control
-# over their engine, start those themselves (tests/engines).
+# Backend of a suite's sandboxes: lxc, docker, docker-userns, whose engine remaps users, or ssh, with a machine of its own. Tests that
+# need several backends, or control over their engine, start those themselves (tests/engines).
 BACKEND = os.environ.get("MOORAGE_TEST_BACKEND", "lxc")
 ENGINES = {"docker": "MOORAGE_TEST_DOCKER_SOCKET", "docker-userns": "MOORAGE_TEST_DOCKER_USERNS_SOCKET"}
 # Whether a socket inside tells which of several commands has it (docs/decisions/0386).
@@ -162,10 +162,12 @@ class Daemon:
         if BACKEND == "ssh":
             lines["sandbox"]["backend"] = "ssh"
             lines["remote"] = {"sync_interval_s": 1}
-            lines["backends"] = {"ssh": {"config_file": os.environ["MOORAGE_TEST_SSH_CONFIG"], "hosts": [
-                {"name": "other", "destination": os.environ["MOORAGE_TEST_SSH_HOST"], "max_sandboxes": 1000,
-                 "directory": os.environ["MOORAGE_TEST_SSH_DIRECTORY"]}]}}
-            lines["backends"] = spare_machine().section()
+            if "MOORAGE_TEST_SSH_CONFIG" in os.environ:  # one that lives longer
+                lines["backends"] = {"ssh": {"config_file": os.environ["MOORAGE_TEST_SSH_CONFIG"], "hosts": [
+                    {"name": "other", "destination": os.environ["MOORAGE_TEST_SSH_HOST"], "max_sandboxes": 1000,
+                     "directory": os.environ["MOORAGE_TEST_SSH_DIRECTORY"]}]}}
+            else:
+                lines["backends"] = spare_machine().section()
         elif BACKEND != "lxc":
             lines["sandbox"]["backend"] = "docker"
             lines["docker"] = {"socket": os.environ[ENGINES[BACKEND]]}

@@ -87,6 +87,7 @@ class SshHost:
 
     def logins(self):
         return (self.root / "log").read_text().count("Accepted publickey")
+
     def section(self, max_sandboxes=32):
         """The section `backends` of a daemon's configuration."""
         host = {"name": self.name, "destination": self.name, "directory": str(self.directory), "max_sandboxes": max_sandboxes}
