@@ -91,7 +91,8 @@ class FakeDaytona(wire.Provider):
         sandbox.starts += 1
         if sandbox.machine is None:
             place = self.directory / sandbox.id
-            sandbox.machine = await self._in_thread(machine.Machine, sandbox.id, place, sandbox.user)
+            sandbox.machine = await self._in_thread(machine.Machine, sandbox.id, place, sandbox.user,
+                                                    sandbox.snapshot == machine.PLAIN)
         else:
             if sandbox.starts - 1 == self.faults.lose_files_at_resume:
                 await self._in_thread(sandbox.machine.lose_changes_since, sandbox.first_stop)

@@ -58,7 +58,7 @@ class Sandbox:
 
 
 class FakeE2B(wire.Provider):
-    """`templates`: names that exist; `max_sandboxes`: more answer 429."""
+    """`templates`: names that exist, `plain` may be one; `max_sandboxes`: more answer 429."""
 
     def __init__(self, directory, port=0, certificate=None, api_key=API_KEY, templates=("base",), max_sandboxes=100):
         self.directory, self.api_key, self.templates = pathlib.Path(directory), api_key, set(templates)
@@ -173,7 +173,8 @@ class FakeE2B(wire.Provider):
         if len(self.sandboxes) >= self.max_sandboxes:
             self.fail(429, f"you have reached the maximum number of concurrent sandboxes ({self.max_sandboxes})")
         sandbox = Sandbox(template, body, self._timeout(body, DEFAULT_TIMEOUT_S[version]), self.now())
-        sandbox.machine = await self._in_thread(machine.Machine, sandbox.id, self.directory / sandbox.id)
+        sandbox.machine = await self._in_thread(machine.Machine, sandbox.id, self.directory / sandbox.id, "user",
+                                                template == machine.PLAIN)
         sandbox.envd = envd.Envd(sandbox.machine, sandbox.environment, sandbox.token)
         self.sandboxes[sandbox.id] = sandbox
         return Answer(201, self._handle_of(sandbox))

@@ -1,9 +1,10 @@
 """Process 1 of a rented machine: makes its root directory, then runs programs and file operations in it.
 
-Called by machine.py in new namespaces: inside.py ROOT USER CONTROL CGROUP. CONTROL is a socket; each message on it is
+Called by machine.py in new namespaces: inside.py ROOT USER CONTROL CGROUP [plain]. CONTROL is a socket; each message on it is
 one byte with descriptors: an answer socket, and the program's standard streams. A child reads its request, one line of
 JSON, from the answer socket, answers one line, and does it. When the child ended, process 1 writes a last line: its
-exit code or signal. At the end of CONTROL the machine ends, whoever let go of it.
+exit code or signal. At the end of CONTROL the machine ends, whoever let go of it. `plain`: no program may make
+namespaces or mounts there, as root neither, as in many containers.
 """
 
 import ctypes
@@ -111,6 +112,38 @@ def make_root(root, user):
         raise OSError(ctypes.get_errno(), "umount /old")
     os.rmdir("/old")
     os.umask(0o022)
+
+
+def filter_calls(refused, new_namespaces):
+    """A seccomp filter: (number, errno) of refused calls; clone(2) is refused with any flag of `new_namespaces`."""
+    def statement(code, value, yes=0, no=0):
+        return struct.pack("HBBI", code, yes, no, value)
+    load, equal, any_bit, give = 0x20, 0x15, 0x45, 0x06
+    allow, refuse = 0x7FFF0000, 0x00050000
+    program = statement(load, 0)
+    for number, error in refused:
+        program += statement(equal, number, 0, 1) + statement(give, refuse | error)
+    clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+    program += statement(equal, clone, 0, 3) + statement(load, 16)  # the flags, clone's first argument
+    program += statement(any_bit, new_namespaces, 0, 1) + statement(give, refuse | 1) + statement(give, allow)
+    buffer = ctypes.create_string_buffer(program)
+    whole = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+    if LIBC.prctl(22, ctypes.c_ulong(2), whole, ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:  # PR_SET_SECCOMP
+        raise OSError(ctypes.get_errno(), "seccomp")
+
+
+def forbid_namespaces():
+    """As in a container of an engine that is not privileged: no CAP_SYS_ADMIN, no user namespaces."""
+    numbers = {"x86_64": (165, 272, 308), "aarch64": (40, 97, 268)}[os.uname().machine]  # mount, unshare, setns
+    clone3 = 435  # its flags are out of a filter's sight
+    filter_calls([(number, 1) for number in numbers] + [(clone3, 38)], 0x7E020000)
+    sys_admin = 21
+    LIBC.prctl(24, ctypes.c_ulong(sys_admin), 0, 0, 0)  # PR_CAPBSET_DROP
+    header, sets = struct.pack("Ii", 0x20080522, 0), ctypes.create_string_buffer(24)
+    LIBC.capget(header, sets)
+    words = [word & ~(1 << sys_admin) if at < 3 else word for at, word in enumerate(struct.unpack("6I", sets.raw))]
+    if LIBC.capset(header, struct.pack("6I", *words)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 def raise_loopback():
@@ -320,6 +353,8 @@ def main():
     raise_loopback()
     socket.sethostname("machine")
     make_root(root, user)
+    if sys.argv[5:] == ["plain"]:
+        forbid_namespaces()
     wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken)

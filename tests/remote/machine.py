@@ -18,6 +18,7 @@ import time
 
 INSIDE = pathlib.Path(__file__).resolve().parent / "inside.py"
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
+PLAIN = "plain"  # the name of a template or snapshot of plain machines
 DEADLINE_S = 30
 STREAM_BUFFER = 256 << 10
 
@@ -110,8 +111,8 @@ class Program:
 class Machine:
     """Functions that are not coroutines block; call them in an executor."""
 
-    def __init__(self, name, directory, user="user"):
-        self.name, self.directory, self.user = name, pathlib.Path(directory), user
+    def __init__(self, name, directory, user="user", plain=False):
+        self.name, self.directory, self.user, self.plain = name, pathlib.Path(directory), user, plain
         self.root = self.directory / "root"
         self.root.mkdir(parents=True, exist_ok=True)
         self.freezer = Freezer(f"rented-{os.getpid()}-{name}")
@@ -125,7 +126,8 @@ class Machine:
         try:
             self.process = subprocess.Popen(
                 ["unshare", "--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "/usr/bin/python3",
-                 "-I", str(INSIDE), str(self.root), self.user, str(other.fileno()), str(cgroup)],
+                 "-I", str(INSIDE), str(self.root), self.user, str(other.fileno()), str(cgroup),
+                 *(["plain"] if self.plain else [])],
                 pass_fds=(other.fileno(), cgroup), stdin=subprocess.DEVNULL, start_new_session=True)
         finally:
             other.close()
