@@ -26,11 +26,22 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kEndPatience = milliseconds(10'000);
 constexpr auto kPause = milliseconds(10);
 
-// Ends its serve, and keeps another one from starting.
+// Its serve may be about to remove it all.
+Fd try_lock(const std::string& path) {
+  try {
+    return lock_serve(path);
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found) return {};
+    throw;
+  }
+}
+
+// Ends its serve, and keeps another one from starting. Empty: the sandbox is gone.
 Fd take_over(const std::string& path) {
   const auto end = Clock::now() + kEndPatience;
   for (;;) {
-    if (Fd lock = lock_serve(path)) return lock;
+    if (Fd lock = try_lock(path)) return lock;
+    if (!base::path_exists(path)) return {};
     if (const auto serve = read_pid(path + "/serve.pid")) kill(serve->pid, SIGKILL);
     if (Clock::now() > end)
       throw Error(Code::unavailable, "the process that serves " + path + " does not end");
@@ -66,6 +77,7 @@ void remove_sandbox(const Directory& directory, const std::string& name) {
     const Sandbox sandbox(directory, one);
     if (!base::path_exists(sandbox.path())) continue;
     const Fd lock = take_over(sandbox.path());
+    if (!lock) continue;
     sandbox.destroy();
     remove_whatever(sandbox.path());
   }
