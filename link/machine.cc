@@ -51,7 +51,9 @@ RemoteMachine::RemoteMachine(const base::LinkConfig& config, const std::string& 
 }
 
 const Machine& RemoteMachine::machine(Deadline deadline) {
-  if (machine_.id.empty()) machine_ = driver_->make(labels_, deadline);
+  if (!machine_.id.empty()) return machine_;
+  machine_ = driver_->make(labels_, deadline);
+  resumed_ = resumed_ || machine_.resumed;
   return machine_;
 }
 
@@ -66,6 +68,16 @@ void RemoteMachine::put(const std::string& program, const std::string& name, Dea
 }
 
 std::unique_ptr<Run> RemoteMachine::connect(bool put_programs, Deadline deadline) {
+  try {
+    return run_outpost(put_programs, deadline);
+  } catch (const Error&) {
+    // It may be paused, or gone: the next try looks for it.
+    machine_ = {};
+    throw;
+  }
+}
+
+std::unique_ptr<Run> RemoteMachine::run_outpost(bool put_programs, Deadline deadline) {
   std::vector<std::string> argv{
       "bin/" + digest_ + "/" + kOutpost, "connect", "--name", config_.name, "--generation",
       std::to_string(config_.generation)};
@@ -84,6 +96,8 @@ std::unique_ptr<Run> RemoteMachine::connect(bool put_programs, Deadline deadline
 }
 
 void RemoteMachine::extend(Deadline deadline) { driver_->extend(machine_, kLife, deadline); }
+
+bool RemoteMachine::exists(Deadline deadline) { return !driver_->find(labels_, deadline).empty(); }
 
 void RemoteMachine::remove(Deadline deadline) {
   // Of any generation: the name is that of one sandbox.

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/wire/link_config.h"
@@ -18,19 +19,24 @@ class RemoteMachine {
 
   // A stream to the outpost of this sandbox. `put_programs`: the last try found none there.
   std::unique_ptr<Run> connect(bool put_programs, Deadline deadline);
+  // Whether connect() found the machine paused; true once.
+  bool take_resumed() { return std::exchange(resumed_, false); }
   void extend(Deadline deadline);
   std::chrono::seconds extend_every() const { return driver_->extend_every(); }
+  bool exists(Deadline deadline);  // the sandbox there, of this generation
   // Nothing of the sandbox is left there, whether or not it is connected.
   void remove(Deadline deadline);
 
  private:
   const Machine& machine(Deadline deadline);
+  std::unique_ptr<Run> run_outpost(bool put_programs, Deadline deadline);
   void put(const std::string& program, const std::string& name, Deadline deadline);
 
   const base::LinkConfig config_;
   std::unique_ptr<Driver> driver_;
   Labels labels_;
-  Machine machine_;     // without an id: not known yet
+  Machine machine_;  // without an id: not known yet
+  bool resumed_ = false;
   std::string digest_;  // of both programs: their directory below bin/
 };
 

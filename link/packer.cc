@@ -37,7 +37,9 @@ std::string job_text(const PackJob& job) {
 }
 
 PackJob parse_job(const std::string& text) {
-  const json::object object = json::parse(text).as_object();
+  json::parse_options any_bytes;  // of file names
+  any_bytes.allow_invalid_utf8 = true;
+  const json::object object = json::parse(text, {}, any_bytes).as_object();
   PackJob job;
   job.kind = static_cast<PackJob::Kind>(object.at("kind").as_int64());
   job.path = json::value_to<std::string>(object.at("path"));

@@ -125,7 +125,11 @@ void StartUp::begin(Stream& stream, const std::vector<base::LinkLayer>& layers, 
   ask({{"what", outpost::kPrepare},
        {"tree", config_.base.key},
        {"objects", config_.objects.key},
-       {"certificates", config_.certificates.key}},
+       {"certificates", config_.certificates.key},
+       {"plain", config_.machine_is_ours},
+       {"limits", json::object{{"memory_bytes", config_.memory_bytes},
+                               {"pids", config_.pids},
+                               {"cpu_thousandths", static_cast<uint64_t>(config_.cpus * 1000)}}}},
       [this, layers](const json::object& answer) {
         prepared_ = answer;
         send_pack({{"what", outpost::kApply}, {"seq", next_sequence()}},
@@ -136,11 +140,11 @@ void StartUp::begin(Stream& stream, const std::vector<base::LinkLayer>& layers, 
       });
 }
 
-void StartUp::send_paths(Stream& stream, const std::vector<std::string>& paths, Done done) {
+void StartUp::send_paths(Stream& stream, const Paths& paths, Done done) {
   stream_ = &stream;
   done_ = std::move(done);
-  send_pack({{"what", outpost::kApply}, {"seq", next_sequence()}},
-            {.kind = PackJob::Kind::paths, .paths = paths},
+  send_pack({{"what", outpost::kApply}, {"seq", next_sequence()}, {"repairs", paths.repairs}},
+            {.kind = PackJob::Kind::paths, .paths = paths.paths},
             [this](const json::object&) { std::exchange(done_, nullptr)(nullptr); });
 }
 

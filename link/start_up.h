@@ -26,8 +26,12 @@ class StartUp {
 
   void send_trees(Stream& stream, Done done);
   void begin(Stream& stream, const std::vector<base::LinkLayer>& layers, Done done);
-  // Files that the daemon changed in the mounts here.
-  void send_paths(Stream& stream, const std::vector<std::string>& paths, Done done);
+  // Files that the daemon changed in the mounts here, or, `repairs`, that the machine has lost.
+  struct Paths {
+    std::vector<std::string> paths;
+    bool repairs = false;
+  };
+  void send_paths(Stream& stream, const Paths& paths, Done done);
   void cancel() { call_.reset(); }  // `done` is not called any more
   bool busy() const { return call_ != nullptr; }
   const boost::json::object& prepared() const { return prepared_; }  // the answer of `prepare`

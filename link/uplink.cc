@@ -23,17 +23,23 @@ constexpr milliseconds kLifeCheck{5'000};
 constexpr int64_t kSilentMs = 20'000;  // then we ask for a sign of life
 constexpr int64_t kDeadMs = 50'000;
 constexpr milliseconds kHelloDeadline{30'000};
-
-json::object hello_request(const base::LinkConfig& config) {
-  return {{"what", base::outpost::kHello},
-          {"protocol",
-           json::object{{"oldest", base::kProtocols.oldest}, {"newest", base::kProtocols.newest}}},
-          {"generation", config.generation}};
-}
+constexpr milliseconds kCompareDeadline{600'000};  // a walk over the whole tree
 
 Deadline deadline_in(seconds time) { return std::chrono::steady_clock::now() + time; }
 
 }  // namespace
+
+json::object Uplink::hello_request() const {
+  json::object request{{"what", base::outpost::kHello},
+                       {"protocol", json::object{{"oldest", base::kProtocols.oldest},
+                                                 {"newest", base::kProtocols.newest}}},
+                       {"generation", config_.generation}};
+  if (!up_ && resumed_) {
+    request["resumed"] = true;
+    request["acknowledged"] = host_.acknowledged();
+  }
+  return request;
+}
 
 Uplink::Uplink(base::Loop& loop, UplinkHost& host, const base::LinkConfig& config,
                const std::string& key)
@@ -70,7 +76,10 @@ void Uplink::begin_errand(bool put_programs) {
     } catch (const std::exception& error) {
       return [this, text = std::string(error.what())] { down(Error(Code::internal, text)); };
     }
-    return [this, run, put_programs] { take_run(std::move(*run), put_programs); };
+    return [this, run, put_programs, resumed = machine->take_resumed()] {
+      resumed_ = resumed_ || resumed;
+      take_run(std::move(*run), put_programs);
+    };
   });
 }
 
@@ -90,7 +99,8 @@ void Uplink::take_run(std::unique_ptr<Run> run, bool put_programs) {
 
 void Uplink::greet() {
   hello_ = Call::start(
-      loop_, *stream_, {.request = hello_request(config_), .deadline = kHelloDeadline},
+      loop_, *stream_,
+      {.request = hello_request(), .deadline = resumed_ ? kCompareDeadline : kHelloDeadline},
       [this](const json::object& answer, const Error* error) { greeted(answer, error); });
 }
 
@@ -102,6 +112,7 @@ void Uplink::greeted(const json::object& answer, const Error* error) {
   if (up_) return;  // only a sign of life
   busy_ = false;
   up_ = true;
+  resumed_ = false;
   reason_.reset();
   pause_ = kFirstPause;
   life_.start(kLifeCheck, [this] { check_life(); });

@@ -25,6 +25,7 @@ class UplinkHost {
   virtual void on_up(const boost::json::object& greeting) = 0;
   // The stream ended, or could not be made. The stream lives until this returns.
   virtual void on_down(const Error& reason) = 0;
+  virtual uint64_t acknowledged() const = 0;  // the last pack that is here
 };
 
 class Uplink {
@@ -43,6 +44,7 @@ class Uplink {
  private:
   void begin_errand(bool put_programs);
   void take_run(std::unique_ptr<Run> run, bool put_programs);
+  boost::json::object hello_request() const;
   void greet();
   void greeted(const boost::json::object& answer, const Error* error);
   void down(const Error& reason);
@@ -58,6 +60,7 @@ class Uplink {
   std::shared_ptr<Call> hello_;
   bool busy_ = false;  // an errand or a hello is on its way
   bool up_ = false;
+  bool resumed_ = false;  // the machine was paused, and no greeting has told it
   bool did_put_ = false;  // for the stream that is greeted now
   bool keep_trying_ = false;
   std::optional<Error> reason_;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
 #include <functional>
 #include <map>
@@ -25,6 +24,8 @@
 #include "link/keeper_line.h"
 #include "link/network.h"
 #include "link/packer.h"
+#include "link/recovery/greeting.h"
+#include "link/recovery/restore.h"
 #include "link/start_up.h"
 #include "link/sync_intake.h"
 #include "link/uplink.h"
@@ -66,6 +67,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   // UplinkHost
   void on_up(const json::object& greeting) override;
   void on_down(const Error& reason) override;
+  uint64_t acknowledged() const override { return syncs_.last(); }
 
  private:
   using Waiting = std::vector<Answer>;
@@ -87,6 +89,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   void serve_sandbox();
   std::string status() const;
   void learn(const json::object& greeting);
+  void up();
   void drop_journal(const std::string& tag);
   void tick();
   Error why_not() const;
@@ -107,6 +110,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   Waiting beginning_;
   Waiting changing_;
   std::vector<std::string> changed_paths_;  // of those
+  Restore restore_;
   std::shared_ptr<Call> stop_;
   base::Timer tick_;
   base::Timer sync_again_;
@@ -124,6 +128,7 @@ Worker::Worker(base::LinkConfig config, int line, Packer& packer, InsideSockets*
       syncs_(loop_, config_.directory),
       fate_(config_.directory),
       network_(loop_, sockets),
+      restore_(loop_, start_up_, syncs_),
       tick_(loop_),
       sync_again_(loop_),
       exit_(loop_),
@@ -189,21 +194,25 @@ void Worker::connect_asked(Answer answer) {
 }
 
 void Worker::learn(const json::object& greeting) {
-  const auto flag = [&greeting](std::string_view name) {
-    const json::value* value = greeting.if_contains(name);
-    return value && value->is_bool() && value->get_bool();
-  };
-  const json::value* overlay = greeting.if_contains("overlay");
-  if (overlay && overlay->is_string()) known_.overlay = overlay->get_string();
-  known_.pid_namespace = flag("pid_namespace");
-  known_.net_namespace = flag("net_namespace");
-  runs_ = runs_ || flag("started");
+  read_facts(greeting, known_);
+  runs_ = runs_ || says(greeting, "started");
 }
 
 void Worker::on_up(const json::object& greeting) {
   send_line(line_, {.kind = LineMessage::Kind::connected});
   runs_ = false;
   learn(greeting);
+  std::vector<std::string> lost = read_lost(greeting);
+  if (lost.empty()) return up();
+  const bool runs = std::exchange(runs_, false);  // nothing passes before they are there again
+  restore_.run(*uplink_.stream(), std::move(lost), [this, runs](const Error* error) {
+    if (error) return uplink_.stream()->give_up(Error(*error));
+    runs_ = runs;
+    up();
+  });
+}
+
+void Worker::up() {
   if (runs_) {
     serve_sandbox();
     return answer_all(std::exchange(connecting_, {}), nullptr);
@@ -261,6 +270,7 @@ void Worker::on_down(const Error& reason) {
   for (const auto& [tag, journal] : journals_) journal->detach();
   network_.detach();
   stop_.reset();
+  restore_.cancel();
   start_up_.cancel();
   answer_all(std::exchange(connecting_, {}), &reason);
   answer_all(std::exchange(beginning_, {}), &reason);
@@ -287,7 +297,7 @@ void Worker::changed_asked(const std::string& body, Answer answer) {
 
 void Worker::send_changed() {
   const std::vector<std::string> paths = std::exchange(changed_paths_, {});
-  start_up_.send_paths(*uplink_.stream(), paths,
+  start_up_.send_paths(*uplink_.stream(), {paths},
                        [this, asked = std::exchange(changing_, {})](const Error* error) {
                          answer_all(asked, error);
                          if (!error && !changing_.empty()) send_changed();
@@ -382,6 +392,7 @@ std::string Worker::status() const {
   status.connected = uplink_.stream() != nullptr;
   status.runs = status.connected && runs_;
   status.last_pack = syncs_.last();
+  status.restored = restore_.restored();
   if (syncs_.synced_ms() > 0)
     status.behind_ms =
         static_cast<uint64_t>(std::max<int64_t>(1, base::monotonic_ms() - syncs_.synced_ms()));

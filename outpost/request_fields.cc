@@ -22,6 +22,13 @@ std::string text_in(const json::object& request, std::string_view name) {
   return std::string(value->get_string());
 }
 
+bool flag_in(const json::object& request, std::string_view name) {
+  const json::value* value = request.if_contains(name);
+  if (!value) return false;
+  if (!value->is_bool()) refuse(std::string(name) + " must be true or false");
+  return value->get_bool();
+}
+
 uint64_t number_in(const json::object& request, std::string_view name) {
   const json::value* value = request.if_contains(name);
   if (value && value->is_uint64()) return value->get_uint64();

@@ -16,6 +16,7 @@ namespace moorage::outpost {
 
 boost::json::object parse_request(std::string_view text);
 std::string text_in(const boost::json::object& request, std::string_view name);
+bool flag_in(const boost::json::object& request, std::string_view name);  // missing: false
 uint64_t number_in(const boost::json::object& request, std::string_view name);
 
 std::unique_ptr<Channel> text_answer(Wire wire, const std::string& answer);

@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "outpost/changes.h"
+#include "outpost/inside/plain.h"
+#include "outpost/inside/process_tree.h"
 #include "outpost/operation.h"
 #include "outpost/programs.h"
 #include "outpost/trees.h"
@@ -29,18 +31,25 @@ constexpr auto kWardenPatience = milliseconds(10'000);
 constexpr auto kPause = milliseconds(5);
 constexpr size_t kMaxSmallFile = 64 << 10;
 
-std::string facts(std::optional<OverlayKind> overlay, const std::string& reason) {
-  const bool usable = overlay.has_value();
-  return json::serialize(json::object{{"overlay", !usable                         ? "none"
-                                                  : *overlay == OverlayKind::root ? "root"
-                                                                                  : "user"},
-                                      {"usable", usable},
-                                      {"user_namespace", usable},
-                                      {"pid_namespace", usable},
-                                      {"mount_namespace", usable},
-                                      {"net_namespace", usable},
-                                      {"root_inside", overlay == OverlayKind::root},
-                                      {"reason", reason}});
+std::string facts(std::optional<OverlayKind> overlay, const std::vector<std::string>& limits,
+                  const std::string& reason = {}) {
+  const bool spaces = overlay && *overlay != OverlayKind::none;
+  return json::serialize(
+      json::object{{"overlay", overlay_name(overlay.value_or(OverlayKind::none))},
+                   {"usable", overlay.has_value()},
+                   {"user_namespace", spaces},
+                   {"pid_namespace", spaces},
+                   {"mount_namespace", spaces},
+                   {"net_namespace", spaces},
+                   {"root_inside", overlay == OverlayKind::root},
+                   {"sudo", false},  // no command gets new privileges
+                   {"limits", json::value_from(limits)},
+                   {"reason", reason}});
+}
+
+const char* attempt_name(OverlayKind kind) {
+  if (kind == OverlayKind::none) return "without namespaces: ";
+  return kind == OverlayKind::root ? "as root: " : "as a user: ";
 }
 
 bool gone(const base::ProcessIdentity& identity, milliseconds patience) {
@@ -88,6 +97,10 @@ void Sandbox::set_generation(uint64_t generation) const {
   base::write_file(path_ + "/generation", std::to_string(generation));
 }
 
+void Sandbox::give_up() const { base::write_file_durable(path_ + "/given_up", ""); }
+
+bool Sandbox::given_up() const { return base::path_exists(path_ + "/given_up"); }
+
 bool Sandbox::started() const {
   const auto one = living(path_);
   return one && one->started;
@@ -102,13 +115,17 @@ Fd Sandbox::lock() const {
   return file;
 }
 
-std::optional<Layers> Sandbox::layers() const {
+std::optional<Setup> Sandbox::setup() const {
   const auto text = base::read_file_if_exists(path_ + "/prepared.json", kMaxSmallFile);
   if (!text) return {};
   const json::value value = json::parse(*text);
-  return Layers{std::string(value.at("tree").as_string()),
-                std::string(value.at("objects").as_string()),
-                std::string(value.at("certificates").as_string())};
+  Setup setup{std::string(value.at("tree").as_string()),
+              std::string(value.at("objects").as_string()),
+              std::string(value.at("certificates").as_string())};
+  setup.limits = {value.at("memory_bytes").to_number<uint64_t>(),
+                  value.at("pids").to_number<uint64_t>(),
+                  value.at("cpu_thousandths").to_number<uint64_t>()};
+  return setup;
 }
 
 void Sandbox::require_same_boot() const {
@@ -120,7 +137,7 @@ void Sandbox::require_same_boot() const {
 }
 
 std::vector<std::string> Sandbox::used_trees() const {
-  const auto used = layers();
+  const auto used = setup();
   if (!used) return {};
   return {used->tree, used->objects, used->certificates};
 }
@@ -128,11 +145,12 @@ std::vector<std::string> Sandbox::used_trees() const {
 std::optional<OverlayKind> Sandbox::chosen_overlay() const {
   const auto text = base::read_file_if_exists(path_ + "/prepared.json", kMaxSmallFile);
   if (!text) return {};
-  const json::value value = json::parse(*text);
-  return value.at("overlay").as_string() == "root" ? OverlayKind::root : OverlayKind::user;
+  return overlay_of(json::parse(*text).at("overlay").as_string());
 }
 
-void Sandbox::make_overlay_directories(OverlayKind overlay) const {
+void Sandbox::make_directories(OverlayKind overlay) const {
+  make_owned(spool(), overlay == OverlayKind::root ? kFirstId : geteuid(), 0700);
+  if (overlay == OverlayKind::none) return;
   const uint32_t user = overlay == OverlayKind::root ? kFirstId + kInsideUser : geteuid();
   for (const char* part : {"/tree", "/home"}) {
     make_owned(path_ + part, geteuid(), 0700);
@@ -141,53 +159,61 @@ void Sandbox::make_overlay_directories(OverlayKind overlay) const {
     if (!base::path_exists(path_ + part + "/upper"))
       make_owned(path_ + part + "/upper", user, 0755);
   }
-  make_owned(spool(), overlay == OverlayKind::root ? kFirstId : geteuid(), 0700);
 }
 
-RootPlan Sandbox::plan(const Layers& layers, OverlayKind overlay) const {
-  RootPlan plan{overlay, path_, path_ + "/empty", {}, {}};
-  if (!layers.tree.empty()) plan.tree = complete_tree(directory_, layers.tree);
-  if (!layers.objects.empty()) plan.objects = complete_tree(directory_, layers.objects);
-  if (!layers.certificates.empty())
-    plan.certificates = complete_tree(directory_, layers.certificates);
+RootPlan Sandbox::plan(const Setup& setup, OverlayKind overlay) const {
+  RootPlan plan{overlay, path_, path_ + "/empty", {}, {}, setup.limits};
+  if (!setup.tree.empty()) plan.tree = complete_tree(directory_, setup.tree);
+  if (!setup.objects.empty()) plan.objects = complete_tree(directory_, setup.objects);
+  if (!setup.certificates.empty())
+    plan.certificates = complete_tree(directory_, setup.certificates);
   return plan;
 }
 
-// A namespace cannot be left, so each attempt has a process of its own.
-ProcessOne Sandbox::build(const Layers& layers) const {
+std::vector<OverlayKind> Sandbox::kinds_to_try(const Setup& setup) const {
+  if (const auto chosen = chosen_overlay()) return {*chosen};  // its marks are in the files
   std::vector<OverlayKind> kinds;
-  if (const auto chosen = chosen_overlay()) {
-    kinds = {*chosen};  // its marks are in the upper directories
-  } else {
-    if (geteuid() == 0) kinds.push_back(OverlayKind::root);
-    kinds.push_back(OverlayKind::user);
-  }
+  if (geteuid() == 0) kinds.push_back(OverlayKind::root);
+  kinds.push_back(OverlayKind::user);
+  if (setup.plain) kinds.push_back(OverlayKind::none);
+  return kinds;
+}
+
+// A namespace cannot be left, so each attempt has a process of its own.
+ProcessOne Sandbox::build(const Setup& setup) const {
   std::string reasons;
-  for (const OverlayKind kind : kinds) {
-    make_overlay_directories(kind);
-    const RootPlan wanted = plan(layers, kind);
+  for (const OverlayKind kind : kinds_to_try(setup)) {
+    make_directories(kind);
+    const RootPlan wanted = plan(setup, kind);
     Handover handover{base::listen_unix(warden_socket(), 0600), base::open_directory(spool()),
                       open_warden()};
     try {
       ProcessOne one;
-      one.tree = layers.tree;
-      one.objects = layers.objects;
+      one.tree = setup.tree;
+      one.objects = setup.objects;
       run_apart([&] {
-        make_process_one(wanted, one, handover);
+        if (kind == OverlayKind::none) {
+          make_plain_places(wanted);
+          make_plain_process(wanted, one, handover);
+        } else {
+          make_process_one(wanted, one, handover);
+        }
         return std::string();
       });
       if (const auto made = living(path_)) return *made;
       throw Error(Code::internal, "process 1 ended at once");
     } catch (const Error& error) {
-      reasons += std::string(reasons.empty() ? "" : "; ") +
-                 (kind == OverlayKind::root ? "as root: " : "as a user: ") + error.message();
+      reasons += std::string(reasons.empty() ? "" : "; ") + attempt_name(kind) + error.message();
     }
   }
   throw Error(Code::unsupported, "this machine cannot hold a sandbox: " + reasons);
 }
 
 std::string Sandbox::abilities() const {
-  if (const auto chosen = chosen_overlay()) return facts(chosen, {});
+  if (const auto chosen = chosen_overlay()) {
+    const auto one = living(path_);
+    return facts(chosen, one ? one->limits : std::vector<std::string>());
+  }
   const Fd held = lock();
   const Sandbox trial(directory_, path_.substr(path_.rfind('/') + 1) + kTrial);
   std::string answer;
@@ -196,41 +222,44 @@ std::string Sandbox::abilities() const {
     trial.make();
     answer = facts(trial.build({}).overlay, {});
   } catch (const Error& error) {
-    answer = facts({}, error.message());
+    answer = facts({}, {}, error.message());
   }
   trial.destroy();
   remove_whatever(trial.path_);
   return answer;
 }
 
-std::string Sandbox::prepare(const Layers& wanted) const {
+std::string Sandbox::prepare(const Setup& wanted) const {
   const Fd held = lock();
-  const auto before = layers();
+  const auto before = setup();
   if (before && (before->tree != wanted.tree || before->objects != wanted.objects))
     throw Error(Code::conflict, "this sandbox was prepared with another tree");
   const auto one = living(path_);  // perhaps of an attempt that was killed before the next line
   if (one && (one->tree != wanted.tree || one->objects != wanted.objects))
     throw Error(Code::conflict, "this sandbox is being prepared with another tree");
-  const OverlayKind overlay = one ? one->overlay : build(wanted).overlay;
-  if (before) return facts(overlay, {});
-  base::write_file(
-      path_ + "/prepared.json",
-      json::serialize(json::object{{"boot", base::boot_id()},
-                                   {"tree", wanted.tree},
-                                   {"objects", wanted.objects},
-                                   {"certificates", wanted.certificates},
-                                   {"overlay", overlay == OverlayKind::root ? "root" : "user"}}));
-  return facts(overlay, {});
+  const ProcessOne made = one ? *one : build(wanted);
+  if (!before) {
+    const json::object prepared{{"boot", base::boot_id()},
+                                {"tree", wanted.tree},
+                                {"objects", wanted.objects},
+                                {"certificates", wanted.certificates},
+                                {"memory_bytes", wanted.limits.memory_bytes},
+                                {"pids", wanted.limits.pids},
+                                {"cpu_thousandths", wanted.limits.cpu_thousandths},
+                                {"overlay", overlay_name(made.overlay)}};
+    base::write_file(path_ + "/prepared.json", json::serialize(prepared));
+  }
+  return facts(made.overlay, made.limits);
 }
 
 ProcessOne Sandbox::inside() const {
   if (const auto one = living(path_)) return *one;
-  const auto prepared = layers();
+  const auto prepared = setup();
   if (!prepared) throw Error(Code::conflict, "the sandbox is not prepared");
   return build(*prepared);
 }
 
-std::string Sandbox::apply(uint64_t number, Fd pack) const {
+std::string Sandbox::apply(uint64_t number, bool repairs, Fd pack) const {
   const Fd held = lock();
   const std::string file = path_ + "/applied";
   const auto last = base::read_file_if_exists(file, kMaxSmallFile);
@@ -241,6 +270,7 @@ std::string Sandbox::apply(uint64_t number, Fd pack) const {
     return std::string();
   });
   base::write_file(file, std::to_string(number));
+  if (repairs) base::remove_tree(path_ + "/lost.json");
   return R"({"ok":true})";
 }
 
@@ -249,6 +279,7 @@ std::string Sandbox::apply(uint64_t number, Fd pack) const {
 // which a running warden ignores.
 std::string Sandbox::start() const {
   const Fd held = lock();
+  if (given_up()) throw Error(Code::conflict, "this sandbox was given up");
   ProcessOne one = inside();
   if (!one.started) {
     run_apart([&] {
@@ -269,11 +300,32 @@ std::string Sandbox::start() const {
 
 std::string Sandbox::sync(uint64_t acknowledged) const {
   const Fd held = lock();
+  if (base::path_exists(path_ + "/lost.json"))
+    throw Error(Code::conflict, "files that this machine lost are not here again yet");
   const ProcessOne one = inside();
   return run_apart([&] {
     const bool changed = find_changes(path_, one, acknowledged);
     return json::serialize(json::object{{"changed", changed}});
   });
+}
+
+std::string Sandbox::compare(uint64_t acknowledged) const {
+  const Fd held = lock();
+  if (!setup() || base::path_exists(path_ + "/lost.json")) return "{}";
+  const bool lived = prepared();
+  const ProcessOne one = inside();
+  const std::string lost = run_apart([&] {
+    const Losses found = find_losses(path_, one, acknowledged);
+    // Without a running sandbox there is nothing into which they could be sent again.
+    if (!found.paths.empty() && !lived) throw_lost();
+    return json::serialize(json::value_from(found.paths));
+  });
+  if (lost != "[]") base::write_file(path_ + "/lost.json", lost);
+  return "{}";
+}
+
+std::string Sandbox::lost() const {
+  return base::read_file_if_exists(path_ + "/lost.json").value_or("[]");
 }
 
 std::string Sandbox::stop(milliseconds grace) const {
@@ -300,6 +352,9 @@ std::string Sandbox::stop(milliseconds grace) const {
 void Sandbox::kill_inside() const {
   const auto one = living(path_);
   if (!one) return;
+  const bool left =
+      one->overlay == OverlayKind::none && !kill_descendants(one->identity.pid, kEndPatience);
+  if (left) throw Error(Code::unavailable, "commands of the sandbox do not end");
   if (kill(one->identity.pid, SIGKILL) != 0 && errno != ESRCH) base::throw_errno("end the sandbox");
   if (!gone(one->identity, kEndPatience))
     throw Error(Code::unavailable, "the sandbox does not end: a process hangs in the kernel");
@@ -308,6 +363,8 @@ void Sandbox::kill_inside() const {
 std::string Sandbox::destroy() const {
   const Fd held = lock();
   kill_inside();
+  remove_limits(path_);
+  clear_plain_places(path_);
   for (const std::string& name : base::list_directory(path_)) {
     if (name.starts_with("serve.") || name == "outpost.sock" || name == "ops.lock") continue;
     remove_whatever(path_ + "/" + name);

@@ -13,6 +13,7 @@
 #include "base/os/files.h"
 #include "base/wire/outpost_requests.h"
 #include "base/wire/protocol.h"
+#include "outpost/changes.h"
 #include "outpost/programs.h"
 #include "outpost/request_fields.h"
 
@@ -29,6 +30,12 @@ constexpr int64_t kGreetingMs = 20'000;
 constexpr int64_t kIdleMs = 60'000;
 constexpr auto kLook = milliseconds(200);
 constexpr auto kJobDeadline = milliseconds(1'800'000);
+
+[[noreturn]] void refuse_given_up() {
+  throw Error(Code::conflict,
+              "the workspace of this sandbox has gone on elsewhere: it may run nothing more here",
+              "fetch what changed here, or remove it");
+}
 
 }  // namespace
 
@@ -83,6 +90,9 @@ std::unique_ptr<Channel> Server::open(Peer& peer, std::string_view text, Wire wi
   if (what == requests::kHello) return hello(peer, request, wire);
   if (!peer.greeted) throw Error(Code::permission_denied, "the first request must be a hello");
   if (destroyed_) throw Error(Code::not_found, "this sandbox was destroyed");
+  const bool ends =
+      what == requests::kSync || what == requests::kStop || what == requests::kDestroy;
+  if (!ends && sandbox_.given_up()) refuse_given_up();
   for (const auto& [name, handler] : kHandlers) {
     if (name == what) return (this->*handler)(request, wire);
   }
@@ -99,7 +109,9 @@ void Server::require_generation(uint64_t generation) const {
 // A link that was cut off may still be connected; its successor takes over.
 std::unique_ptr<Channel> Server::hello(Peer& peer, const json::object& request, Wire wire) {
   require_generation(number_in(request, "generation"));
-  sandbox_.require_same_boot();
+  const bool give_up = flag_in(request, "give_up");
+  if (!give_up && sandbox_.given_up()) refuse_given_up();
+  if (!give_up) sandbox_.require_same_boot();
   const json::value* protocol = request.if_contains("protocol");
   if (!protocol || !protocol->is_object())
     throw Error(Code::invalid_argument, "protocol must be an object");
@@ -108,14 +120,21 @@ std::unique_ptr<Channel> Server::hello(Peer& peer, const json::object& request, 
                                static_cast<int>(number_in(range, "newest"))};
   if (theirs.oldest > 1 || theirs.newest < 1)
     throw Error(Code::unsupported, "this outpost speaks protocol 1; put the matching one there");
+  if (give_up) sandbox_.give_up();
   peer.greeted = true;
   for (Peer& other : peers_) {
     if (&other != &peer) other.session->close_soon();
   }
-  if (!abilities_.empty()) return text_answer(wire, greeting());
+  const bool resumed = flag_in(request, "resumed");
+  if (!abilities_.empty() && !resumed) return text_answer(wire, greeting());
+  const uint64_t acknowledged = resumed ? number_in(request, "acknowledged") : 0;
+  auto look = [this, resumed, acknowledged, known = abilities_] {
+    if (resumed) sandbox_.compare(acknowledged);
+    return known.empty() ? sandbox_.abilities() : known;
+  };
   return enqueue_for(wire,
                      {{},
-                      [this] { return sandbox_.abilities(); },
+                      look,
                       {},
                       [this](Wire to, const std::string&) { return text_answer(to, greeting()); },
                       [this](const std::string& answer) { abilities_ = answer; }});
@@ -123,10 +142,16 @@ std::unique_ptr<Channel> Server::hello(Peer& peer, const json::object& request, 
 
 std::string Server::greeting() const {
   json::object answer = json::parse(abilities_).as_object();
+  json::parse_options any_bytes;  // of file names
+  any_bytes.allow_invalid_utf8 = true;
+  answer["lost"] = json::parse(sandbox_.lost(), {}, any_bytes);
   answer["protocol"] = json::object{{"oldest", 1}, {"newest", 1}};
   answer["release"] = base::kRelease;
   answer["prepared"] = living_;
   answer["started"] = living_ && process_->started;
+  const Acknowledged acknowledged = last_acknowledged(sandbox_.path());
+  answer["acknowledged"] = acknowledged.pack;
+  answer["next_was_sent"] = acknowledged.next_was_sent;
   return json::serialize(answer);
 }
 

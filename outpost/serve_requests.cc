@@ -23,6 +23,14 @@ constexpr size_t kMaxAside = 4;
 constexpr auto kUploadDeadline = std::chrono::hours(24);
 constexpr uint64_t kMaxGraceMs = 600'000;
 
+Limits limits_in(const json::object& request) {
+  const json::value& value = request.at("limits");
+  if (!value.is_object()) throw Error(Code::invalid_argument, "limits must be an object");
+  const json::object& limits = value.get_object();
+  return {number_in(limits, "memory_bytes"), number_in(limits, "pids"),
+          number_in(limits, "cpu_thousandths")};
+}
+
 }  // namespace
 
 std::unique_ptr<Channel> Server::has_tree(const json::object& request, Wire wire) {
@@ -30,11 +38,8 @@ std::unique_ptr<Channel> Server::has_tree(const json::object& request, Wire wire
 }
 
 std::unique_ptr<Channel> Server::put_tree(const json::object& request, Wire wire) {
-  const bool as_root = json::parse(abilities_).at("overlay").as_string() == "root";
-  ReceiveTree wanted{text_in(request, "key"), false,
-                     as_root ? OverlayKind::root : OverlayKind::user};
-  const json::value* more = request.if_contains("more");
-  wanted.more = more && more->is_bool() && more->get_bool();
+  ReceiveTree wanted{text_in(request, "key"), flag_in(request, "more"),
+                     overlay_of(json::parse(abilities_).at("overlay").as_string())};
   directory_.tree(wanted.key);  // checks it
   if (aside_.size() >= kMaxAside)
     throw Error(Code::resource_exhausted, "4 trees are arriving for this sandbox already");
@@ -95,26 +100,32 @@ void Server::settle(const std::string& key) {
 }
 
 std::unique_ptr<Channel> Server::prepare(const json::object& request, Wire wire) {
-  const Layers layers{text_in(request, "tree"), text_in(request, "objects"),
-                      text_in(request, "certificates")};
+  Setup setup{text_in(request, "tree"), text_in(request, "objects"),
+              text_in(request, "certificates"), flag_in(request, "plain")};
+  if (request.contains("limits")) setup.limits = limits_in(request);
   return enqueue_for(wire,
                      {{},
-                      [this, layers] { return sandbox_.prepare(layers); },
+                      [this, setup] { return sandbox_.prepare(setup); },
                       {},
-                      [this](Wire to, const std::string&) { return text_answer(to, greeting()); }});
+                      [this](Wire to, const std::string&) { return text_answer(to, greeting()); },
+                      [this](const std::string& answer) { abilities_ = answer; }});
 }
 
 std::unique_ptr<Channel> Server::apply(const json::object& request, Wire wire) {
   const uint64_t number = number_in(request, "seq");
+  const bool repairs = flag_in(request, "repairs");
   // No name: it vanishes with this process.
   const std::string path = sandbox_.path() + "/incoming";
   auto file = std::make_shared<Fd>(base::open_file(path, O_TMPFILE | O_RDWR, 0600));
   auto channel = std::make_unique<Upload>(loop_, wire, file->duplicate(), false);
-  channel->on_complete([this, number, file, waiting = channel->self()](Fd) {
+  channel->on_complete([this, number, repairs, file, waiting = channel->self()](Fd) {
     const auto asked = waiting.lock();
     if (!asked) return;
     try {
-      enqueue({waiting, [this, number, file] { return sandbox_.apply(number, std::move(*file)); },
+      enqueue({waiting,
+               [this, number, repairs, file] {
+                 return sandbox_.apply(number, repairs, std::move(*file));
+               },
                file, text_answer});
     } catch (const Error& error) {
       asked->fail(error);

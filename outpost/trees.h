@@ -36,7 +36,8 @@ std::string receive_tree(const Directory& directory, const ReceiveTree& wanted, 
 // If the disk fails, the tree does not count any more.
 void settle_tree(const Directory& directory, const std::string& key);
 
-// The owners of a sandbox's files, as seen from outside (root) or from its user namespace (user).
+// The owners of a sandbox's files, as seen from outside (root, none) or from its user namespace
+// (user).
 packs::InsideOwners owners_inside(OverlayKind overlay);
 
 }  // namespace moorage::outpost

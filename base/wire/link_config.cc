@@ -11,6 +11,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr size_t kMaxText = 2000;  // of a status
+constexpr size_t kMaxLimits = 8;
 
 template <typename T, typename Visit>
 void each_tree_field(T& tree, const Visit& visit) {
@@ -45,6 +46,10 @@ void each_config_field(T& config, const Visit& visit) {
   visit("warden", config.warden);
   visit("sync_interval_s", config.sync_interval_s);
   visit("start_deadline_s", config.start_deadline_s);
+  visit("machine_is_ours", config.machine_is_ours);
+  visit("memory_bytes", config.memory_bytes);
+  visit("pids", config.pids);
+  visit("cpus", config.cpus);
 }
 
 template <typename T, typename Visit>
@@ -53,14 +58,17 @@ void each_status_field(T& status, const Visit& visit) {
   visit("overlay", status.overlay);
   visit("pid_namespace", status.pid_namespace);
   visit("net_namespace", status.net_namespace);
+  visit("root_inside", status.root_inside);
+  visit("limits", status.limits);
   visit("runs", status.runs);
   visit("behind_ms", status.behind_ms);
   visit("last_pack", status.last_pack);
+  visit("restored", status.restored);
   visit("reason", status.reason);
 }
 
 auto writer(json::object& object) {
-  return [&object](const char* key, const auto& field) { object[key] = field; };
+  return [&object](const char* key, const auto& field) { object[key] = json::value_from(field); };
 }
 
 auto reader(const json::value& value) {
@@ -155,6 +163,8 @@ LinkStatus parse_link_status(const std::string& text) {
     each_status_field(status, reader(value));
     status.overlay.resize(std::min(status.overlay.size(), size_t{16}));
     status.reason.resize(std::min(status.reason.size(), kMaxText));
+    status.limits.resize(std::min(status.limits.size(), kMaxLimits));
+    for (std::string& limit : status.limits) limit.resize(std::min(limit.size(), size_t{16}));
     return status;
   });
 }

@@ -74,6 +74,12 @@ struct LinkConfig {
   LinkTree certificates;  // shown inside at kCertificatesInside (trust.h): nothing secret
   uint32_t sync_interval_s = 10;
   uint32_t start_deadline_s = 600;
+  // The whole machine belongs to this sandbox: true for e2b and daytona, false for ssh. Then it may
+  // do without namespaces and overlays.
+  bool machine_is_ours = false;
+  uint64_t memory_bytes = 0;  // limits of all commands together; 0: none
+  uint64_t pids = 0;
+  double cpus = 0;
 };
 
 // Settings of driver ssh.
@@ -100,10 +106,13 @@ struct LinkStatus {
   std::string overlay;  // "root", "user", "none" there; empty: not prepared
   bool pid_namespace = false;
   bool net_namespace = false;
-  bool runs = false;       // the warden there answers
-  uint64_t behind_ms = 0;  // age of the last complete sync; 0: none since the link started
-  uint64_t last_pack = 0;  // its number; 0: none so far
-  std::string reason;      // why not connected, in words
+  bool root_inside = false;         // commands may run as root of the sandbox
+  std::vector<std::string> limits;  // those of memory_bytes, pids, cpus that hold there
+  bool runs = false;                // the warden there answers
+  uint64_t behind_ms = 0;           // age of the last complete sync; 0: none since the link started
+  uint64_t last_pack = 0;           // its number; 0: none so far
+  uint64_t restored = 0;  // entries that the machine lost in a pause, and that were sent again
+  std::string reason;     // why not connected, in words
 };
 
 std::string link_status_text(const LinkStatus& status);

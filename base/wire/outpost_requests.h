@@ -2,20 +2,34 @@
 // object whose `what` is one of these. The answer is a JSON object as data, then end; an error is a
 // reset. Unless said otherwise link ends its half at once. Names are of docs/architecture.md.
 //
-// hello     {"protocol":{"oldest","newest"},"generation":G}. Answer: {"protocol","release",
-//           "overlay":"root|user|none","pid_namespace","net_namespace","reason","prepared","started"}.
+// hello     {"protocol":{"oldest","newest"},"generation":G,"give_up":bool,"resumed":bool,
+//           "acknowledged":N}. Answer: {"protocol",
+//           "release","overlay":"root|user|none","pid_namespace","net_namespace","root_inside",
+//           "sudo","limits":["memory","pids","cpus"],"reason","prepared","started",
+//           "acknowledged":N,"next_was_sent":bool}: limits that hold, once prepared; the last pack
+//           of `sync` that is known here to have arrived, and whether the next one may have.
 //           The first request of a stream. Every other stream to this sandbox is closed first, so a
 //           link that was killed never competes with its successor. A generation below the newest
-//           seen: reset with conflict.
+//           seen: reset with conflict. give_up: the workspace has gone on elsewhere. From then on
+//           only such a hello is accepted, and after it only sync, stop and destroy.
+//           resumed: the machine was paused, and may have lost files. Link has packs up to N. Then
+//           the answer has "lost":[PATH...], what differs from what link has although nothing ran;
+//           not_found: too much. It is repeated in later answers until link has sent it again, and
+//           sync is refused until then: conflict.
 // has_tree  {"key"}. Answer: {"has":bool,"after":"path","entries":[{"name","size"}...]}. entries:
 // of
 //           git objects, the files below the tree that are complete, so that link sends only
 //           others. after: the last entry of a partial tree that is complete (MergedApplier::last).
 // put_tree  {"key","more":bool}; link sends a pack, then ends. Paths begin with "tree/". Answer:
 //           {"ok":true}: the tree is complete. more: the tree may exist, the pack adds to it.
-// prepare   {"tree":K|"","objects":K|"","certificates":K|""}. Answer: as hello. Again when prepared: the same answer.
-// apply     {"seq":N}; link sends a pack, then ends. Answer: {"ok":true}. Paths "tree/..." and
-//           "home/...". The same N again answers the same without a change.
+// prepare   {"tree":K|"","objects":K|"","certificates":K|"","plain":bool,
+//           "limits":{"memory_bytes","pids","cpu_thousandths"}}; 0: none. Answer: as hello. Again
+//           when prepared: the same answer. plain: a machine without namespaces may do (overlay
+//           "none"), as it belongs to this sandbox alone; otherwise such a machine is refused:
+//           unsupported.
+// apply     {"seq":N,"repairs":bool}; link sends a pack, then ends. Answer: {"ok":true}. Paths
+//           "tree/..." and "home/...". The same N again answers the same without a change. repairs:
+//           it has what the machine lost.
 // start     {}. Answer: {"ok":true} once the warden answers.
 // http      bytes of one HTTP connection to the warden, both ways; either half may end first.
 // journal   {"tag","offset":N}. Bytes of the spool from N, followed; the end comes when the command

@@ -71,58 +71,50 @@ void stand_on_root(const std::string& place) {
   base::check(chdir(place.c_str()), "enter " + place);
 }
 
-struct Pipes {
-  base::Pipe to_it;
-  base::Pipe from_it;
-};
-
-[[noreturn]] void become_warden(const Handover& handover) {
+void await_start() {
   sigset_t awaited;
   sigemptyset(&awaited);
   sigaddset(&awaited, SIGUSR1);
   int signal = 0;
   while (sigwait(&awaited, &signal) != 0 || signal != SIGUSR1) {
   }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  const std::string listener = std::to_string(handover.listener.get());
-  const std::string spool = "/proc/self/fd/" + std::to_string(handover.spool.get());
-  const char* argv[] = {"moorage-warden", "--listen-fd", listener.c_str(),
-                        "--spool",        spool.c_str(), nullptr};
-  const char* environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                               nullptr};
-  syscall(SYS_execveat, handover.warden.get(), "", argv, environment, AT_EMPTY_PATH);
-  _exit(127);
 }
 
-void set_up(const RootPlan& plan, const Handover& handover, Pipes& pipes) {
+void set_up(const RootPlan& plan) {
   const bool as_root = plan.overlay == OverlayKind::root;
-  setsid();
-  // The id map is written by now.
-  if (base::read_up_to(pipes.to_it.read_end.get(), 1).size() != 1) _exit(1);
   stand_on_root(root_place(plan.sandbox));
   if (as_root) become_inside_root();
   enter_root(as_root);
   base::check(sethostname("sandbox", 7), "name the sandbox");
   base::set_up_sandbox_network();
   forbid_user_namespaces();
+}
+
+void lock_down() {
+  drop_bounding_set();
+  base::check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "forbid new privileges");
+  launch::install_allowlist();
+  launch::install_late_denylist();
+}
+
+struct Pipes {
+  base::Pipe to_it;
+  base::Pipe from_it;
+};
+
+void keep_only(const Handover& handover, const Pipes& pipes) {
   const Fd null = base::open_file("/dev/null", O_RDWR);
   for (int fd = 0; fd <= 2; ++fd) base::check(dup2(null.get(), fd), "set up a stream");
   close_all_but({handover.listener.get(), handover.spool.get(), handover.warden.get(),
                  pipes.to_it.read_end.get(), pipes.from_it.write_end.get()});
   for (const Fd* kept : {&handover.listener, &handover.spool})
     base::check(fcntl(kept->get(), F_SETFD, 0), "set up a descriptor");
-  drop_bounding_set();
-  base::check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "forbid new privileges");
   const rlimit no_core{0, 0};
   base::check(setrlimit(RLIMIT_CORE, &no_core), "forbid core dumps");
-  prctl(PR_SET_NAME, "moorage-inside");
-  launch::install_allowlist();
-  launch::install_late_denylist();
 }
 
-[[noreturn]] void run_process_one(const RootPlan& plan, const Handover& handover, Pipes& pipes) {
+[[noreturn]] void run_process_one(const NewProcess& process, const Handover& handover,
+                                  Pipes& pipes) {
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -130,7 +122,12 @@ void set_up(const RootPlan& plan, const Handover& handover, Pipes& pipes) {
   pipes.from_it.read_end.reset();
   const int answer = pipes.from_it.write_end.get();
   try {
-    set_up(plan, handover, pipes);
+    setsid();
+    if (base::read_up_to(pipes.to_it.read_end.get(), 1).size() != 1) _exit(1);
+    process.set_up();
+    keep_only(handover, pipes);
+    process.lock_down();
+    prctl(PR_SET_NAME, "moorage-inside");
     base::write_all(answer, "k");
   } catch (const Error& error) {
     try {
@@ -144,7 +141,9 @@ void set_up(const RootPlan& plan, const Handover& handover, Pipes& pipes) {
   // Without a record nobody would find this process again.
   if (base::read_up_to(pipes.to_it.read_end.get(), 1) != std::string(1, kRecorded)) _exit(1);
   close(pipes.to_it.read_end.release());
-  become_warden(handover);
+  await_start();
+  process.run();
+  _exit(1);
 }
 
 void write_maps(pid_t pid) {
@@ -165,19 +164,19 @@ std::optional<ProcessOne> read_record(const std::string& sandbox) {
   ProcessOne one;
   one.identity.pid = static_cast<int>(object.at("pid").as_int64());
   one.identity.start_ticks = object.at("start_ticks").to_number<uint64_t>();
-  one.overlay = object.at("overlay").as_string() == "root" ? OverlayKind::root : OverlayKind::user;
+  one.overlay = overlay_of(object.at("overlay").as_string());
   one.started = object.at("started").as_bool();
   one.tree = std::string(object.at("tree").as_string());
   one.objects = std::string(object.at("objects").as_string());
+  one.limits = json::value_to<std::vector<std::string>>(object.at("limits"));
   return one;
 }
 
 void write_record(const std::string& sandbox, const ProcessOne& one) {
-  const json::object object{
-      {"pid", one.identity.pid}, {"start_ticks", one.identity.start_ticks},
-      {"boot", base::boot_id()}, {"overlay", one.overlay == OverlayKind::root ? "root" : "user"},
-      {"started", one.started},  {"tree", one.tree},
-      {"objects", one.objects}};
+  const json::object object{{"pid", one.identity.pid}, {"start_ticks", one.identity.start_ticks},
+                            {"boot", base::boot_id()}, {"overlay", overlay_name(one.overlay)},
+                            {"started", one.started},  {"tree", one.tree},
+                            {"objects", one.objects},  {"limits", json::value_from(one.limits)}};
   base::write_file(record_path(sandbox), json::serialize(object));
 }
 
@@ -197,6 +196,48 @@ void enter_own_user_namespace(uint32_t inside) {
   write_proc("/proc/self/gid_map", std::to_string(inside) + " " + gid + " 1\n");
 }
 
+void exec_warden(const Handover& handover, const std::vector<std::string>& options) {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const std::string listener = std::to_string(handover.listener.get());
+  const std::string spool = "/proc/self/fd/" + std::to_string(handover.spool.get());
+  std::vector<const char*> argv{"moorage-warden", "--listen-fd", listener.c_str(), "--spool",
+                                spool.c_str()};
+  for (const std::string& option : options) argv.push_back(option.c_str());
+  argv.push_back(nullptr);
+  const char* environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                               nullptr};
+  syscall(SYS_execveat, handover.warden.get(), "", argv.data(), environment, AT_EMPTY_PATH);
+  _exit(127);
+}
+
+void make_recorded_process(const std::string& sandbox, ProcessOne one, const Handover& handover,
+                           const NewProcess& process) {
+  Pipes pipes{base::make_pipe(), base::make_pipe()};
+  const auto pid = static_cast<pid_t>(
+      syscall(SYS_clone, process.namespaces | SIGCHLD, nullptr, nullptr, nullptr, 0));
+  base::check_allowance(pid, "create the first process of a sandbox", "user.max_user_namespaces");
+  if (pid == 0) run_process_one(process, handover, pipes);
+  pipes.to_it.read_end.reset();
+  pipes.from_it.write_end.reset();
+  try {
+    if (process.made) process.made(pid);
+    one.limits = hold_limits(sandbox, pid, process.limits);
+    base::write_all(pipes.to_it.write_end.get(), "m");
+    const std::string answer = base::read_up_to(pipes.from_it.read_end.get(), 4096);
+    if (answer != "k") {
+      throw Error(Code::unsupported, answer.empty() ? "process 1 was killed" : answer.substr(1));
+    }
+    one.identity = base::identify_process(pid);
+    write_record(sandbox, one);
+    base::write_all(pipes.to_it.write_end.get(), std::string(1, kRecorded));
+  } catch (const Error&) {
+    kill(pid, SIGKILL);
+    throw;
+  }
+}
+
 void make_process_one(const RootPlan& plan, ProcessOne one, const Handover& handover) {
   const bool as_root = plan.overlay == OverlayKind::root;
   if (as_root) {
@@ -206,29 +247,15 @@ void make_process_one(const RootPlan& plan, ProcessOne one, const Handover& hand
     enter_own_user_namespace(kInsideUser);
   }
   build_root(plan);
-  Pipes pipes{base::make_pipe(), base::make_pipe()};
-  const auto flags =
-      static_cast<unsigned long>(kNamespaces | (as_root ? CLONE_NEWUSER : 0) | SIGCHLD);
-  const auto pid = static_cast<pid_t>(syscall(SYS_clone, flags, nullptr, nullptr, nullptr, 0));
-  base::check_allowance(pid, "create the namespaces of a sandbox", "user.max_user_namespaces");
-  if (pid == 0) run_process_one(plan, handover, pipes);
-  pipes.to_it.read_end.reset();
-  pipes.from_it.write_end.reset();
-  try {
-    if (as_root) write_maps(pid);
-    base::write_all(pipes.to_it.write_end.get(), "m");
-    const std::string answer = base::read_up_to(pipes.from_it.read_end.get(), 4096);
-    if (answer != "k") {
-      throw Error(Code::unsupported, answer.empty() ? "process 1 was killed" : answer.substr(1));
-    }
-    one.identity = base::identify_process(pid);
-    one.overlay = plan.overlay;
-    write_record(plan.sandbox, one);
-    base::write_all(pipes.to_it.write_end.get(), std::string(1, kRecorded));
-  } catch (const Error&) {
-    kill(pid, SIGKILL);
-    throw;
-  }
+  one.overlay = plan.overlay;
+  NewProcess process;
+  process.limits = plan.limits;
+  process.namespaces = static_cast<unsigned long>(kNamespaces | (as_root ? CLONE_NEWUSER : 0));
+  if (as_root) process.made = write_maps;
+  process.set_up = [&plan] { set_up(plan); };
+  process.lock_down = lock_down;
+  process.run = [&handover] { exec_warden(handover, {}); };
+  make_recorded_process(plan.sandbox, std::move(one), handover, process);
 }
 
 namespace {
@@ -247,6 +274,8 @@ void enter_owners_namespace(const ProcessOne& one) {
   if (one.overlay == OverlayKind::user) enter(one, "user", CLONE_NEWUSER);
 }
 
-void enter_mounts(const ProcessOne& one) { enter(one, "mnt", CLONE_NEWNS); }
+void enter_mounts(const ProcessOne& one) {
+  if (one.overlay != OverlayKind::none) enter(one, "mnt", CLONE_NEWNS);
+}
 
 }  // namespace moorage::outpost

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/os/fd.h"
 #include "base/os/process.h"
@@ -19,6 +21,7 @@ struct ProcessOne {
   bool started = false;
   std::string tree;  // keys, as prepare got them
   std::string objects;
+  std::vector<std::string> limits = {};  // that hold
 };
 
 // The record, sandboxes/<name>/init.json; empty: none, or of an earlier boot.
@@ -35,6 +38,19 @@ struct Handover {
 
 // Makes it and its record. Runs in an operation's child (operation.h), which it outlives.
 void make_process_one(const RootPlan& plan, ProcessOne one, const Handover& handover);
+
+// What it does in its own process, for every kind of sandbox.
+struct NewProcess {
+  Limits limits = {};
+  unsigned long namespaces = 0;          // flags of clone(2)
+  std::function<void(pid_t)> made = {};  // here, before it goes on
+  std::function<void()> set_up;          // there, still with all descriptors; may throw
+  std::function<void()> lock_down;       // there, with those of the handover alone; may throw
+  std::function<void()> run;             // there, after SIGUSR1; does not return
+};
+void make_recorded_process(const std::string& sandbox, ProcessOne one, const Handover& handover,
+                           const NewProcess& process);
+[[noreturn]] void exec_warden(const Handover& handover, const std::vector<std::string>& options);
 
 // A child that shall be alone in its user namespace as inside user 1000. For callers that are not
 // root: the owner of such a namespace may do everything to what belongs to it.

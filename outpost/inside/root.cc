@@ -257,6 +257,16 @@ void mask_proc() {
 
 }  // namespace
 
+const char* overlay_name(OverlayKind overlay) {
+  if (overlay == OverlayKind::none) return "none";
+  return overlay == OverlayKind::root ? "root" : "user";
+}
+
+OverlayKind overlay_of(std::string_view name) {
+  if (name == "none") return OverlayKind::none;
+  return name == "root" ? OverlayKind::root : OverlayKind::user;
+}
+
 std::string root_place(const std::string& sandbox) { return sandbox + "/root"; }
 
 void build_root(const RootPlan& plan) {

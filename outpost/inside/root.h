@@ -16,11 +16,17 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include "outpost/inside/limits.h"
 
 namespace moorage::outpost {
 
-// The user who mounts the overlays decides which marks they use (layers/overlay_lookup.h).
-enum class OverlayKind { root, user };
+// The user who mounts the overlays decides which marks they use (layers/overlay_lookup.h). none: a
+// sandbox without namespaces (plain.h).
+enum class OverlayKind { root, user, none };
+const char* overlay_name(OverlayKind overlay);  // "root", "user", "none"
+OverlayKind overlay_of(std::string_view name);
 
 inline constexpr uint32_t kInsideUser = 1000;
 // All sandboxes of root's share one range, beyond those of any system service and below 2^31.
@@ -33,6 +39,7 @@ struct RootPlan {
   std::string tree;          // lower directory of /workspace
   std::string objects;       // empty: none
   std::string certificates;  // the same
+  Limits limits = {};
 };
 
 // The directory, in a sandbox's, where the root is mounted.

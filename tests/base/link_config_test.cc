@@ -17,6 +17,10 @@ TEST_CASE("a link's configuration reads back as it was written", "[base][link]")
   config.first_id = 1'000'000'000;
   config.base = {"moorage-ab12-repo_3-c0ffee", "/.moorage/remote/base"};
   config.sync_interval_s = 3;
+  config.machine_is_ours = true;
+  config.memory_bytes = 1ULL << 40;
+  config.pids = 300;
+  config.cpus = 1.5;
   const auto read = base::parse_link_config(base::link_config_text(config));
   CHECK(read.name == config.name);
   CHECK(read.directory == config.directory);
@@ -33,6 +37,10 @@ TEST_CASE("a link's configuration reads back as it was written", "[base][link]")
   CHECK(read.objects.key.empty());
   CHECK(read.certificates.key.empty());
   CHECK(read.sync_interval_s == 3);
+  CHECK(read.machine_is_ours);
+  CHECK(read.memory_bytes == 1ULL << 40);
+  CHECK(read.pids == 300);
+  CHECK(read.cpus == 1.5);
 }
 
 TEST_CASE("layers keep their order, and a field may be empty", "[base][link]") {
@@ -48,10 +56,13 @@ TEST_CASE("a hostile status of a link is refused or bounded", "[base][link]") {
   status.connected = true;
   status.reason = std::string(1 << 20, 'x');
   status.overlay = std::string(1000, 'y');
+  status.limits.assign(1000, std::string(1000, 'z'));
   const auto read = base::parse_link_status(base::link_status_text(status));
   CHECK(read.connected);
   CHECK(read.reason.size() <= 2000);
   CHECK(read.overlay.size() <= 16);
+  CHECK(read.limits.size() <= 8);
+  CHECK(read.limits[0].size() <= 16);
   for (const char* text : {"", "{}", "[]", "{\"connected\":1}", "nonsense"}) {
     INFO(text);
     CHECK_THROWS_AS(base::parse_link_status(text), Error);

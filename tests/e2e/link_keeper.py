@@ -56,7 +56,49 @@ def end_of(journal):
     return next((json.loads(payload) for kind, payload in frames(journal) if kind == 6), None)
 
 
+def changes_of(pack):
+    """({path: contents, None for what is not a file}, [removed paths]) of a pack. See packs/delta_pack.h."""
+    # The foot after its frames is not zstd's.
+    data = subprocess.run(["zstd", "-dcq"], input=pathlib.Path(pack).read_bytes(), capture_output=True).stdout
+    at = 0
+
+    def number(form):
+        nonlocal at
+        [value] = struct.unpack_from("<" + form, data, at)
+        at += struct.calcsize("<" + form)
+        return value
+
+    def text():
+        nonlocal at
+        size = number("I")
+        at += size
+        return data[at - size:at]
+    entries, removed = {}, []
+    while (letter := data[at:at + 1]) != b"z":
+        at += 1
+        path = text().decode()
+        if letter == b"r":
+            removed.append(path)
+            continue
+        assert letter == b"e", (letter, path)
+        kind = number("B")
+        at += 12 + 12  # mode, owners; mtime
+        for _ in range(2 * number("I")):
+            text()  # attributes
+        text()  # a link's target
+        content = bytearray(number("Q"))
+        while kind == 0:
+            offset = number("Q")
+            if not (piece := text()):
+                break
+            content[offset:offset + len(piece)] = piece
+        entries[path] = bytes(content) if kind == 0 else None
+    return entries, removed
+
+
 class Keeper:
+    """`host` has the driver's settings."""
+
     def __init__(self, directory, host, base=None, key="b1", **config):
         self.directory = pathlib.Path(directory)
         self.host = host
@@ -73,7 +115,8 @@ class Keeper:
             "name": self.name, "directory": str(self.directory), "generation": 1, "driver": "ssh",
             "settings": host.settings_of(), "place": "", "key_file": "", "first_id": FIRST_ID, "outpost": str(self.outpost),
             "warden": str(harness.BIN / "moorage-warden"), "base": {"key": key, "path": str(self.base)} if base else none,
-            "objects": none, "certificates": none, "sync_interval_s": 1, "start_deadline_s": 120} | config))
+            "objects": none, "certificates": none, "sync_interval_s": 1, "start_deadline_s": 120, "machine_is_ours": False,
+            "memory_bytes": 0, "pids": 0, "cpus": 0} | config))
         self.socket = str(self.directory / "warden.sock")
         self.process = None
 
@@ -198,6 +241,10 @@ class Keeper:
         self.process.kill()
         self.process.wait()
         self.process = None
+
+    def salvage(self, into):
+        """What moorage-link salvage prints."""
+        return json.loads(harness.run(harness.BIN / "moorage-link", "salvage", "--config", self.config, "--into", into).stdout)
 
     def remove_there(self, check=True):
         return harness.run(harness.BIN / "moorage-link", "remove", "--config", self.config, check=check)

@@ -8,6 +8,7 @@
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <iostream>
 
 #include "base/os/files.h"
 #include "machine.h"
@@ -25,6 +26,8 @@ TEST_CASE("a sandbox there runs a command on a tree that was sent, and its chang
   INFO(json::serialize(hello));
   REQUIRE(hello.at("overlay").as_string() == (user == kRoot ? "root" : "user"));
   CHECK(hello.at("pid_namespace").as_bool());
+  CHECK(hello.at("root_inside").as_bool() == (user == kRoot));
+  CHECK_FALSE(hello.at("sudo").as_bool());
   CHECK_FALSE(hello.at("prepared").as_bool());
 
   CHECK_FALSE(link.call({{"what", "has_tree"}, {"key", "k1"}}).at("has").as_bool());
@@ -274,4 +277,81 @@ TEST_CASE("a pack that link sends while commands run is applied once and does no
           link.call_with({{"what", "apply"}, {"seq", 3}},
                          PackText().file("tree/../../escaped", "x").finish());
         }) == Code::corrupted);
+}
+
+TEST_CASE("a sandbox that was given up runs nothing more, and its last changes can be fetched") {
+  const Machine machine(GENERATE(kRoot, kNobody));
+  {
+    Link link(machine);
+    link.hello();
+    link.prepare_and_start();
+    link.run("ex_1", "echo arrived >arrived");
+    CHECK(read_pack(link.sync(0)).entries.contains("tree/arrived"));
+    link.start("ex_2", "echo late >late; rm arrived; touch ready; exec sleep 1000");
+    int looks = 0;
+    REQUIRE(eventually([&] {
+      return link.run("look_" + std::to_string(++looks), "ls ready 2>&1 || :") == "ready\n";
+    }));
+    const json::object told = link.hello();
+    CHECK(told.at("acknowledged").as_int64() == 0);
+    CHECK(told.at("next_was_sent").as_bool());
+  }
+  const json::object give_up{{"what", "hello"},
+                             {"protocol", {{"oldest", 1}, {"newest", 1}}},
+                             {"generation", 1},
+                             {"give_up", true}};
+  std::string first;
+  {
+    Link link(machine);
+    link.call(give_up);
+    for (const char* refused : {"start", "http", "has_tree"}) {
+      INFO(refused);
+      CHECK(code_thrown_by([&] {
+              link.call({{"what", refused}, {"key", "k"}});
+            }) == Code::conflict);
+    }
+    link.call({{"what", "stop"}, {"grace_ms", 0}});
+    CHECK(machine.process_one() == 0);
+    first = link.sync(1);
+    const Changes changes = read_pack(first);
+    CHECK(changes.entries.at("tree/late").content == "late\n");
+    CHECK_FALSE(changes.entries.contains("tree/arrived"));
+    CHECK(changes.removals == std::vector<std::string>{"tree/arrived"});
+  }
+  Link link(machine);
+  CHECK(code_thrown_by([&] { link.hello(); }) == Code::conflict);
+  Link again(machine);
+  again.call(give_up);
+  CHECK(read_pack(again.sync(1)).entries.at("tree/late").content == "late\n");
+  again.call({{"what", "destroy"}});
+  CHECK(again.ended());
+}
+
+TEST_CASE("limits hold for all commands together, where control groups can be made") {
+  const uid_t user = GENERATE(kRoot, kNobody);
+  const Machine machine(user);
+  Link link(machine);
+  link.hello();
+  const json::object facts =
+      link.call({{"what", "prepare"},
+                 {"tree", ""},
+                 {"objects", ""},
+                 {"certificates", ""},
+                 {"limits", {{"memory_bytes", 64 << 20}, {"pids", 40}, {"cpu_thousandths", 500}}}});
+  link.call({{"what", "start"}});
+  const json::array limits = facts.at("limits").as_array();
+  CHECK(link.hello().at("limits").as_array() == limits);
+  if (user != kRoot) {
+    CHECK(limits.empty());
+    return;
+  }
+  if (limits != json::array{"memory", "pids", "cpus"}) {
+    std::cerr << "SKIPPED: control groups cannot be made here: " << limits << "\n";
+    return;
+  }
+  CHECK(link.run("ex_1", "head -c 200000000 /dev/zero | tail -c 200000000 | wc -c") !=
+        "200000000\n");
+  CHECK(link.run("ex_2", "(for i in $(seq 60); do sleep 1 & done; wait) 2>&1 | grep -c . || :") !=
+        "0\n");
+  CHECK(link.run("ex_3", "echo fine") == "fine\n");
 }

@@ -1,0 +1,335 @@
+"""A keeper of moorage-link with a rented machine: the fakes of E2B and Daytona, whose machines allow namespaces or,
+`plain`, do not. What a command prints and writes arrives once and whole, whatever is killed or cut between the two."""
+
+import asyncio
+import json
+import os
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+import unittest
+
+import harness
+import link_keeper
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "remote"))
+import fake_daytona  # noqa: E402
+import fake_e2b  # noqa: E402
+
+LINES = 20_000
+NUMBERED = f"""i=0; while [ $i -lt {LINES} ]; do
+  echo "line $i of a command that goes on"; i=$((i+1))
+  if [ $((i % 1000)) = 0 ]; then echo $i > file-$((i / 1000)); sleep $PAUSE; fi
+done"""
+EXPECTED = "".join(f"line {i} of a command that goes on\n" for i in range(LINES)).encode()
+
+
+class Provider:
+    def settings_of(self):
+        return self.settings
+
+
+class E2b(Provider):
+    NAME = "e2b"
+
+    def __init__(self, directory, plain, **settings):
+        self.plain = plain
+        self.fake = fake_e2b.FakeE2B(directory, templates=("base", "plain"))
+        self.settings = {"api_url": self.fake.url, "sandbox_url": self.fake.url, "allow_plain_http": True,
+                         "template": "plain" if plain else "base"} | settings
+
+    def cut(self):
+        for sandbox in list(self.fake.sandboxes.values()):
+            self.fake.loop.call_soon_threadsafe(sandbox.envd.cut)
+
+
+class Daytona(Provider):
+    NAME = "daytona"
+
+    def __init__(self, directory, plain, **settings):
+        self.plain = plain
+        self.fake = fake_daytona.FakeDaytona(directory, snapshots=("base", "plain"))
+        self.settings = {"api_url": self.fake.url + "/api", "allow_plain_http": True,
+                         "snapshot": "plain" if plain else "base"} | settings
+
+    def cut(self):
+        for sandbox in list(self.fake.sandboxes.values()):
+            self.fake.loop.call_soon_threadsafe(sandbox.toolbox.cut)
+
+
+class RentedTest:
+    """`provider`: makes one; `overlay`: the kind that its machines allow."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.root = pathlib.Path(tempfile.mkdtemp(dir=harness.BASE, prefix="moorage-rented-"))
+        cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
+        (cls.root / "rented").mkdir()
+        cls.rented = cls.provider(cls.root / "rented")
+        cls.addClassCleanup(cls.rented.fake.close)
+        cls.key_file = cls.root / "key"
+        cls.key_file.write_text(cls.rented.fake.api_key)
+        cls.key_file.chmod(0o600)
+        cls.base = cls.root / "base"
+        random.seed(7)
+        for i in range(200):
+            file = cls.base / f"d{i % 17}" / f"f{i}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(random.randbytes(300))
+        os.link(cls.base / "d0/f0", cls.base / "d1/linked")
+        (cls.base / "pointer").symlink_to("d0/f0")
+        for entry in [cls.base, *cls.base.rglob("*")]:
+            os.chown(entry, link_keeper.FIRST_ID + 1000, link_keeper.FIRST_ID + 1000, follow_symlinks=False)
+        cls.count = 0
+
+    def keeper(self, **options):
+        type(self).count += 1
+        defaults = {"base": self.base, "driver": self.rented.NAME, "machine_is_ours": True, "key_file": str(self.key_file)}
+        keeper = link_keeper.Keeper(self.root / str(self.count), self.rented, **defaults | options)
+        self.addCleanup(shutil.rmtree, keeper.directory, ignore_errors=True)
+        self.addCleanup(keeper.remove_there, check=False)
+        self.addCleanup(keeper.close)
+        return keeper.start()
+
+    def machine(self):
+        [sandbox] = self.rented.fake.sandboxes.values()
+        return sandbox.machine
+
+    def there(self, script, user="root"):
+        """Standard output of a script in the one machine."""
+        async def run():
+            program = await self.machine().run(["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"}, "/", user, stdin=False)
+            output = await program.stdout.read()
+            await program.ended
+            program.close()
+            return output.decode()
+        return asyncio.run_coroutine_threadsafe(run(), self.rented.fake.loop).result(60)
+
+    def no_machine(self):
+        harness.wait_until(lambda: not self.rented.fake.sandboxes, what="the end of the machine")
+
+    def test_a_command_sees_base_and_layer_and_its_files_are_here_before_its_end(self):
+        keeper = self.keeper(pids=50)
+        layer = keeper.directory / "tree"
+        (layer / "mine").write_text("layer\n")
+        os.chown(layer / "mine", link_keeper.FIRST_ID + 1000, link_keeper.FIRST_ID + 1000)
+        keeper.begin()
+        status = keeper.status()
+        self.assertTrue(status["connected"] and status["runs"], status)
+        plain = self.overlay == "none"
+        self.assertEqual((status["overlay"], status["pid_namespace"], status["net_namespace"]),
+                         (self.overlay, not plain, not plain))
+        self.assertEqual((status["root_inside"], status["limits"]), (self.overlay == "root", []))  # no control groups there
+        output, end = keeper.run_command(
+            "ex_1", "sh", "-c", "cat mine; find . -type f | wc -l; readlink pointer; cmp d0/f0 d1/linked; ls -A ~; echo x > new;"
+            " echo y > ~/.rc; rm d2/f2; id -u; exit 3", envs={"PATH": "/usr/bin:/bin", "HOME": "/home/user"})
+        self.assertEqual(output.split(), [b"layer", b"202", b"d0/f0", b"1000"])
+        self.assertEqual(end["code"], 3)
+        self.assertEqual(keeper.packs(), [1])
+        keeper.run_command("ex_2", "true")
+        self.assertEqual(keeper.packs(), [1])  # nothing changed
+        self.assertEqual(keeper.status()["last_pack"], 1)
+        workspace = pathlib.Path(f"/proc/{keeper.process.pid}/root/workspace")
+        (workspace / "by-file-api").write_text("hello\n")
+        os.chown(workspace / "by-file-api", link_keeper.FIRST_ID + 1000, link_keeper.FIRST_ID + 1000)
+        keeper.good("/moorage/changed", {"paths": ["/workspace/by-file-api"]})
+        self.assertEqual(keeper.run_command("ex_3", "cat", "by-file-api")[0], b"hello\n")
+        self.assertEqual(keeper.packs(), [1])
+        keeper.good("/moorage/sync")
+        keeper.good("/moorage/shutdown", {"grace_ms": 100})
+        keeper.process.wait(timeout=20)
+        self.assertEqual(keeper.process.returncode, 0)
+        self.no_machine()
+
+    def test_a_worker_that_is_killed_20_times_loses_and_doubles_nothing(self):
+        keeper = self.keeper()
+        keeper.begin()
+        journal = keeper.start_command("ex_1", "sh", "-c", "PAUSE=0.6\n" + NUMBERED)
+        killed = set()
+        while len(killed) < 20:
+            if random.random() < 0.8:
+                harness.wait_until(lambda: keeper.status()["connected"], 60, what="a connection")
+            time.sleep(random.random() * 0.3)
+            killed.add(keeper.kill_worker())
+        end = harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 240, what="the end")
+        self.assertEqual(end["code"], 0, end)
+        self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
+        harness.wait_until(lambda: keeper.status()["runs"], 60, what="a connection")
+        output, _ = keeper.run_command("ex_2", "sh", "-c", "cat file-* | sort -n | tr '\\n' ' '", seconds=60)
+        self.assertEqual(output.split(), [str(i).encode() for i in range(1000, LINES + 1, 1000)])
+
+    def test_a_stream_that_is_cut_again_and_again_loses_and_doubles_nothing(self):
+        keeper = self.keeper()
+        keeper.begin()
+        journal = keeper.start_command("ex_1", "sh", "-c", "PAUSE=0.3\n" + NUMBERED + "; head -c 5000000 /dev/urandom > large")
+        for _ in range(8):
+            time.sleep(random.random())
+            self.rented.cut()
+        end = harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 240, what="the end")
+        self.assertEqual(end["code"], 0, end)
+        self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
+        packs = [keeper.directory / f"incoming/{number}.pack" for number in keeper.packs()]
+        self.assertGreater(sum(pack.stat().st_size for pack in packs), 5_000_000)
+
+    def test_destroy_ends_the_machine(self):
+        keeper = self.keeper()
+        keeper.begin()
+        keeper.start_command("ex_1", "sleep", "1000")
+        self.assertEqual(len(self.rented.fake.sandboxes), 1)
+        keeper.good("/moorage/destroy")
+        self.no_machine()
+
+
+class PlainTest(RentedTest):
+    """Where neither namespaces nor mounts can be made."""
+
+    overlay = "none"
+
+    def test_everything_that_a_command_left_running_ends_with_the_sandbox(self):
+        keeper = self.keeper()
+        keeper.good("/moorage/connect")
+        self.there("mkdir -p /home/user; echo before > /home/user/.keep")
+        keeper.begin()
+        self.assertEqual(keeper.run_command("ex_0", "ls", "-A", "/home/user")[0], b"")
+        keeper.run_command("ex_1", "sh", "-c", "for i in 1 2 3; do setsid sh -c '(sleep 98765 &) & exec sleep 98765' & done;"
+                           " touch a; mkdir shut; touch shut/b; chmod 0 shut")
+        sleepers = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'sleep 9876[5]' | wc -l"
+        self.assertEqual(self.there(sleepers), "6\n")
+        outpost = f"$(ls -d {self.there_directory}/bin/*)/moorage-outpost"
+        listed = json.loads(self.there(f"{outpost} list --dir {self.there_directory}", self.there_user))
+        self.assertEqual([(one["name"], one["started"]) for one in listed["sandboxes"]], [(keeper.name, True)])
+        keeper.close()  # or it would connect again
+        self.there(f"{outpost} remove --dir {self.there_directory} --name {keeper.name}", self.there_user)
+        self.assertEqual(self.there(sleepers), "0\n")
+        self.assertEqual(self.there("ls -A /workspace /home/user"), "/home/user:\n.keep\n\n/workspace:\n")
+        harness.wait_until(lambda: self.there("cat /proc/[0-9]*/comm | grep -c moorage") == "0\n", what="the end of its programs")
+
+    def refusal(self, keeper):
+        layers = {"layers": [{"tree": str(keeper.directory / "tree"), "home": str(keeper.directory / "home")}]}
+        status, answer = keeper.ask("/moorage/begin", layers)
+        self.assertNotEqual(status, 200)
+        error = json.loads(answer)
+        self.assertEqual(error["code"], "unsupported")
+        self.assertIn("this machine cannot hold a sandbox", error["message"])
+        return error["message"]
+
+    def test_it_is_refused_unless_the_machine_is_ours(self):
+        keeper = self.keeper(machine_is_ours=False)
+        keeper.good("/moorage/connect")
+        self.assertNotIn("without namespaces", self.refusal(keeper))
+
+    def test_it_is_refused_if_its_directories_cannot_be_made(self):
+        keeper = self.keeper()
+        keeper.good("/moorage/connect")
+        if self.there_user == "root":
+            self.there("mkdir -p /home/user; touch /workspace")
+        else:
+            self.there("rm /etc/sudoers")
+        self.assertIn("cannot make the directory /workspace", self.refusal(keeper))
+
+
+@unittest.skipUnless(os.geteuid() == 0, "SKIP: needs root")
+class E2bTest(RentedTest, unittest.TestCase):
+    overlay = "root"
+
+    @staticmethod
+    def provider(directory):
+        return E2b(directory, False)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "SKIP: needs root")
+class DaytonaTest(RentedTest, unittest.TestCase):
+    overlay = "user"
+
+    @staticmethod
+    def provider(directory):
+        return Daytona(directory, False)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "SKIP: needs root")
+class PlainE2bTest(PlainTest, unittest.TestCase):
+    there_directory, there_user = "/root/.moorage", "root"
+
+    @staticmethod
+    def provider(directory):
+        return E2b(directory, True)
+
+
+    def paused(self, effect):
+        """Pauses the machine, calls effect(the directory of its files), and returns; the next call of the link resumes it."""
+        [sandbox] = self.rented.fake.sandboxes.values()
+        asyncio.run_coroutine_threadsafe(self.rented.fake._pause(sandbox, True), self.rented.fake.loop).result(30)
+        effect(sandbox.machine.root)
+
+    def test_files_that_a_machine_loses_in_a_pause_are_sent_again_and_not_taken_for_changes(self):
+        keeper = self.keeper(settings=self.rented.settings | {"on_stop": "pause"})
+        keeper.begin()
+        keeper.run_command("ex_1", "sh", "-c", "echo one > a; echo two > b; mkdir c; echo three > c/d; rm d3/f3; echo x > gone")
+        keeper.run_command("ex_2", "rm", "gone")
+        keeper.good("/moorage/sync")
+        # As the daemon would: the packs are applied to the mounts here, then removed.
+        workspace = pathlib.Path(f"/proc/{keeper.process.pid}/root/workspace")
+        (workspace / "c").mkdir()
+        for name, content in (("a", "one\n"), ("b", "two\n"), ("c/d", "three\n")):
+            (workspace / name).write_text(content)
+        (workspace / "d3/f3").unlink()
+        for path in (workspace / "a", workspace / "b", workspace / "c", workspace / "c/d"):
+            os.chown(path, link_keeper.FIRST_ID + 1000, link_keeper.FIRST_ID + 1000)
+        packs = keeper.packs()
+
+        def lose(root):
+            there = root / "workspace"
+            (there / "a").unlink()
+            (there / "b").write_text("an older state\n")
+            (there / "d0/f0").unlink()
+            (there / "gone").write_text("back\n")
+        self.paused(lose)
+        harness.wait_until(lambda: not keeper.status()["connected"], 60, what="a loss of the connection")
+        for number in packs:
+            (keeper.directory / f"incoming/{number}.pack").unlink()
+        harness.wait_until(lambda: keeper.status()["runs"], 120, what=f"a connection; {keeper.log()}")
+        self.assertGreaterEqual(keeper.status()["restored"], 4)
+        output, _ = keeper.run_command("ex_3", "sh", "-c", "cat a b c/d; ls gone; cmp d0/f0 d1/linked && echo same; ls d3/f3")
+        self.assertEqual(output.split(), [b"one", b"two", b"three", b"same"])
+        for number in keeper.packs():
+            entries, removed = link_keeper.changes_of(keeper.directory / f"incoming/{number}.pack")
+            self.assertEqual([path for path, content in entries.items() if content is not None], [])
+            self.assertEqual(removed, [])
+
+    def test_a_machine_that_lost_its_record_in_a_pause_is_given_up(self):
+        keeper = self.keeper(settings=self.rented.settings | {"on_stop": "pause"})
+        keeper.begin()
+        keeper.run_command("ex_1", "sh", "-c", "echo one > a")
+        keeper.good("/moorage/sync")
+        self.paused(lambda root: (root / f"root/.moorage/sandboxes/{keeper.name}/sync.json").unlink())
+        keeper.process.wait(timeout=120 * harness.PATIENCE)
+        self.assertIn("has lost files and records", (keeper.directory / "gone").read_text())
+
+
+@unittest.skipUnless(os.geteuid() == 0, "SKIP: needs root")
+class PlainUserE2bTest(PlainTest, unittest.TestCase):
+    """As the user whose home is the sandbox's own."""
+
+    there_directory, there_user = "/var/tmp/.moorage", "user"
+
+    @staticmethod
+    def provider(directory):
+        return E2b(directory, True, user="user")
+
+
+@unittest.skipUnless(os.geteuid() == 0, "SKIP: needs root")
+class PlainDaytonaTest(PlainTest, unittest.TestCase):
+    """As a user with sudo and another home."""
+
+    there_directory, there_user = "/home/daytona/.moorage", "daytona"
+
+    @staticmethod
+    def provider(directory):
+        return Daytona(directory, True)
+
+
+if __name__ == "__main__":
+    unittest.main()
