@@ -4,10 +4,12 @@
 //   moorage-link remove --config FILE   removes the sandbox there, without a keeper
 //   moorage-link list --config FILE     prints the machines of the store that the configuration's
 //       name is of, a line of JSON each: {"id","sandbox","generation","state"}
+//   moorage-link salvage --config FILE --into DIRECTORY   recovery/salvage.h; prints JSON
 //
 // and the keeper starts
 //
 //   moorage-link worker --config FILE --line N   worker.h
+#include <signal.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -24,6 +26,7 @@
 #include "link/keeper.h"
 #include "link/machine.h"
 #include "link/provider_key.h"
+#include "link/recovery/salvage.h"
 #include "link/worker.h"
 
 namespace moorage::link {
@@ -39,7 +42,7 @@ class Arguments {
     for (int i = 2; i + 1 < argc; i += 2) values_[argv[i]] = argv[i + 1];
     if (argc < 2 || argc % 2 != 0) {
       throw Error(Code::invalid_argument,
-                  "usage: moorage-link keeper|worker|remove|list --config FILE ...",
+                  "usage: moorage-link keeper|worker|remove|list|salvage --config FILE ...",
                   "the daemon starts this program; it is not meant to be run by hand");
     }
   }
@@ -81,6 +84,15 @@ void remove_there(const Arguments& arguments) {
   machine.remove(std::chrono::steady_clock::now() + kRemoveDeadline);
 }
 
+[[noreturn]] void salvage_there(const Arguments& arguments) {
+  signal(SIGPIPE, SIG_IGN);
+  const base::LinkConfig config = config_of(arguments);
+  const std::string result =
+      salvage({config, read_provider_key(config.key_file), arguments.text("--into")});
+  base::write_all(STDOUT_FILENO, result + "\n");
+  _exit(0);  // threads of the driver may wait for the machine
+}
+
 void run(const Arguments& arguments) {
   if (arguments.command() == "keeper") {
     return run_keeper(
@@ -90,6 +102,7 @@ void run(const Arguments& arguments) {
     run_worker({.config = arguments.text("--config"), .line = arguments.number("--line")});
   if (arguments.command() == "remove") return remove_there(arguments);
   if (arguments.command() == "list") return list_there(arguments);
+  if (arguments.command() == "salvage") salvage_there(arguments);
   throw Error(Code::invalid_argument, "unknown command " + arguments.command());
 }
 

@@ -222,6 +222,49 @@ class LinkTest(unittest.TestCase):
         self.assertEqual(link_keeper.output_of(journal.read_bytes()).split(), [b"1", b"2", b"3", b"4", b"5", b"6"])
         self.assertTrue(keeper.status()["connected"])
 
+    def test_salvage_brings_the_unsynced_files_of_a_machine_that_was_given_up_and_it_runs_nothing_more(self):
+        keeper = self.keeper()
+        keeper.begin()
+        sleep = f"sleep {1_000_000 + os.getpid()}"
+        keeper.run_command("ex_1", "sh", "-c", "echo one > synced; echo one > changed; echo one > removed")
+        keeper.start_command("ex_2", "sh", "-c", "echo two > running; sleep 1; sleep 4; echo three > changed; rm removed;"
+                             " mkdir new; echo four > new/file; echo five > ~/note; touch last; exec " + sleep,
+                             envs={"PATH": "/usr/bin:/bin", "HOME": "/home/user"})
+        harness.wait_until(lambda: any("tree/running" in link_keeper.changes_of(keeper.directory / f"incoming/{number}.pack")[0]
+                                       for number in keeper.packs()), what="a sync of the running command")
+        self.host.pull_cable()
+        self.addCleanup(self.host.plug_in_cable)
+        keeper.close()  # it is given up
+        upper = self.host.directory / "sandboxes" / keeper.name / "tree/upper"
+        harness.wait_until((upper / "last").exists, what="changes there")
+        self.assertNotEqual(self.salvage_fails(keeper), b"")
+        self.host.plug_in_cable()
+        first, second = self.root / "first", self.root / "second"
+        self.assertEqual(keeper.salvage(first), {"found": True, "packs": 1})
+        [pack] = (first / "incoming").glob("*.pack")
+        self.assertEqual(pack.stem, str(keeper.packs()[-1] + 1))
+        entries, removed = link_keeper.changes_of(pack)
+        files = {path: content for path, content in entries.items() if content is not None}
+        self.assertEqual(files, {"tree/changed": b"three\n", "tree/new/file": b"four\n", "tree/last": b"", "home/note": b"five\n"})
+        self.assertEqual(set(removed) - {"tree/new"}, {"tree/removed"})  # a new directory hides what may be below it
+        self.assertEqual(harness.run("pgrep", "-xf", sleep, check=False).stdout, b"")
+        self.assertEqual(keeper.salvage(second), {"found": True, "packs": 1})
+        self.assertEqual(link_keeper.changes_of(next((second / "incoming").glob("*.pack"))), (entries, removed))
+        self.assertEqual(keeper.salvage(first), {"found": True, "packs": 1})
+        keeper.start()
+        status, answer = keeper.ask("/moorage/connect")
+        self.assertNotEqual(status, 200)
+        self.assertIn("has gone on elsewhere", json.loads(answer)["message"])
+        keeper.close()
+        keeper.remove_there()
+        self.assertEqual(keeper.salvage(self.root / "third"), {"found": False, "packs": 0})
+
+    def salvage_fails(self, keeper):
+        result = harness.run("timeout", "60", harness.BIN / "moorage-link", "salvage", "--config", keeper.config, "--into",
+                             self.root / "nothing", check=False)
+        self.assertNotEqual(result.returncode, 0)
+        return result.stderr
+
 
 if __name__ == "__main__":
     unittest.main()
