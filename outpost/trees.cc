@@ -174,7 +174,7 @@ std::string receive_tree(const Directory& directory, const ReceiveTree& wanted, 
 
 void settle_tree(const Directory& directory, const std::string& key) {
   const std::string tree = directory.tree(key);
-  const std::string boot = base::boot_id();
+  const std::string& boot = base::boot_id();
   const auto holds_for_this_boot = [&] {
     return base::read_file_if_exists(complete_file(tree), kMaxBootBytes) == boot;
   };

@@ -232,6 +232,9 @@ SandboxStatus RemoteBackend::start_keeper(const SandboxSpec& spec, const Machine
   base::LinkConfig config = machine(note);
   config.directory = spec.directory;
   config.first_id = spec.first_host_id;
+  config.memory_bytes = spec.limits.memory_bytes;
+  config.pids = spec.limits.pids;
+  config.cpus = spec.limits.cpus;
   const RemoteFiles& files = spec.remote;
   if (!files.base_key.empty()) config.base = {files.base_key, kBaseInside};
   if (!files.objects_key.empty()) config.objects = {files.objects_key, kObjectsInside};

@@ -47,7 +47,8 @@ def answer(method, path):
     if path == "/moorage/remote":
         status = place / "status"
         good = {"connected": True, "overlay": "root", "pid_namespace": True, "net_namespace": True, "runs": True,
-                "behind_ms": 0, "last_pack": 0, "reason": ""}
+                "root_inside": True, "limits": [], "behind_ms": 0, "last_pack": 0,
+                "restored": 0, "reason": ""}
         return 200, good | (json.loads(status.read_text()) if status.exists() else {})
     call = path.rpartition("/")[2]
     note(call)
