@@ -71,7 +71,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
 
  private:
   using Waiting = std::vector<Answer>;
-  static void answer_all(Waiting waiting, const Error* error);
+  static void answer_all(const Waiting& waiting, const Error* error);
   void connect_asked(Answer answer);
   void trees_sent(const Error* error);
   void begin_asked(const std::string& body, Answer answer);
@@ -181,7 +181,7 @@ Stream& Worker::running_sandbox() {
   throw Error(Code::unavailable, reason.message(), reason.hint());
 }
 
-void Worker::answer_all(Waiting waiting, const Error* error) {
+void Worker::answer_all(const Waiting& waiting, const Error* error) {
   for (const Answer& answer : waiting) answer(kDone, error);
 }
 

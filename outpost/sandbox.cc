@@ -79,6 +79,12 @@ std::string ask_warden(const std::string& socket_path, const std::string& reques
   return answer.substr(0, answer.find('\r'));
 }
 
+void make_inside(const RootPlan& plan, const ProcessOne& one, const Handover& handover) {
+  if (plan.overlay != OverlayKind::none) return make_process_one(plan, one, handover);
+  make_plain_places(plan);
+  make_plain_process(plan, one, handover);
+}
+
 }  // namespace
 
 void Sandbox::make() const {
@@ -192,12 +198,7 @@ ProcessOne Sandbox::build(const Setup& setup) const {
       one.tree = setup.tree;
       one.objects = setup.objects;
       run_apart([&] {
-        if (kind == OverlayKind::none) {
-          make_plain_places(wanted);
-          make_plain_process(wanted, one, handover);
-        } else {
-          make_process_one(wanted, one, handover);
-        }
+        make_inside(wanted, one, handover);
         return std::string();
       });
       if (const auto made = living(path_)) return *made;
