@@ -27,7 +27,8 @@
 // order, renames each to SEQ.applied and unlinks it when it is durable.
 //
 // `moorage-link remove --config FILE` ends and removes a sandbox there without a keeper: exit code
-// 0 once nothing is left (or never was), else the reason on standard error.
+// 0 once nothing is left (or never was), else the reason on standard error. link/main.cc has the
+// other commands.
 #pragma once
 
 #include <cstdint>

@@ -16,10 +16,10 @@
 //           the answer has "lost":[PATH...], what differs from what link has although nothing ran;
 //           not_found: too much. It is repeated in later answers until link has sent it again, and
 //           sync is refused until then: conflict.
-// has_tree  {"key"}. Answer: {"has":bool,"after":"path","entries":[{"name","size"}...]}. entries:
-// of
-//           git objects, the files below the tree that are complete, so that link sends only
-//           others. after: the last entry of a partial tree that is complete (MergedApplier::last).
+// has_tree  {"key"}. Answer: {"has":bool,"after":"path","entries":[{"name","size"}...]}.
+//           entries: of git objects, the files below the tree that are complete, so that link sends
+//           only others. after: the last entry of a partial tree that is complete
+//           (MergedApplier::last).
 // put_tree  {"key","more":bool}; link sends a pack, then ends. Paths begin with "tree/". Answer:
 //           {"ok":true}: the tree is complete. more: the tree may exist, the pack adds to it.
 // prepare   {"tree":K|"","objects":K|"","certificates":K|"","plain":bool,

@@ -210,7 +210,7 @@ bool runs_here(SandboxFixture& fixture) {
 }
 
 bool limits(SandboxFixture& fixture) {
-  return applies(!fixture.can().remote, "it sets no limits on the other machine");
+  return applies(!fixture.can().remote, "its limits depend on what the other machine can set");
 }
 
 }  // namespace moorage::tests
