@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/wire/command_mark.h"
 #include "base/wire/network_line.h"
 
 namespace moorage::egress {
@@ -146,9 +147,14 @@ NetworkUse Gateway::use() const {
   return use;
 }
 
+uint64_t Gateway::owner_of(int protocol, const SocketEnd& inside, const SocketEnd& ours) const {
+  // On another machine the link chooses the address that stands for the command.
+  return diag_ ? cgroup_of_socket(diag_, protocol, inside, ours) : base::mark_of(inside.address);
+}
+
 uint64_t Gateway::owner_of(const DnsService::Asker& asker) const {
   const SocketEnd ours{*base::parse_address(base::kResolverInside), base::kResolverPort};
-  return cgroup_of_socket(diag_, asker.tcp ? IPPROTO_TCP : IPPROTO_UDP, asker.end, ours);
+  return owner_of(asker.tcp ? IPPROTO_TCP : IPPROTO_UDP, asker.end, ours);
 }
 
 void Gateway::note(base::SightingKind kind, const Place& place, const std::string& why,
@@ -298,8 +304,8 @@ void Gateway::accept_at(const Place& place) {
     if (const auto address = base::address_of(reinterpret_cast<const sockaddr&>(peer)))
       client.address = *address;
     client.port = ntohs(reinterpret_cast<const sockaddr_in&>(peer).sin_port);
-    const uint64_t cgroup = cgroup_of_socket(diag_, IPPROTO_TCP, client,
-                                             {*names_.address_of(place.first), place.second});
+    const uint64_t cgroup =
+        owner_of(IPPROTO_TCP, client, {*names_.address_of(place.first), place.second});
     const base::Decision decision = base::decide(options_->policy, place.first, place.second);
     if (decision.verdict != Verdict::allow) note_refusal(place, decision, cgroup);
     if (decision.verdict != Verdict::allow || !meter_.admits()) {

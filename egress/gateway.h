@@ -83,6 +83,7 @@ class Gateway : private Carrier::Owner {
   void accept_at(const Place& place);
   void carry(Fd socket, const Place& place, uint64_t cgroup);
   uint64_t owner_of(const DnsService::Asker& asker) const;
+  uint64_t owner_of(int protocol, const SocketEnd& inside, const SocketEnd& ours) const;
   void note(base::SightingKind kind, const Place& place, const std::string& why, uint64_t cgroup,
             bool quiet = false);
   void note_refusal(const Place& place, const base::Decision& decision, uint64_t cgroup);

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <exception>
 #include <sstream>
 #include <string>
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "base/net/loopback.h"
 #include "base/os/files.h"
+#include "base/wire/command_mark.h"
 #include "base/wire/network_line.h"
 
 namespace moorage::link {
@@ -50,8 +52,17 @@ InsideSockets::Made bound_socket(int type, const base::RelayPlace& place) {
   return {std::move(socket), 0};
 }
 
-InsideSockets::Made connected_socket(int type, const base::RelayPlace& place) {
-  base::Fd socket = new_socket(type);
+// As from the address that stands for a command.
+bool bind_to_mark(int socket, uint32_t mark) {
+  if (mark == 0) return true;
+  sockaddr_storage address{};
+  const uint32_t size = base::marked_address(mark).to_socket(0, address);
+  return bind(socket, reinterpret_cast<const sockaddr*>(&address), size) == 0;
+}
+
+InsideSockets::Made connected_socket(const base::RelayPlace& place, uint32_t mark) {
+  base::Fd socket = new_socket(SOCK_STREAM);
+  if (!bind_to_mark(socket.get(), mark)) return {{}, errno};
   const sockaddr_in address = address_of(place);
   const int result =
       ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
@@ -107,6 +118,29 @@ StandIn make_stand_in() {
 void send_resolver(int line, const StandIn& network) {
   const std::array fds{network.udp.get(), network.tcp.get()};
   base::send_with_fds(line, base::kLineDns, fds);
+}
+
+void send_question(int client, std::string_view message, uint32_t mark) {
+  sockaddr_in to = address_of(kResolver);
+  sockaddr_storage from{};
+  base::marked_address(mark).to_socket(0, from);
+  iovec bytes{const_cast<char*>(message.data()), message.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(in_pktinfo))> control{};
+  msghdr header{};
+  header.msg_name = &to;
+  header.msg_namelen = sizeof to;
+  header.msg_iov = &bytes;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  cmsghdr* source = CMSG_FIRSTHDR(&header);
+  source->cmsg_level = IPPROTO_IP;
+  source->cmsg_type = IP_PKTINFO;
+  source->cmsg_len = CMSG_LEN(sizeof(in_pktinfo));
+  in_pktinfo chosen{};
+  chosen.ipi_spec_dst = reinterpret_cast<const sockaddr_in&>(from).sin_addr;
+  std::memcpy(CMSG_DATA(source), &chosen, sizeof chosen);
+  sendmsg(client, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 InsideSockets::InsideSockets(base::Fd name_space, const std::function<void()>& limit) {
@@ -170,15 +204,16 @@ InsideSockets::Made InsideSockets::listen(const base::RelayPlace& place) {
   return made;
 }
 
-InsideSockets::Made InsideSockets::connect(const base::RelayPlace& place) {
+InsideSockets::Made InsideSockets::connect(const base::RelayPlace& place, uint32_t mark) {
   Made made;
-  run([&] { made = connected_socket(SOCK_STREAM, place); });
+  run([&] { made = connected_socket(place, mark); });
   return made;
 }
 
-InsideSockets::Made InsideSockets::ask_resolver() {
+// Not connected: then its answers would come to one address only.
+InsideSockets::Made InsideSockets::resolver_client() {
   Made made;
-  run([&] { made = connected_socket(SOCK_DGRAM, kResolver); });
+  run([&] { made = bound_socket(SOCK_DGRAM, {"0.0.0.0", 0}); });
   return made;
 }
 

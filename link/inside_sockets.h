@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -27,6 +28,9 @@ StandIn make_stand_in();
 // The first message on the line.
 void send_resolver(int line, const StandIn& network);
 
+// By a socket of InsideSockets::resolver_client(). Lost if there is no room, as datagrams may be.
+void send_question(int client, std::string_view message, uint32_t mark);
+
 class InsideSockets {
  public:
   // `limit` runs on the thread, once it has entered. Throws what entering, or that, throws.
@@ -40,9 +44,10 @@ class InsideSockets {
     int error_number = 0;
   };
   Made listen(const base::RelayPlace& place);
-  Made connect(const base::RelayPlace& place);  // perhaps under way
-  Made ask_resolver();                          // UDP
-  std::vector<base::RelayPlace> listeners();    // that anybody holds
+  // Perhaps under way. `mark`: of the command that connects (base/wire/command_mark.h).
+  Made connect(const base::RelayPlace& place, uint32_t mark);
+  Made resolver_client();                     // UDP, for send_question()
+  std::vector<base::RelayPlace> listeners();  // that anybody holds
 
  private:
   void run(const std::function<void()>& work);

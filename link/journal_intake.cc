@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/little_endian.h"
 #include "base/os/files.h"
+#include "base/wire/command_mark.h"
 #include "base/wire/journal.h"
 #include "base/wire/outpost_requests.h"
 
@@ -194,6 +195,16 @@ void Journal::on_over(const Error& reason) {
   later_.start(kMissingPause, [this, stream] {
     if (!stream_ && !stream->broken()) follow(*stream);
   });
+}
+
+uint32_t mark_of_running(const std::map<std::string, std::shared_ptr<Journal>>& journals) {
+  const Journal* only = nullptr;
+  for (const auto& [tag, journal] : journals) {
+    if (!journal->running()) continue;
+    if (only) return 0;
+    only = journal.get();
+  }
+  return only ? base::command_mark(only->tag()) : 0;
 }
 
 }  // namespace moorage::link

@@ -8,6 +8,7 @@
 // the daemon gave it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -79,5 +80,9 @@ class Journal : public ChannelUser, public std::enable_shared_from_this<Journal>
   unsigned missing_ = 0;      // times that the spool was not found
   base::Timer later_;
 };
+
+// Of the one command that runs: the sandbox there does not say which of several connects.
+// 0: none runs, or several do (base/wire/command_mark.h).
+uint32_t mark_of_running(const std::map<std::string, std::shared_ptr<Journal>>& journals);
 
 }  // namespace moorage::link

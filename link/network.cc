@@ -144,7 +144,7 @@ class Network::Incoming : public ChannelUser {
     const auto place = base::read_place(frame.payload);
     if (frame.kind != RelayKind::place || !place)
       throw Error(Code::corrupted, "not a place of a connection");
-    auto [socket, error_number] = network_.sockets_->connect(*place);
+    auto [socket, error_number] = network_.sockets_->connect(*place, network_.mark_());
     if (!socket) return refuse(*place, error_number);
     socket_ = std::make_unique<base::ChannelSocket>(
         network_.loop_, std::move(socket), std::make_unique<StreamChannel>(stream_, channel_),
@@ -170,8 +170,8 @@ class Network::Incoming : public ChannelUser {
   std::unique_ptr<base::ChannelSocket> socket_;
 };
 
-Network::Network(base::Loop& loop, InsideSockets* sockets)
-    : loop_(loop), sockets_(sockets), patience_(loop), again_(loop) {}
+Network::Network(base::Loop& loop, InsideSockets* sockets, Mark mark)
+    : loop_(loop), sockets_(sockets), mark_(std::move(mark)), patience_(loop), again_(loop) {}
 
 Network::~Network() = default;
 
@@ -288,7 +288,7 @@ void Network::begin() {
   if (control_) return;
   try {
     if (!resolver_) {
-      resolver_ = std::move(sockets_->ask_resolver().socket);
+      resolver_ = std::move(sockets_->resolver_client().socket);
       resolver_watch_.emplace(loop_, resolver_.get(), EPOLLIN,
                               [this](uint32_t) { take_answers(); });
     }
@@ -334,7 +334,7 @@ void Network::ask_resolver(std::string_view payload) {
   questions_.erase(static_cast<uint16_t>(id - kMaxQuestions));
   message[0] = static_cast<char>(id >> 8);
   message[1] = static_cast<char>(id);
-  send(resolver_.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  send_question(resolver_.get(), message, mark_());
 }
 
 void Network::take_answers() {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -27,8 +28,10 @@ namespace moorage::link {
 
 class Network {
  public:
-  // Without sockets: nothing passes.
-  Network(base::Loop& loop, InsideSockets* sockets);
+  using Mark = std::function<uint32_t()>;
+  // Without sockets: nothing passes. `mark`: of the command that connects now, as far as it is
+  // known (base/wire/command_mark.h).
+  Network(base::Loop& loop, InsideSockets* sockets, Mark mark);
   ~Network();
   Network(Network&&) = delete;
 
@@ -72,6 +75,7 @@ class Network {
 
   base::Loop& loop_;
   InsideSockets* const sockets_;
+  const Mark mark_;
   base::Fd line_;
   std::optional<base::Watch> line_watch_;
   std::deque<Request> requests_;  // of the line, in order

@@ -127,7 +127,7 @@ Worker::Worker(base::LinkConfig config, int line, Packer& packer, InsideSockets*
       start_up_(loop_, config_, packer),
       syncs_(loop_, config_.directory),
       fate_(config_.directory),
-      network_(loop_, sockets),
+      network_(loop_, sockets, [this] { return mark_of_running(journals_); }),
       restore_(loop_, start_up_, syncs_),
       tick_(loop_),
       sync_again_(loop_),

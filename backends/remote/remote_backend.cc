@@ -13,6 +13,7 @@
 #include "base/os/files.h"
 #include "base/os/mount.h"
 #include "base/os/namespaces.h"
+#include "base/wire/command_mark.h"
 #include "base/wire/link_config.h"
 
 namespace moorage::backends {
@@ -39,6 +40,7 @@ class RemoteExecGroup : public ExecGroup {
   std::vector<Fd> join_fds() override { return {}; }
   Fd kill_fd() override { return {}; }
   void kill() override { kills_.add(sandbox_, tag_); }
+  uint64_t kernel_id() override { return base::command_mark(tag_); }
   uint64_t oom_kills() override { return 0; }
   uint64_t refused_forks() override { return 0; }
   bool empty() override { return true; }

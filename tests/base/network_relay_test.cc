@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/wire/command_mark.h"
 #include "thrown_code.h"
 
 namespace moorage::base {
@@ -49,6 +50,21 @@ TEST_CASE(
                            "::1 80", "", " ", "listen 198.18.0.1 443"})
     CHECK_FALSE(read_place(text));
   CHECK(place_text({"198.18.0.1", 443}) == "198.18.0.1 443");
+}
+
+TEST_CASE("A command has an address of its own, and nothing else has one of those") {
+  for (const char* tag : {"ex_1", "ex_4194302", "ex_18446744073709551615"}) {
+    const uint32_t mark = command_mark(tag);
+    CHECK(mark != 0);
+    CHECK(mark_of(marked_address(mark)) == mark);
+  }
+  CHECK(marked_address(command_mark("ex_1")).str() == "127.64.0.2");
+  CHECK(command_mark("ex_1") != command_mark("ex_2"));
+  for (const char* tag : {"", "ex_", "ex_x", "ex_1x", "hook_1", "ex_18446744073709551616"})
+    CHECK(command_mark(tag) == 0);
+  CHECK(marked_address(0).str() == "127.0.0.1");
+  for (const char* address : {"127.0.0.1", "127.63.255.255", "127.128.0.0", "198.18.0.1", "::1"})
+    CHECK(mark_of(*parse_address(address)) == 0);
 }
 
 }  // namespace

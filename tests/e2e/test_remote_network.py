@@ -93,6 +93,13 @@ class RemoteNetwork(harness.TestCase):
         self.assertEqual(self.daemon.cli("logs", running["id"]).stdout.split()[0].decode(), digest)
         self.assertEqual(self.curl(name, "http://web.example/b").stdout, b"web.example /b\n")
 
+    def test_each_command_reads_its_refusals_also_those_that_an_earlier_one_had(self):
+        name = self.workspace("again")
+        for _ in range(3):
+            refused = self.daemon.cli("exec", name, "--", "curl", "-sS", "http://web.example/", check=False)
+            self.assertEqual(refused.stderr.count(b"web.example was refused: no rule allows it; allow it: "), 1, refused.stderr)
+            self.assertEqual(self.client.history(name)["execs"][-1].get("category"), "network_denied")
+
     def test_an_egress_that_is_killed_is_back_and_lets_nothing_pass_meanwhile(self):
         name = self.workspace("kill")
         self.client.change_network(name, allow=["web.example"])

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <set>
 
+#include "base/wire/command_mark.h"
 #include "other_side.h"
 
 using namespace moorage;
@@ -30,7 +31,7 @@ struct World {
   void start_worker() {
     network.reset();
     sockets = std::make_unique<link::InsideSockets>(network_in.name_space.duplicate(), [] {});
-    network = std::make_unique<link::Network>(loop, sockets.get());
+    network = std::make_unique<link::Network>(loop, sockets.get(), [this] { return mark; });
     network->set_line(line.duplicate());
   }
   void reach() {
@@ -90,9 +91,10 @@ struct World {
   }
   base::Fd accepted(const base::Fd& from) {
     base::Fd socket;
+    socklen_t size = sizeof peer;
     there->until([&] {
       if (base::wait_readable(from.get(), 0))
-        socket.reset(accept4(from.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        socket.reset(accept4(from.get(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC));
       return static_cast<bool>(socket);
     });
     return socket;
@@ -109,6 +111,8 @@ struct World {
   base::Loop loop;
   base::Fd egress;
   base::Fd line;
+  uint32_t mark = 0;
+  sockaddr_storage peer{};  // of the connection that was accepted last
   std::unique_ptr<link::InsideSockets> sockets;
   std::unique_ptr<test::OtherSide> there;
   std::unique_ptr<link::Network> network;
@@ -215,6 +219,32 @@ TEST_CASE("A question for the resolver gets its own answer, whatever ids the oth
   CHECK(world.frame().payload == kAsker + question("id") + "answer");
 }
 
+TEST_CASE("A connection and a question come from the address of their command") {
+  link::StandIn stand_in = link::make_stand_in();
+  World world(stand_in);
+  const base::Fd listener = world.listener("198.18.0.1 443");
+  const auto mark_seen = [](const sockaddr_storage& peer) {
+    return base::mark_of(*base::address_of(reinterpret_cast<const sockaddr&>(peer)));
+  };
+  for (const uint32_t mark : {0U, 1U, base::command_mark("ex_77"), 0x3fffffU}) {
+    world.mark = mark;
+    world.connect("198.18.0.1 443");
+    world.accepted(listener);
+    CHECK(mark_seen(world.peer) == mark);
+    world.say(RelayKind::datagram, kAsker + question("id"));
+    world.there->until([&] { return base::wait_readable(stand_in.udp.get(), 0); });
+    std::array<char, 512> bytes;
+    sockaddr_storage asker{};
+    socklen_t size = sizeof asker;
+    REQUIRE(recvfrom(stand_in.udp.get(), bytes.data(), bytes.size(), 0,
+                     reinterpret_cast<sockaddr*>(&asker), &size) == 22);
+    CHECK(mark_seen(asker) == mark);
+    REQUIRE(sendto(stand_in.udp.get(), bytes.data(), 22, 0,
+                   reinterpret_cast<const sockaddr*>(&asker), sizeof(sockaddr_in)) == 22);
+    CHECK(world.frame().payload == kAsker + question("id"));
+  }
+}
+
 TEST_CASE("A place where egress no longer listens is closed there") {
   link::StandIn stand_in = link::make_stand_in();
   World world(stand_in);
@@ -271,6 +301,6 @@ TEST_CASE("The stand-in has a loopback device alone, with the sandbox's range") 
   const auto held = inside.listen({"198.18.0.1", 443});
   CHECK(inside.listen({"198.18.0.1", 443}).error_number == EADDRINUSE);
   CHECK(inside.listeners() == std::vector<base::RelayPlace>{{"198.18.0.1", 443}});
-  CHECK(inside.connect({"198.18.0.1", 80}).error_number == ECONNREFUSED);
-  CHECK(inside.connect({"192.0.2.1", 80}).error_number == ENETUNREACH);
+  CHECK(inside.connect({"198.18.0.1", 80}, 0).error_number == ECONNREFUSED);
+  CHECK(inside.connect({"192.0.2.1", 80}, 0).error_number == ENETUNREACH);
 }

@@ -81,8 +81,10 @@ uint64_t packets_without_route(const std::string& snmp, const std::string& snmp6
 Refusals count_refusals(const LiveSandbox& running, backends::ExecGroup& group) {
   Refusals refusals;
   refusals.forks = group.refused_forks();
-  // In a sandbox that uses the host's network, these counters cover the whole host.
-  if (running.init.pid > 0 && running.backend->known_capabilities().network_none) {
+  // In a sandbox that uses the host's network, these counters cover the whole host; of one on
+  // another machine, its process here uses the host's.
+  if (running.init.pid > 0 && !running.remote &&
+      running.backend->known_capabilities().network_none) {
     const std::string net = "/proc/" + std::to_string(running.init.pid) + "/net/";
     refusals.packets = packets_without_route(base::read_file_if_exists(net + "snmp").value_or(""),
                                              base::read_file_if_exists(net + "snmp6").value_or(""));
