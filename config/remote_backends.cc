@@ -15,6 +15,7 @@ using Kind = YamlNode::Kind;
 
 constexpr size_t kMaxHosts = 256;
 constexpr size_t kMaxHostName = 32;
+constexpr size_t kMaxCredentialName = 64;
 constexpr size_t kMaxText = 255;
 constexpr size_t kMaxUrl = 2048;
 constexpr Range kSandboxes{1, 10'000};
@@ -37,6 +38,15 @@ std::string parse_host_name(const std::string& text) {
   if (text.empty() || text.size() > kMaxHostName || text.front() == '-' ||
       text.find_first_not_of(allowed) != std::string::npos)
     refuse(text, "a name of 1-32 characters of a-z 0-9 -, with a letter or digit first");
+  return text;
+}
+
+// As `moorage credential add` takes them.
+std::string parse_credential_name(const std::string& text) {
+  const bool begins = !text.empty() && kLowerAndDigits.find(text[0]) != std::string_view::npos;
+  if (!begins || text.size() > kMaxCredentialName ||
+      text.find_first_not_of(std::string(kLowerAndDigits) + ".-_") != std::string::npos)
+    refuse(text, "a credential's name");
   return text;
 }
 
@@ -69,7 +79,7 @@ std::string parse_url(const std::string& text) {
   const bool has_scheme = text.starts_with("https://") || text.starts_with("http://");
   if (text.find('@') != std::string::npos)  // not shown: it may be a password
     throw Error(Code::invalid_argument, "a URL with a user name or password is not supported",
-                "put the key into key_file");
+                "name a credential or a key_file");
   if (!has_scheme || text.size() > kMaxUrl || !consists_of(text, ":/[]%"))
     refuse(text.substr(0, kMaxText), "a URL such as https://api.example.com");
   return text;
@@ -212,19 +222,23 @@ class BackendsReader {
   }
 
   ProviderSettings read_provider(const YamlNode& node, const std::vector<DriverSetting>& known) {
-    check_map(node, "\"" + node.key + "\" must be a section with a key_file");
+    check_map(node, "\"" + node.key + "\" must be a section with a credential");
     ProviderSettings provider;
-    std::vector<NodeReader::Field> fields{path("key_file", provider.key_file),
-                                          most(provider.max_sandboxes)};
+    std::vector<NodeReader::Field> fields{
+        text("credential", provider.credential, parse_credential_name),
+        path("key_file", provider.key_file), most(provider.max_sandboxes)};
     for (const DriverSetting& setting : known) {
       fields.push_back({setting.name, [this, &provider, &setting](const YamlNode& value) {
                           read_setting(value, setting, provider);
                         }});
     }
     yaml_.read_fields(node, "backends." + node.key, fields);
-    if (provider.key_file.empty())
-      yaml_.refuse(node, "backends." + node.key + " has no key_file",
-                   "Put the API key into a file that only root may read, and name it here.");
+    if (provider.key_file.empty() == provider.credential.empty())
+      yaml_.refuse(node,
+                   "backends." + node.key +
+                       (provider.key_file.empty() ? " has no credential"
+                                                  : " has both a credential and a key_file"),
+                   "Name the credential of root that has the API key, or its file as key_file.");
     const auto plain = provider.driver.find("allow_plain_http");
     if (plain == provider.driver.end() || !std::get<bool>(plain->second)) check_urls(node);
     show(node);

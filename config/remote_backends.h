@@ -1,6 +1,6 @@
 // Settings remote.*, and the section `backends`: machines elsewhere that sandboxes may run on. The
 // section exists only in the file, never in variables or --set. A provider's key is not in it:
-// `key_file` names its file.
+// `key_file` names its file, or `credential` a credential of root.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,7 @@ struct SshBackendSettings {
 // e2b or daytona.
 struct ProviderSettings {
   std::string key_file{};
+  std::string credential{};  // either is empty
   uint32_t max_sandboxes = 8;
   // The rest, for the driver of moorage-link: names and values are those of link/drivers/NAME.h.
   std::map<std::string, std::variant<std::string, int64_t, bool>> driver{};

@@ -54,6 +54,7 @@ backends::ProviderOptions provider_options(const config::ProviderSettings& from)
   settings["internet"] = false;
   return {.settings = boost::json::serialize(settings),
           .key_file = from.key_file,
+          .credential = from.credential,
           .max_sandboxes = from.max_sandboxes};
 }
 

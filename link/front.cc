@@ -24,6 +24,7 @@ constexpr size_t kMaxHeadBytes = 64 << 10;
 constexpr size_t kMaxOwnBodyBytes = 1 << 20;
 constexpr size_t kMaxHeldBytes = 128 << 10;  // of a request, before more is read
 constexpr size_t kMaxFds = 16;
+constexpr std::chrono::milliseconds kHoldPatience{10'000};  // for a link that lost its machine
 constexpr size_t kMaxClients = 900;  // each has a channel: below kMuxMaxChannels
 constexpr std::string_view kStartPath = "/process.Process/Start";
 constexpr std::string_view kGood = "HTTP/1.1 200";
@@ -60,8 +61,10 @@ class Front::Client : public ChannelUser, public std::enable_shared_from_this<Cl
   Client(Front& front, base::Fd socket)
       : front_(front),
         socket_(std::move(socket)),
-        watch_(front.loop_, socket_.get(), EPOLLIN,
-               [this](uint32_t events) { on_events(events); }) {}
+        watch_(front.loop_, socket_.get(), EPOLLIN, [this](uint32_t events) { on_events(events); }),
+        held_(front.loop_) {}
+
+  void go_on();
 
   void on_data(std::string_view bytes) override {
     if (!tag_.empty()) judge_start(bytes);
@@ -83,7 +86,7 @@ class Front::Client : public ChannelUser, public std::enable_shared_from_this<Cl
   }
 
  private:
-  enum class Mode { head, body, waiting, relay, closing };
+  enum class Mode { head, body, waiting, held, relay, closing };
 
   void on_events(uint32_t events) {
     const std::shared_ptr<Client> self = shared_from_this();
@@ -94,6 +97,7 @@ class Front::Client : public ChannelUser, public std::enable_shared_from_this<Cl
   void read();
   void on_bytes();
   void begin(HttpHead head);
+  void hold();
   void relay(const HttpHead& head);
   void take_journal(const HttpHead& head);
   void judge_start(std::string_view bytes);
@@ -119,6 +123,7 @@ class Front::Client : public ChannelUser, public std::enable_shared_from_this<Cl
   bool ended_ = false;     // out_ is the rest
   std::string tag_;        // of a Start that was not yet answered
   base::Watch watch_;
+  base::Timer held_;
 };
 
 void Front::Client::read() {
@@ -157,7 +162,8 @@ void Front::Client::on_bytes() {
 
 void Front::Client::begin(HttpHead head) {
   head_ = std::move(head);
-  if (!front_.host_.answers(head_.path)) return relay(head_);
+  if (!front_.host_.answers(head_.path))
+    return front_.host_.is_coming_back() ? hold() : relay(head_);
   if (head_.number("content-length") > kMaxOwnBodyBytes)
     throw Error(Code::invalid_argument, "the body of a request is too large");
   in_.erase(0, head_.bytes);
@@ -179,6 +185,23 @@ void Front::Client::run_own() {
         if (!self || self->mode_ != Mode::waiting) return;
         self->answer(error ? status_of(*error) : 200, error ? error_body(*error) : body);
       });
+}
+
+// A moment without a connection is no reason to refuse a command.
+void Front::Client::hold() {
+  mode_ = Mode::held;
+  update_events();
+  held_.start(kHoldPatience, [this] { go_on(); });
+}
+
+void Front::Client::go_on() {
+  if (mode_ != Mode::held) return;
+  held_.stop();
+  try {
+    relay(head_);
+  } catch (const Error& error) {
+    answer(status_of(error), error_body(error));
+  }
 }
 
 void Front::Client::relay(const HttpHead& head) {
@@ -286,6 +309,11 @@ void Front::accept() {
   if (clients_.size() >= kMaxClients) return;  // closed: the daemon sees that nothing was read
   auto client = std::make_shared<Client>(*this, std::move(socket));
   clients_.emplace(client.get(), client);
+}
+
+void Front::go_on() {
+  const auto clients = clients_;  // each may leave
+  for (const auto& [client, kept] : clients) client->go_on();
 }
 
 void Front::forget(Client* client) { clients_.erase(client); }

@@ -35,6 +35,8 @@ class FrontHost {
   // `answer` may be called later, once; it does nothing if the daemon has left meanwhile.
   virtual void handle(FrontRequest request, Answer answer) = 0;
   virtual Stream& running_sandbox() = 0;  // throws the reason why requests cannot pass
+  // None pass now, but the sandbox runs there, and the link tries to reach it.
+  virtual bool is_coming_back() const = 0;
   // Called before the request goes out: from now on the journal survives this process.
   virtual void keep_journal(JournalFile journal) = 0;
   virtual void command_started(const std::string& tag) = 0;
@@ -46,6 +48,8 @@ class Front {
   Front(base::Loop& loop, FrontHost& host, base::Fd listener);
   ~Front();
   Front(Front&&) = delete;
+  // Requests pass now: those that were held for a while go on.
+  void go_on();
 
  private:
   class Client;

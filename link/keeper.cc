@@ -23,7 +23,6 @@
 #include "base/wire/link_config.h"
 #include "link/inside_sockets.h"
 #include "link/keeper_line.h"
-#include "link/provider_key.h"
 
 namespace moorage::link {
 namespace {
@@ -35,10 +34,6 @@ constexpr milliseconds kLongestPause{30'000};
 constexpr size_t kMaxJournals = 4096;
 constexpr const char* kProgram = "/proc/self/exe";
 
-std::string key_of(const std::string& config) {
-  return read_provider_key(base::parse_link_config(base::read_file(config)).key_file);
-}
-
 void complain(const std::string& text) {
   const std::string line = "moorage-link: " + text + "\n";
   [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
@@ -46,8 +41,7 @@ void complain(const std::string& text) {
 
 class Keeper {
  public:
-  explicit Keeper(const KeeperOptions& options)
-      : config_(options.config), key_(key_of(options.config)), restart_(loop_) {
+  explicit Keeper(const KeeperOptions& options) : config_(options.config), restart_(loop_) {
     begin_network();
     base::Bootstrapped sockets = base::bootstrap(options.bootstrap);
     listener_ = std::move(sockets.listener);
@@ -75,10 +69,10 @@ class Keeper {
   void reap();
   void worker_ended(int status);
   void kill_worker();
+  void send_key(int pipe);
 
   base::Loop loop_;
   const std::string config_;
-  const std::string key_;
   base::Fd listener_;
   StandIn network_;  // empty: none could be made
   base::Fd network_line_;
@@ -159,7 +153,6 @@ void Keeper::start_worker() {
 
 void Keeper::hand_over() {
   send_line(line_.get(), {.kind = LineMessage::Kind::listener, .fd = listener_.duplicate()});
-  send_line(line_.get(), {.kind = LineMessage::Kind::key, .text = key_});
   for (const auto& [tag, kept] : journals_) {
     send_line(line_.get(), {.kind = LineMessage::Kind::keep,
                             .text = tag,
@@ -191,6 +184,7 @@ bool Keeper::hear() {
   }
   if (message->kind == LineMessage::Kind::connected) steady_ = true;
   if (message->kind == LineMessage::Kind::drop) journals_.erase(message->text);
+  if (message->kind == LineMessage::Kind::key && message->fd) send_key(message->fd.get());
   if (message->kind == LineMessage::Kind::keep && message->fd) {
     if (journals_.size() >= kMaxJournals) kill_worker();
     journals_[message->text] = {std::move(message->fd), message->room_bytes};
@@ -220,6 +214,18 @@ void Keeper::worker_ended(int status) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return loop_.stop();
   restart_.start(steady_ ? milliseconds(0) : pause_, [this] { start_worker(); });
   pause_ = steady_ ? kFirstPause : std::min(pause_ * 2, kLongestPause);
+}
+
+// By a process of its own: a key may come from a command, which takes its time.
+void Keeper::send_key(int pipe) {
+  const pid_t reader = fork();
+  if (reader != 0) return;  // reap() takes it; without one the pipe ends without a key
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (dup2(pipe, STDOUT_FILENO) >= 0)
+    execl(kProgram, "moorage-link", "key", "--config", config_.c_str(), nullptr);
+  _exit(127);
 }
 
 void Keeper::kill_worker() {

@@ -38,10 +38,8 @@ Labels labels_of(const base::LinkConfig& config) {
 
 }  // namespace
 
-RemoteMachine::RemoteMachine(const base::LinkConfig& config, const std::string& key)
-    : config_(config),
-      driver_(make_driver(config.driver, {.settings = config.settings, .key = key})),
-      labels_(labels_of(config)) {
+RemoteMachine::RemoteMachine(const base::LinkConfig& config, KeyReader key)
+    : config_(config), key_(std::move(key)), labels_(labels_of(config)) {
   std::string digests;
   for (const std::string& program : {config.outpost, config.warden}) {
     const base::Fd file = base::open_file(program, O_RDONLY);
@@ -50,16 +48,24 @@ RemoteMachine::RemoteMachine(const base::LinkConfig& config, const std::string& 
   digest_ = base::sha256_hex(digests);
 }
 
+Driver& RemoteMachine::driver() {
+  if (!driver_) {
+    driver_ = make_driver(config_.driver, {.settings = config_.settings,
+                                           .key = config_.key.empty() ? std::string() : key_()});
+  }
+  return *driver_;
+}
+
 const Machine& RemoteMachine::machine(Deadline deadline) {
   if (!machine_.id.empty()) return machine_;
-  machine_ = driver_->make(labels_, deadline);
+  machine_ = driver().make(labels_, deadline);
   resumed_ = resumed_ || machine_.resumed;
   return machine_;
 }
 
 void RemoteMachine::put(const std::string& program, const std::string& name, Deadline deadline) {
   const base::Fd file = base::open_file(program, O_RDONLY);
-  driver_->put(machine_,
+  driver().put(machine_,
                {.path = machine_.directory + "/bin/" + digest_ + "/" + name,
                 .mode = 0755,
                 .content = file.get(),
@@ -70,9 +76,10 @@ void RemoteMachine::put(const std::string& program, const std::string& name, Dea
 std::unique_ptr<Run> RemoteMachine::connect(bool put_programs, Deadline deadline) {
   try {
     return run_outpost(put_programs, deadline);
-  } catch (const Error&) {
+  } catch (const Error& error) {
     // It may be paused, or gone: the next try looks for it.
     machine_ = {};
+    if (error.code() == Code::permission_denied) driver_.reset();
     throw;
   }
 }
@@ -82,7 +89,7 @@ std::unique_ptr<Run> RemoteMachine::run_outpost(bool put_programs, Deadline dead
       "bin/" + digest_ + "/" + kOutpost, "connect", "--name", config_.name, "--generation",
       std::to_string(config_.generation)};
   if (machine_.id.empty() && !put_programs) {
-    if (auto run = driver_->run_at_once(argv)) return run;
+    if (auto run = driver().run_at_once(argv)) return run;
   }
   machine(deadline);
   if (put_programs) {
@@ -92,23 +99,23 @@ std::unique_ptr<Run> RemoteMachine::run_outpost(bool put_programs, Deadline dead
   }
   argv.front() = machine_.directory + "/" + argv.front();
   argv.insert(argv.end(), {"--dir", machine_.directory});
-  return driver_->run(machine_, argv, deadline);
+  return driver().run(machine_, argv, deadline);
 }
 
-void RemoteMachine::extend(Deadline deadline) { driver_->extend(machine_, kLife, deadline); }
+void RemoteMachine::extend(Deadline deadline) { driver().extend(machine_, kLife, deadline); }
 
-bool RemoteMachine::exists(Deadline deadline) { return !driver_->find(labels_, deadline).empty(); }
+bool RemoteMachine::exists(Deadline deadline) { return !driver().find(labels_, deadline).empty(); }
 
 void RemoteMachine::remove(Deadline deadline) {
   // Of any generation: the name is that of one sandbox.
   const Labels ours{{kStoreLabel, labels_.at(kStoreLabel)}, {kSandboxLabel, config_.name}};
-  for (const Machine& found : driver_->find(ours, deadline)) driver_->end(found, deadline);
+  for (const Machine& found : driver().find(ours, deadline)) driver().end(found, deadline);
   machine_ = {};
 }
 
 std::vector<Machine> machines_of_store(const base::LinkConfig& config, Deadline deadline) {
-  const auto driver = make_driver(
-      config.driver, {.settings = config.settings, .key = read_provider_key(config.key_file)});
+  const auto driver =
+      make_driver(config.driver, {.settings = config.settings, .key = read_provider_key(config)});
   const std::string store = labels_of(config).at(kStoreLabel);
   std::vector<Machine> found = driver->find({{kStoreLabel, store}}, deadline);
   // A provider may ignore the filter.

@@ -3,6 +3,7 @@
 // needed once for each machine and release: the first try just runs them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,27 +14,34 @@
 
 namespace moorage::link {
 
+// Returns the provider's key, or throws why there is none. Called before the first call to the
+// provider, and again after a refusal: the key may have been replaced.
+using KeyReader = std::function<std::string()>;
+
 class RemoteMachine {
  public:
-  RemoteMachine(const base::LinkConfig& config, const std::string& key);
+  RemoteMachine(const base::LinkConfig& config, KeyReader key);
 
   // A stream to the outpost of this sandbox. `put_programs`: the last try found none there.
   std::unique_ptr<Run> connect(bool put_programs, Deadline deadline);
   // Whether connect() found the machine paused; true once.
   bool take_resumed() { return std::exchange(resumed_, false); }
   void extend(Deadline deadline);
+  // Once it is connected. 0 s: never.
   std::chrono::seconds extend_every() const { return driver_->extend_every(); }
   bool exists(Deadline deadline);  // the sandbox there, of this generation
   // Nothing of the sandbox is left there, whether or not it is connected.
   void remove(Deadline deadline);
 
  private:
+  Driver& driver();
   const Machine& machine(Deadline deadline);
   std::unique_ptr<Run> run_outpost(bool put_programs, Deadline deadline);
   void put(const std::string& program, const std::string& name, Deadline deadline);
 
   const base::LinkConfig config_;
-  std::unique_ptr<Driver> driver_;
+  const KeyReader key_;
+  std::unique_ptr<Driver> driver_;  // empty: not known to have a good key
   Labels labels_;
   Machine machine_;  // without an id: not known yet
   bool resumed_ = false;

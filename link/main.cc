@@ -80,15 +80,14 @@ void list_there(const Arguments& arguments) {
 
 void remove_there(const Arguments& arguments) {
   const base::LinkConfig config = config_of(arguments);
-  RemoteMachine machine(config, read_provider_key(config.key_file));
+  RemoteMachine machine(config, [&config] { return read_provider_key(config); });
   machine.remove(std::chrono::steady_clock::now() + kRemoveDeadline);
 }
 
 [[noreturn]] void salvage_there(const Arguments& arguments) {
   signal(SIGPIPE, SIG_IGN);
   const base::LinkConfig config = config_of(arguments);
-  const std::string result =
-      salvage({config, read_provider_key(config.key_file), arguments.text("--into")});
+  const std::string result = salvage({config, arguments.text("--into")});
   base::write_all(STDOUT_FILENO, result + "\n");
   _exit(0);  // threads of the driver may wait for the machine
 }
@@ -100,6 +99,7 @@ void run(const Arguments& arguments) {
   }
   if (arguments.command() == "worker")
     run_worker({.config = arguments.text("--config"), .line = arguments.number("--line")});
+  if (arguments.command() == "key") return send_key(STDOUT_FILENO, config_of(arguments));
   if (arguments.command() == "remove") return remove_there(arguments);
   if (arguments.command() == "list") return list_there(arguments);
   if (arguments.command() == "salvage") salvage_there(arguments);

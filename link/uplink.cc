@@ -41,12 +41,11 @@ json::object Uplink::hello_request() const {
   return request;
 }
 
-Uplink::Uplink(base::Loop& loop, UplinkHost& host, const base::LinkConfig& config,
-               const std::string& key)
+Uplink::Uplink(base::Loop& loop, UplinkHost& host, const base::LinkConfig& config, KeyReader key)
     : loop_(loop),
       host_(host),
       config_(config),
-      machine_(std::make_shared<RemoteMachine>(config, key)),
+      machine_(std::make_shared<RemoteMachine>(config, std::move(key))),
       errands_(loop),
       again_(loop),
       life_(loop),

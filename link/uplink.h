@@ -30,11 +30,11 @@ class UplinkHost {
 
 class Uplink {
  public:
-  Uplink(base::Loop& loop, UplinkHost& host, const base::LinkConfig& config,
-         const std::string& key);
+  Uplink(base::Loop& loop, UplinkHost& host, const base::LinkConfig& config, KeyReader key);
 
   void connect();  // unless it is connected, or tries
   void keep_trying() { keep_trying_ = true; }
+  bool keeps_trying() const { return keep_trying_; }
   void stop_trying();
   Stream* stream() const { return up_ ? stream_.get() : nullptr; }
   const std::optional<Error>& reason() const { return reason_; }  // why not connected

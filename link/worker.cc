@@ -48,6 +48,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   Worker(base::LinkConfig config, int line, Packer& packer, InsideSockets* sockets,
          Inherited inherited);
   void run() {
+    if (fate_.begun()) uplink_.keep_trying();
     uplink_.connect();
     tick();
     loop_.run();
@@ -57,6 +58,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   bool answers(std::string_view path) const override;
   void handle(FrontRequest request, Answer answer) override;
   Stream& running_sandbox() override;
+  bool is_coming_back() const override;
   void keep_journal(JournalFile journal) override;
   void command_started(const std::string& tag) override;
   void command_refused(const std::string& tag) override;
@@ -132,7 +134,7 @@ Worker::Worker(base::LinkConfig config, int line, Packer& packer, InsideSockets*
       tick_(loop_),
       sync_again_(loop_),
       exit_(loop_),
-      uplink_(loop_, *this, config_, inherited.key),
+      uplink_(loop_, *this, config_, [line] { return ask_for_key(line); }),
       front_(loop_, *this, std::move(inherited.listener)) {
   for (JournalFile& file : inherited.journals) {
     const std::string tag = file.tag;
@@ -179,6 +181,11 @@ Stream& Worker::running_sandbox() {
     throw Error(Code::unavailable, "the sandbox on the other machine has not started yet");
   const Error reason = why_not();
   throw Error(Code::unavailable, reason.message(), reason.hint());
+}
+
+bool Worker::is_coming_back() const {
+  const Stream* stream = uplink_.stream();
+  return uplink_.keeps_trying() && !ending_ && !(stream && runs_ && !stream->broken());
 }
 
 void Worker::answer_all(const Waiting& waiting, const Error* error) {
@@ -260,6 +267,7 @@ void Worker::serve_sandbox() {
   for (const auto& [tag, journal] : journals_) journal->follow(stream);
   network_.attach(stream);
   if (!changing_.empty() && !start_up_.busy()) send_changed();
+  front_.go_on();
   // What happened there while nobody was connected.
   syncs_.request([](const Error*) {});
 }

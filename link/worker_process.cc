@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "link/keeper_line.h"
+#include "link/provider_key.h"
 
 namespace moorage::link {
 namespace {
@@ -29,9 +30,6 @@ Inherited take_over(int line) {
       case LineMessage::Kind::listener:
         all.listener = std::move(message->fd);
         break;
-      case LineMessage::Kind::key:
-        all.key = std::move(message->text);
-        break;
       case LineMessage::Kind::keep:
         all.journals.push_back(
             {std::move(message->text), std::move(message->fd), message->room_bytes});
@@ -42,6 +40,7 @@ Inherited take_over(int line) {
       case LineMessage::Kind::network_line:
         all.network_line = std::move(message->fd);
         break;
+      case LineMessage::Kind::key:
       case LineMessage::Kind::drop:
       case LineMessage::Kind::connected:
         break;
@@ -50,6 +49,12 @@ Inherited take_over(int line) {
     }
   }
   throw Error(Code::unavailable, "the keeper has ended");
+}
+
+std::string ask_for_key(int line) {
+  base::Pipe pipe = base::make_pipe();
+  send_line(line, {.kind = LineMessage::Kind::key, .fd = std::move(pipe.write_end)});
+  return receive_key(pipe.read_end.get());
 }
 
 void give_up_rights() {

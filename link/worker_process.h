@@ -14,7 +14,6 @@ namespace moorage::link {
 
 struct Inherited {
   base::Fd listener;
-  std::string key;
   std::vector<JournalFile> journals;
   base::Fd name_space;    // empty: no network
   base::Fd network_line;  // may be empty
@@ -25,6 +24,8 @@ Inherited take_over(int line);
 void set_up_process();
 // Of the calling thread.
 void give_up_rights();
+// The provider's key, which the keeper has read with all its rights. Throws why it cannot be had.
+std::string ask_for_key(int line);
 // Before this process gives up the right to enter it. Empty: no network.
 std::unique_ptr<InsideSockets> enter_network(base::Fd name_space);
 

@@ -23,6 +23,8 @@ class Machines {
   // Ends and removes the sandbox there, whether or not it exists, then its note. Blocks; throws
   // likewise, and the note stays.
   virtual void remove_there(const MachineNote& note, std::chrono::milliseconds deadline) = 0;
+  // A credential of root's has changed: the links that run find the provider's key where it is now.
+  virtual void find_key() = 0;
 };
 
 }  // namespace moorage::backends

@@ -1,12 +1,15 @@
 // The remote backends' part of the configuration (sections `backends` and `remote`), in plain
-// structs. It holds no secrets: the key of a provider stays in its file until moorage-link reads
+// structs. It holds no secrets: the key of a provider stays where it is until moorage-link reads
 // it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "base/wire/link_config.h"
 
 namespace moorage::backends {
 
@@ -20,7 +23,9 @@ struct SshHost {
 // Machines by an API: E2B, Daytona, or servers that speak theirs.
 struct ProviderOptions {
   std::string settings;  // base::LinkConfig::settings: the text of a JSON object
-  std::string key_file;  // absolute; only moorage-link reads it
+  // Either is empty.
+  std::string key_file;    // absolute; only moorage-link reads it
+  std::string credential;  // of root
   uint32_t max_sandboxes = 8;
 };
 
@@ -34,6 +39,8 @@ struct RemoteOptions {
   std::optional<ProviderOptions> daytona{};
   uint32_t sync_interval_s = 10;
   uint32_t start_deadline_s = 600;
+  // Where the secret of that credential of root's is.
+  std::function<base::LinkKey(const std::string& credential)> credential_key{};
 };
 
 }  // namespace moorage::backends

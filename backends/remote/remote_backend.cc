@@ -163,6 +163,7 @@ void RemoteBackend::probe(const CgroupHierarchies&, Capabilities& can) {
     if (access(program.c_str(), X_OK) != 0)
       throw Error(Code::unsupported, "the program " + program + " is missing");
   }
+  find_key();
   link_copy_ = copy_program(options_.remote.link_program, options_.images_directory, 0111);
   // Readable, unlike the copies that run here: they are sent.
   const std::string sent = options_.images_directory + "/remote";
@@ -194,7 +195,7 @@ base::LinkConfig RemoteBackend::machine(const MachineNote& note) const {
   const auto& account = driver_ == "e2b" ? options_.remote.e2b : options_.remote.daytona;
   if (driver_ != "ssh" && account) {
     config.settings = account->settings;
-    config.key_file = account->key_file;
+    config.key = key_source();
   }
   for (const SshHost& host : options_.remote.ssh_hosts) {
     if (driver_ != "ssh" || host.name != note.place) continue;
@@ -206,6 +207,20 @@ base::LinkConfig RemoteBackend::machine(const MachineNote& note) const {
                 "add it to backends." + driver_ + " again");
   }
   return config;
+}
+
+std::string RemoteBackend::key_source() const {
+  return options_.remote.notes_directory + "/keys/" + driver_;
+}
+
+void RemoteBackend::find_key() {
+  const auto& account = driver_ == "e2b" ? options_.remote.e2b : options_.remote.daytona;
+  if (driver_ == "ssh" || !account) return;
+  const base::LinkKey key = account->credential.empty()
+                                ? base::LinkKey{base::LinkKey::Source::file, account->key_file}
+                                : options_.remote.credential_key(account->credential);
+  base::make_directories(options_.remote.notes_directory + "/keys", 0700);
+  base::write_file_durable(key_source(), base::link_key_text(key));
 }
 
 SandboxStatus RemoteBackend::start(const SandboxSpec& spec) {

@@ -46,6 +46,7 @@ class RemoteBackend : public LocalBackend, public Machines {
   std::vector<std::string> list_there(const std::string& place,
                                       std::chrono::milliseconds deadline) override;
   void remove_there(const MachineNote& note, std::chrono::milliseconds deadline) override;
+  void find_key() override;
 
  protected:
   void probe(const CgroupHierarchies& hierarchies, Capabilities& can) override;
@@ -55,6 +56,7 @@ class RemoteBackend : public LocalBackend, public Machines {
  private:
   SandboxStatus start_keeper(const SandboxSpec& spec, const MachineNote& note);
   void require_namespaces(const std::string& name);
+  std::string key_source() const;  // a path
   base::LinkConfig machine(const MachineNote& note) const;
   std::string run_errand(const std::string& command, const MachineNote& note,
                          std::chrono::milliseconds deadline);

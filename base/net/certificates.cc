@@ -135,6 +135,10 @@ IssuedCertificate make(const CertificateOptions& options, X509* issuer, EVP_PKEY
 void Issuer::Free::operator()(evp_pkey_st* key) const { EVP_PKEY_free(key); }
 void Issuer::Free::operator()(x509_st* certificate) const { X509_free(certificate); }
 
+std::vector<std::string> unseal_command(const std::string& key_file) {
+  return {"openssl", "cms", "-decrypt", "-binary", "-inform", "DER", "-recip", key_file};
+}
+
 IssuedCertificate Issuer::self_signed(const CertificateOptions& options) {
   return make(options, nullptr, nullptr);
 }

@@ -23,6 +23,9 @@ struct CertificateOptions {
   int64_t days = 1;  // it is valid from yesterday on
 };
 
+// Decrypts a secret (CMS, DER) from standard input to standard output, with the key in that file.
+std::vector<std::string> unseal_command(const std::string& key_file);
+
 struct IssuedCertificate {
   std::string certificate;
   std::string key;

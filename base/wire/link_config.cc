@@ -1,6 +1,7 @@
 #include "base/wire/link_config.h"
 
 #include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 
 #include "base/error.h"
@@ -17,6 +18,13 @@ template <typename T, typename Visit>
 void each_tree_field(T& tree, const Visit& visit) {
   visit("key", tree.key);
   visit("path", tree.path);
+}
+
+template <typename T, typename Visit>
+void each_key_field(T& key, const Visit& visit) {
+  visit("place", key.place);
+  visit("recipient", key.recipient);
+  visit("credential", key.credential);
 }
 
 template <typename T, typename Visit>
@@ -40,7 +48,7 @@ void each_config_field(T& config, const Visit& visit) {
   visit("generation", config.generation);
   visit("driver", config.driver);
   visit("place", config.place);
-  visit("key_file", config.key_file);
+  visit("key", config.key);
   visit("first_id", config.first_id);
   visit("outpost", config.outpost);
   visit("warden", config.warden);
@@ -86,6 +94,23 @@ auto parsed(const std::string& text, Code code, const std::string& what, const R
   }
 }
 
+constexpr std::array<std::pair<LinkKey::Source, std::string_view>, 4> kKeySources{
+    {{LinkKey::Source::file, "file"},
+     {LinkKey::Source::command, "command"},
+     {LinkKey::Source::sealed, "sealed"},
+     {LinkKey::Source::missing, "missing"}}};
+
+std::string_view key_source_text(LinkKey::Source source) {
+  return std::ranges::find(kKeySources, source, &decltype(kKeySources)::value_type::first)->second;
+}
+
+LinkKey::Source key_source_of(std::string_view text) {
+  const auto found =
+      std::ranges::find(kKeySources, text, &decltype(kKeySources)::value_type::second);
+  if (found == kKeySources.end()) throw Error(Code::invalid_argument, "no such source of a key");
+  return found->first;
+}
+
 }  // namespace
 
 std::string link_config_text(const LinkConfig& config) {
@@ -115,6 +140,20 @@ LinkConfig parse_link_config(const std::string& text) {
                   each_tree_field(config.certificates, reader(value.at("certificates")));
                   return config;
                 });
+}
+
+std::string link_key_text(const LinkKey& key) {
+  json::object object{{"source", key_source_text(key.source)}};
+  each_key_field(key, writer(object));
+  return json::serialize(object);
+}
+
+LinkKey parse_link_key(const std::string& text) {
+  return parsed(text, Code::invalid_argument, "a source of a key", [](const json::value& value) {
+    LinkKey key{.source = key_source_of(json::value_to<std::string>(value.at("source")))};
+    each_key_field(key, reader(value));
+    return key;
+  });
 }
 
 std::string ssh_settings_text(const SshSettings& settings) {

@@ -66,7 +66,7 @@ struct LinkConfig {
   std::string driver;     // "ssh"
   std::string settings;   // its own, the text of a JSON object; for ssh SshSettings
   std::string place;      // the machine's name in our configuration, for people
-  std::string key_file;   // the provider's key, readable by root only; empty: none
+  std::string key;        // path of the file that says where the provider's key is; empty: none
   uint32_t first_id = 0;  // ids in the mounts here: first_id + id inside
   std::string outpost;    // absolute paths of the programs to put there
   std::string warden;
@@ -95,6 +95,23 @@ SshSettings parse_ssh_settings(const std::string& text);  // invalid_argument
 
 std::string link_config_text(const LinkConfig& config);
 LinkConfig parse_link_config(const std::string& text);  // invalid_argument
+
+// Where a provider's key is. The daemon replaces the file with this while links run, when the
+// credential is replaced; moorage-link alone reads the key, before it speaks with the provider.
+struct LinkKey {
+  enum class Source {
+    file,     // `place`, which only root may read
+    command,  // what `place` prints, run by sh as root
+    sealed,   // the file `place`, encrypted (CMS) for the key in the file `recipient`
+    missing,  // there is no such credential
+  };
+  Source source = Source::missing;
+  std::string place{};
+  std::string recipient{};
+  std::string credential{};  // its name, for messages; empty: a file of the configuration
+};
+std::string link_key_text(const LinkKey& key);
+LinkKey parse_link_key(const std::string& text);  // invalid_argument
 
 // Layers of /moorage/begin, oldest first.
 std::string link_layers_text(const std::vector<LinkLayer>& layers);

@@ -14,6 +14,7 @@
 #include "link/call.h"
 #include "link/deadline.h"
 #include "link/machine.h"
+#include "link/provider_key.h"
 #include "link/stream.h"
 #include "link/sync_intake.h"
 
@@ -38,7 +39,8 @@ std::optional<uint64_t> last_pack(const std::string& directory) {
 class Salvage {
  public:
   explicit Salvage(const SalvageOptions& options)
-      : options_(options), machine_(options.config, options.key) {}
+      : options_(options),
+        machine_(options.config, [&options] { return read_provider_key(options.config); }) {}
 
   std::string run() {
     const Deadline deadline = after(std::chrono::seconds(options_.config.start_deadline_s));

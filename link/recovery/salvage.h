@@ -11,8 +11,7 @@ namespace moorage::link {
 
 struct SalvageOptions {
   base::LinkConfig config;  // of the sandbox that was given up
-  std::string key;
-  std::string into;  // packs become INTO/incoming/N.pack, as a sandbox's (sync_intake.h)
+  std::string into;         // packs become INTO/incoming/N.pack, as a sandbox's (sync_intake.h)
 };
 
 // {"found":bool,"packs":N}. found: the sandbox is still there. packs: how many are in INTO now; 0:

@@ -73,7 +73,7 @@ TEST_CASE("providers are read with the settings of their drivers") {
       "  e2b: {key_file: /etc/moorage/e2b.key, api_url: \"http://127.0.0.1:3000\", "
       "template: team/base:v1, max_sandboxes: 2}\n"
       "  daytona:\n"
-      "    key_file: /etc/moorage/daytona.key\n"
+      "    credential: daytona.prod\n"
       "    image: ghcr.io/acme/base@sha256:00\n"
       "    cpu: 4\n"
       "    auto_stop_min: 30\n"
@@ -85,7 +85,9 @@ TEST_CASE("providers are read with the settings of their drivers") {
   CHECK(e2b.driver.size() == 2);
   CHECK(std::get<std::string>(e2b.driver.at("api_url")) == "http://127.0.0.1:3000");
   CHECK(std::get<std::string>(e2b.driver.at("template")) == "team/base:v1");
+  CHECK(e2b.credential.empty());
   const auto& daytona = *loaded.settings.backends.daytona;
+  CHECK(daytona.credential == "daytona.prod");
   CHECK(daytona.max_sandboxes == 8);
   CHECK(std::get<int64_t>(daytona.driver.at("cpu")) == 4);
   CHECK(std::get<int64_t>(daytona.driver.at("auto_stop_min")) == 30);
@@ -103,9 +105,12 @@ TEST_CASE("an unknown or missing key of a backend is refused with its place") {
         "directory, max_sandboxes.");
   CHECK(refusal("backends:\n  e2b:\n    key_file: /k\n    snapshot: x\n")
             .starts_with(":4:5: unknown key \"snapshot\" in backends.e2b | Allowed keys: "));
-  CHECK(refusal("backends:\n  e2b: {api_url: \"https://e2b.example\"}\n") ==
-        ":2:8: backends.e2b has no key_file | Put the API key into a file that only root may "
-        "read, and name it here.");
+  CHECK(
+      refusal("backends:\n  e2b: {api_url: \"https://e2b.example\"}\n") ==
+      ":2:8: backends.e2b has no credential | Name the credential of root that has the API key, or "
+      "its file as key_file.");
+  CHECK(refusal("backends:\n  e2b: {key_file: /k, credential: k}\n")
+            .starts_with(":2:8: backends.e2b has both a credential and a key_file"));
   CHECK(refusal("backends:\n  ssh: {config_file: /c}\n")
             .starts_with(":2:8: backends.ssh has no hosts"));
   CHECK(refusal("backends: [ssh]\n") ==
@@ -152,6 +157,7 @@ TEST_CASE("a provider's setting that would leak its key or forge a request is re
   CHECK(password.find("hunter2") == std::string::npos);
   CHECK(e2b("api_url: ftp://e2b.example").find("is not a URL such as") != std::string::npos);
   CHECK(e2b("template: \"a\\nb\"").find("is not a name") != std::string::npos);
+  CHECK(e2b("credential: Not/one").find("is not a credential's name") != std::string::npos);
   CHECK(e2b("key: secret").find("unknown key \"key\"") != std::string::npos);
   CHECK(e2b("ca_file: ca.pem").find("is not an absolute path") != std::string::npos);
   CHECK(refusal("backends: {daytona: {key_file: /k, snapshot: a, image: b}}\n")

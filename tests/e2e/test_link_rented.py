@@ -73,6 +73,8 @@ class RentedTest:
         cls.key_file = cls.root / "key"
         cls.key_file.write_text(cls.rented.fake.api_key)
         cls.key_file.chmod(0o600)
+        cls.key_source = cls.root / "key.json"
+        cls.key_source.write_text(json.dumps({"source": "file", "place": str(cls.key_file), "recipient": "", "credential": ""}))
         cls.base = cls.root / "base"
         random.seed(7)
         for i in range(200):
@@ -87,7 +89,7 @@ class RentedTest:
 
     def keeper(self, **options):
         type(self).count += 1
-        defaults = {"base": self.base, "driver": self.rented.NAME, "machine_is_ours": True, "key_file": str(self.key_file)}
+        defaults = {"base": self.base, "driver": self.rented.NAME, "machine_is_ours": True, "key": str(self.key_source)}
         keeper = link_keeper.Keeper(self.root / str(self.count), self.rented, **defaults | options)
         self.addCleanup(shutil.rmtree, keeper.directory, ignore_errors=True)
         self.addCleanup(keeper.remove_there, check=False)

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import unittest
@@ -27,14 +28,20 @@ class Rented(harness.TestCase):
             (cls.root / name).mkdir()
             cls.fakes[name] = fake(cls.root / name)
             cls.addClassCleanup(cls.fakes[name].close)
-            key = cls.root / f"{name}.key"
-            key.write_text(cls.fakes[name].api_key + "\n")
-            key.chmod(0o600)
-            backends[name] = {"key_file": str(key), "max_sandboxes": 1}
-        backends["e2b"] |= {"api_url": cls.fakes["e2b"].url, "sandbox_url": cls.fakes["e2b"].url}
-        backends["daytona"] |= {"api_url": cls.fakes["daytona"].url + "/api"}
-        cls.settings = {"backends": backends, "remote.sync_interval_s": 1}
+            backends[name] = {"max_sandboxes": 1}
+        key = cls.root / "e2b.key"
+        key.write_text(cls.fakes["e2b"].api_key + "\n")
+        key.chmod(0o600)
+        backends["e2b"] |= {"key_file": str(key), "api_url": cls.fakes["e2b"].url, "sandbox_url": cls.fakes["e2b"].url}
+        backends["daytona"] |= {"credential": "daytona", "api_url": cls.fakes["daytona"].url + "/api"}
+        cls.settings = {"backends": backends, "remote.sync_interval_s": 1,
+                        "network.credential_key": str(cls.root / "credentials.key")}
         super().setUpClass()
+        cls.add_credential(cls.fakes["daytona"].api_key)
+
+    @classmethod
+    def add_credential(cls, key):
+        cls.daemon.cli("credential", "add", "daytona", "--for", "https://app.daytona.io/api/", "--from-stdin", input=key.encode())
 
     def create(self, name, backend):
         self.addCleanup(self.client.delete, name, purge=True)
@@ -92,7 +99,7 @@ class Rented(harness.TestCase):
         self.client.stop("one")
         self.assertEqual(self.out("two", "echo fits"), "fits")
 
-    def test_a_key_is_in_its_file_and_nowhere_else(self):
+    def test_a_key_is_in_its_file_or_encrypted_and_nowhere_else(self):
         for backend in self.fakes:
             self.create(f"key-{backend}", backend)
             self.out(f"key-{backend}", "env; cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n' > seen")
@@ -117,6 +124,27 @@ class Rented(harness.TestCase):
             wrong.write_text(right)
         self.assertNotIn("wrong_secret", said)
         self.assertIn("e2b", said)
+
+    def test_a_credential_that_was_replaced_or_is_gone(self):
+        """The process that speaks with the provider ends, so the next one needs the key again."""
+        fake, name = self.fakes["daytona"], "replaced"
+        self.create(name, "daytona")
+        self.out(name, "echo kept > file")
+        before = fake.api_key
+        fake.api_key = "dtn_" + "b" * 40
+        self.addCleanup(self.add_credential, before)
+        self.addCleanup(setattr, fake, "api_key", before)
+        self.add_credential(fake.api_key)
+        for pid in harness.sandbox_cgroup_pids(f"moorage-{self.daemon.known_store_id}-{self.client.workspace(name)['sandbox']['id']}"):
+            if not harness.is_keeper(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.assertEqual(self.out(name, "cat file"), "kept")
+        self.client.stop(name)
+        self.daemon.cli("credential", "rm", "daytona")
+        self.assertIn("root has no credential daytona for the provider add it as root: moorage credential add daytona", self.refusal(name))
+        self.add_credential(fake.api_key)
+        self.findings("--fix")
+        self.assertEqual(self.out(name, "cat file"), "kept")
 
     def test_a_machine_that_nothing_here_knows_is_shown_and_ended(self):
         for backend in self.fakes:

@@ -101,13 +101,15 @@ TEST_CASE("A listed machine is one line, whatever its provider says") {
         R"({"id":"i\n1","sandbox":"m-s-sb_7","generation":"4","state":"paused"})");
 }
 
+using Source = base::LinkKey::Source;
+
 TEST_CASE("A key that others may read is refused, and never shown") {
   std::string directory = "/tmp/moorage-key-XXXXXX";
   base::check(mkdtemp(directory.data()) ? 0 : -1, directory);
   const std::string file = directory + "/key";
   const auto key_of = [&](const std::string& text, mode_t mode) {
     base::write_file(file, text, mode);
-    return link::read_provider_key(file);
+    return link::read_key({.source = Source::file, .place = file});
   };
   CHECK(key_of("secret\n", 0600) == "secret");
   CHECK(key_of("se cret\r\n", 0400) == "se cret");
@@ -120,7 +122,46 @@ TEST_CASE("A key that others may read is refused, and never shown") {
       CHECK(std::string(error.what()).find("secret") == std::string::npos);
     }
   }
-  CHECK(code_thrown_by([] { link::read_provider_key("/nonexistent/key"); }) == Code::not_found);
-  CHECK(link::read_provider_key("").empty());
+  CHECK(code_thrown_by([] {
+          link::read_key({.source = Source::file, .place = "/nonexistent/key"});
+        }) == Code::not_found);
+  CHECK(link::read_provider_key(base::LinkConfig{}).empty());
   base::remove_tree(directory);
+}
+
+TEST_CASE(
+    "A key comes through a pipe, or the reason why there is none, without its command's words") {
+  std::string file = "/tmp/moorage-key-XXXXXX";
+  const base::Fd made(base::check(mkstemp(file.data()), file));
+  const auto received = [&file](const base::LinkKey& key) {
+    base::LinkConfig config;
+    config.key = file;
+    base::write_file(file, base::link_key_text(key));
+    base::Pipe pipe = base::make_pipe();
+    link::send_key(pipe.write_end.get(), config);
+    pipe.write_end.reset();
+    return link::receive_key(pipe.read_end.get());
+  };
+  const auto command = [](const std::string& text) {
+    return base::LinkKey{.source = Source::command, .place = text, .credential = "rented"};
+  };
+  CHECK(received(command("printf 'a \"key\"\n'")) == "a \"key\"");
+  for (const char* fails : {"echo secret; echo secret >&2; exit 3", "echo secret; kill -9 $$"}) {
+    try {
+      received(command(fails));
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.code() == Code::unavailable);
+      CHECK(error.message().find("rented") != std::string::npos);
+      CHECK(error.message().find("secret") == std::string::npos);
+      CHECK(error.hint() == "moorage credential test rented");
+    }
+  }
+  CHECK(code_thrown_by([&] { received(command("true")); }) == Code::permission_denied);
+  CHECK(code_thrown_by([&] { received(command("yes")); }) == Code::unavailable);
+  CHECK(code_thrown_by([&] { received({.credential = "rented"}); }) == Code::not_found);
+  unlink(file.c_str());
+  base::Pipe ended = base::make_pipe();
+  ended.write_end.reset();
+  CHECK(code_thrown_by([&] { link::receive_key(ended.read_end.get()); }) == Code::unavailable);
 }

@@ -83,7 +83,7 @@ void SecretReader::write(const state_db::CredentialRow& row, int fd, Words words
     }
     sealed = base::open_file(path, O_RDONLY);
     options.input_fd = sealed.get();
-    argv = {"openssl", "cms", "-decrypt", "-binary", "-inform", "DER", "-recip", key_path()};
+    argv = base::unseal_command(key_path());
   } else {
     const Account account = account_of(row.owner_uid);
     options.environment.merge(std::map<std::string, std::string>{{"HOME", account.home},
@@ -113,6 +113,22 @@ void SecretReader::write(const state_db::CredentialRow& row, int fd, Words words
   const std::string said = words == Words::shown ? last_line(result.error) : "";
   const char* what = row.source == SecretSource::command ? "its command " : "its reader ";
   throw trouble(what + how + (said.empty() ? "" : ": " + said));
+}
+
+base::LinkKey SecretReader::link_key(const state_db::CredentialRow& row) const {
+  using Source = base::LinkKey::Source;
+  switch (row.source) {
+    case SecretSource::command:
+      return {.source = Source::command, .place = row.place, .credential = row.name};
+    case SecretSource::file:
+      return {.source = Source::file, .place = row.place, .credential = row.name};
+    case SecretSource::sealed:
+      break;
+  }
+  return {.source = Source::sealed,
+          .place = sealed_path(options_.store, row.place),
+          .recipient = key_path(),
+          .credential = row.name};
 }
 
 Fd SecretReader::read(const state_db::CredentialRow& row, Words words) const {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/os/fd.h"
+#include "base/wire/link_config.h"
 #include "state_db/tables/credentials.h"
 #include "workspace/context/context.h"
 
@@ -25,6 +26,8 @@ class SecretReader {
   Fd read(const state_db::CredentialRow& row, Words words = Words::kept_back) const;
   // Reads it once and forgets it. Throws with the command's words.
   void test(const state_db::CredentialRow& row) const { read(row, Words::shown); }
+  // For moorage-link, which reads the secret itself. `row` is one of root's.
+  base::LinkKey link_key(const state_db::CredentialRow& row) const;
   // PEM. Secrets from standard input are encrypted for it. The key is made if there is none.
   std::string certificate() const;
 

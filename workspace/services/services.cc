@@ -1,7 +1,9 @@
 #include "workspace/services/services.h"
 
+#include "state_db/tables/credentials.h"
 #include "workspace/access/placement.h"
 #include "workspace/archive/store.h"
+#include "workspace/context/secret_reader.h"
 
 namespace moorage::workspace {
 namespace {
@@ -9,6 +11,17 @@ namespace {
 GcRules gc_rules(GcRules rules, Context& context) {
   rules.archive_elsewhere = ArchiveStore(context).is_elsewhere();
   return rules;
+}
+
+// Providers' keys are credentials of root.
+backends::BackendOptions with_credentials(backends::BackendOptions options, state_db::Store& store,
+                                          const Options& workspace) {
+  options.remote.credential_key = [&store,
+                                   secrets = SecretReader(workspace)](const std::string& name) {
+    const auto row = state_db::CredentialTable(store).find(0, name);
+    return row ? secrets.link_key(*row) : base::LinkKey{.credential = name};
+  };
+  return options;
 }
 
 Context checked(Context context) {
@@ -20,7 +33,7 @@ Context checked(Context context) {
 
 Services::Services(state_db::Store& opened, const ServiceOptions& options)
     : store(opened),
-      registry(options.backends),
+      registry(with_credentials(options.backends, opened, options.workspace)),
       repos(options.repos),
       storage(layers::make_overlay_storage(options.storage)),
       context(checked({.store = store,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "backends/registry.h"
+#include "backends/remote/machines.h"
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -130,9 +132,9 @@ CredentialRow Credentials::add(const Caller& caller, const CredentialRequest& re
   }
   keep(caller, row);
   after_row.pass();
+  tell_of_change(row.owner_uid);
   if (!former.empty() && former != row.place) remove_file(store, former);
   base::log(base::LogLevel::info, "credential.added", {{"uid", row.owner_uid}, {"name", row.name}});
-  networks_.apply_to_owner(row.owner_uid);
   return find(caller, row.name);
 }
 
@@ -141,6 +143,14 @@ void Credentials::keep(const Caller& caller, const CredentialRow& row) {
     state_db::CredentialTable(context_.store).put(row);
     join_key(context_.store, caller, row.name);
   });
+}
+
+void Credentials::tell_of_change(uint32_t owner_uid) {
+  networks_.apply_to_owner(owner_uid);
+  if (owner_uid != 0) return;
+  for (backends::Backend* backend : context_.backends.all()) {
+    if (backends::Machines* machines = backend->machines()) machines->find_key();
+  }
 }
 
 CredentialRow Credentials::find(const Caller& caller, const std::string& name) {
@@ -165,9 +175,9 @@ void Credentials::remove(const Caller& caller, const std::string& name) {
     join_key(context_.store, caller, name);
   });
   after_removal.pass();
+  tell_of_change(row.owner_uid);
   if (row.source == SecretSource::sealed) remove_file(context_.options.store, row.place);
   base::log(base::LogLevel::info, "credential.removed", {{"uid", row.owner_uid}, {"name", name}});
-  networks_.apply_to_owner(row.owner_uid);
 }
 
 CredentialRow Credentials::test(const Caller& caller, const std::string& name) {

@@ -39,6 +39,7 @@ class Credentials {
 
  private:
   void keep(const Caller& caller, const state_db::CredentialRow& row);
+  void tell_of_change(uint32_t owner_uid);
 
   Context& context_;
   Networks& networks_;

@@ -27,6 +27,7 @@ class FakeRemote : public backends::FakeBackend, public backends::Machines {
     const std::lock_guard lock(mutex_);
     return {there_[place].begin(), there_[place].end()};
   }
+  void find_key() override {}
   void remove_there(const backends::MachineNote& note, milliseconds) override {
     reach(note.place);
     {
