@@ -1,14 +1,18 @@
-"""Random sequences of edits, snapshots, forks, restores, promotes, archives, kills: each tree equals a plain directory.
+"""Random sequences of edits, snapshots, forks, restores, promotes, archives, moves, kills: each tree equals a plain directory.
 
-The model includes one known difference: the first write to a hard link frozen by a snapshot separates it from the other
-names (overlayfs copies one name up).
+The model includes one known difference: here the first change of a hard link frozen by a snapshot separates this name from the
+others (overlayfs copies one name up). On another machine one upper directory has all layers, so nothing is frozen there; names of
+a file that is changed there are sent together and are no longer frozen here.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import random
 import shutil
+import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -16,7 +20,7 @@ import unittest
 
 import harness
 
-SEQUENCES = int(os.environ.get("MOORAGE_SEQUENCES", "25"))
+SEQUENCES = int(os.environ.get("MOORAGE_SEQUENCES", "8" if harness.BACKEND == "ssh" else "25"))
 STEPS = 14
 
 # Applies `ops` to a tree and prints the errors; without ops it prints the contents. Runs on both sides.
@@ -25,7 +29,8 @@ import errno, hashlib, json, os, shutil, stat, sys
 def write(path, mode, text):
     with open(path, mode) as out: out.write(text)
 DO = {"write": lambda p, t: write(p, "w", t), "append": lambda p, t: write(p, "a", t), "mkdir": os.mkdir, "rename": os.rename,
-      "unlink": os.unlink, "rmtree": shutil.rmtree, "chmod": os.chmod, "symlink": os.symlink, "link": lambda a, b: os.link(a, b, follow_symlinks=False)}
+      "unlink": os.unlink, "rmtree": shutil.rmtree, "chmod": os.chmod, "symlink": os.symlink, "utime": lambda p, t: os.utime(p, (t, t)),
+      "setxattr": lambda p, t: os.setxattr(p, "user.note", t.encode()), "link": lambda a, b: os.link(a, b, follow_symlinks=False)}
 def work(top, ops):
     os.chdir(top)
     errors = []
@@ -48,6 +53,8 @@ def work(top, ops):
             if stat.S_ISREG(status.st_mode):
                 with open(path, "rb") as file: content = hashlib.sha1(file.read()).hexdigest()
             seen[path] = [oct(status.st_mode) if not stat.S_ISLNK(status.st_mode) else "link", content]
+            if status.st_mtime < 1e9: seen[path].append(status.st_mtime)  # set by utime
+            if not stat.S_ISLNK(status.st_mode): seen[path] += [os.getxattr(path, n).decode() for n in os.listxattr(path) if n == "user.note"]
     return [errors, seen]
 """
 exec(WORK, MODEL := {})
@@ -68,9 +75,50 @@ def contents(top):
     return seen
 
 
+def linked(directory):
+    """Inode -> change time of the files with several names."""
+    found = {}
+    for place, names, files in os.walk(directory):
+        for name in names + files:
+            status = os.lstat(os.path.join(place, name))
+            if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
+                found[status.st_ino] = status.st_ctime_ns
+    return found
+
+
 class Workspace:
-    def __init__(self, name, directory):
-        self.name, self.directory, self.snapshots = name, directory, {}
+    def __init__(self, name, backend, directory, frozen=False):
+        self.name, self.backend, self.snapshots = name, backend, {}
+        self.replace(directory)
+        if not frozen:
+            self.frozen = set()
+
+    def replace(self, directory):
+        """Contents of a snapshot."""
+        self.directory = directory
+        self.freeze()
+
+    def freeze(self):
+        self.frozen = set(linked(self.directory))
+
+    def separate(self, name, arguments):
+        """Before an operation here: it changes only one name of a frozen file."""
+        if name not in ("write", "append", "chmod", "utime", "setxattr", "rename", "link"):
+            return
+        path = self.directory / arguments[0]
+        if name not in ("rename", "link"):
+            path = pathlib.Path(os.path.realpath(path))
+        if name in ("rename", "link"):  # the kernel refuses some before it copies
+            target = self.directory / arguments[1]
+            if not target.parent.is_dir() or os.path.lexists(target) and (name == "link" or stat.S_ISDIR(target.lstat().st_mode)):
+                return
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if status.st_ino not in self.frozen or status.st_nlink < 2:
+                return
+            apart = path.with_name(path.name + ".apart")
+            shutil.copy2(path, apart, follow_symlinks=False)
+            apart.rename(path)
 
 
 class Sequences(harness.TestCase):
@@ -80,7 +128,7 @@ class Sequences(harness.TestCase):
     files = {f"d{n % 4}/e{n % 3}/file{n}": f"{n}\n" * 20 for n in range(24)}
 
     def setUp(self):
-        self.models = pathlib.Path(tempfile.mkdtemp(prefix="moorage-model-"))
+        self.models = pathlib.Path(tempfile.mkdtemp(prefix="moorage-model-", dir=harness.BASE))
         self.addCleanup(shutil.rmtree, self.models)
         self.count = 0
 
@@ -89,18 +137,6 @@ class Sequences(harness.TestCase):
         made = self.models / f"m{self.count}"
         subprocess.run(["cp", "-a", of, made], check=True)
         return made
-
-    @staticmethod
-    def part_names(directory):
-        """A write to a frozen file separates its hard links."""
-        for place, _, files in os.walk(directory):
-            for name in files:
-                path = os.path.join(place, name)
-                status = os.lstat(path)
-                if os.path.islink(path) or status.st_nlink < 2:
-                    continue
-                shutil.copy2(path, path + ".apart")
-                os.rename(path + ".apart", path)
 
     # -- edits --------------------------------------------------------------------------------------
 
@@ -119,26 +155,53 @@ class Sequences(harness.TestCase):
     def edits(self, workspace):
         for _ in range(self.chance.randint(1, 10)):
             old, new = self.some_path(workspace.directory, False), self.some_path(workspace.directory, True)
-            kind = self.chance.choice(["write", "write", "append", "mkdir", "rename", "rename", "rename", "unlink", "rmtree", "chmod", "symlink", "link", "swap"])
+            kind = self.chance.choice(["write", "write", "append", "mkdir", "rename", "rename", "rename", "unlink", "rmtree", "chmod", "symlink", "link", "swap", "utime", "setxattr"])
             text = f"{self.chance.random()}\n" * self.chance.randint(1, 50)
             yield {"write": lambda: [["write", self.chance.choice([old, new]), text]], "append": lambda: [["append", old, text]],
                    "mkdir": lambda: [["mkdir", new]], "rename": lambda: [["rename", old, new]], "unlink": lambda: [["unlink", old]],
                    "rmtree": lambda: [["rmtree", old]] if old.count("/") > 0 else [["mkdir", new]],
                    "chmod": lambda: [["chmod", old, self.chance.choice([0o755, 0o700, 0o644, 0o600])]] if not os.path.isdir(workspace.directory / old) else
                             [["chmod", old, self.chance.choice([0o755, 0o700])]],
+                   "utime": lambda: [["utime", old, self.chance.randrange(10**9)]], "setxattr": lambda: [["setxattr", old, text[:100]]],
                    "symlink": lambda: [["symlink", old, new]], "link": lambda: [["link", old, new]],
                    "swap": lambda: [["rmtree", old], ["write", old, text]] if self.chance.random() < 0.5 else [["unlink", old], ["mkdir", old]]}[kind]()
 
-    def both(self, workspace, ops):
+    def by_hand(self, workspace, ops):
+        """In the model: errors, and what is there afterwards."""
         here = os.getcwd()
-        model_errors, model = MODEL["work"](workspace.directory, ops)
+        errors = []
+        before = linked(workspace.directory)
+        for name, *arguments in ops:
+            if workspace.backend != "ssh":
+                workspace.separate(name, arguments)
+            errors += MODEL["work"](workspace.directory, [[name, *arguments]])[0]
+            os.chdir(here)
+        _, model = MODEL["work"](workspace.directory, [])
         os.chdir(here)
+        if workspace.backend == "ssh":
+            after = linked(workspace.directory)
+            workspace.frozen = {inode for inode in workspace.frozen if after.get(inode) == before.get(inode)}
+        return errors, model
+
+    def both(self, workspace, ops):
+        model_errors, model = self.by_hand(workspace, ops)
         real = self.client.exec(workspace.name, ["python3", "-ISc", INSIDE, json.dumps(["/workspace", ops])])
         self.assertEqual(real.exit_code, 0, real.stderr.decode(errors="replace"))
         errors, seen = json.loads(real.stdout)
         self.assertEqual(errors, model_errors, ops)
         differs = {p: (model.get(p), seen.get(p)) for p in model.keys() | seen.keys() if model.get(p) != seen.get(p)}
         self.assertEqual(differs, {}, f"{workspace.name} after {self.steps}")
+        if workspace.backend == "ssh":
+            self.copy_here(workspace, model)
+
+    def copy_here(self, workspace, model):
+        """A command has ended: its files are here."""
+        here = os.getcwd()
+        keeper = self.daemon.sandbox_pids(workspace.name)["init"]
+        _, seen = MODEL["work"](f"/proc/{keeper}/root/workspace", [])
+        os.chdir(here)
+        differs = {p: (model.get(p), seen.get(p)) for p in model.keys() | seen.keys() if model.get(p) != seen.get(p)}
+        self.assertEqual(differs, {}, f"{workspace.name}, here, after {self.steps}")
 
     def as_git_says(self, workspace, commit):
         """Its patch turns the commit into its tree, its status lists the changes that git finds."""
@@ -159,6 +222,31 @@ class Sequences(harness.TestCase):
         for ops in self.edits(workspace):
             self.both(workspace, ops)
 
+    def by_api(self, workspace):
+        """Through the API. A write makes a new file, so names of one file are left out."""
+        for _ in range(self.chance.randint(1, 4)):
+            old, new = self.some_path(workspace.directory, False), self.some_path(workspace.directory, True)
+            text = f"{self.chance.random()}\n"
+            free = not os.path.lexists(workspace.directory / new)
+            path = workspace.directory / old
+            plain = not path.is_symlink() and path.is_file() and path.stat().st_nlink == 1
+            kind = self.chance.choice(["write", "rewrite", "mkdir", "rename", "remove"])
+            if kind == "write" and free:
+                self.client.write_file(workspace.name, new, text.encode())
+                self.by_hand(workspace, [["write", new, text]])
+            elif kind == "rewrite" and plain:
+                self.client.write_file(workspace.name, old, text.encode())
+                self.by_hand(workspace, [["write", old, text]])
+            elif kind == "mkdir" and free:
+                self.client.make_directory(workspace.name, new)
+                self.by_hand(workspace, [["mkdir", new]])
+            elif kind == "rename" and free and not new.startswith(old + "/"):
+                self.client.move_file(workspace.name, old, new)
+                self.by_hand(workspace, [["rename", old, new]])
+            elif kind == "remove" and old.count("/") > 0:
+                self.client.remove_file(workspace.name, old, recursive=True)
+                self.by_hand(workspace, [["rmtree" if path.is_dir() and not path.is_symlink() else "unlink", old]])
+
     def snapshot(self, workspace):
         if self.chance.random() < 0.6:
             self.client.stop(workspace.name)
@@ -166,11 +254,9 @@ class Sequences(harness.TestCase):
         self.keep(workspace, taken)
 
     def keep(self, workspace, taken):
-        kept = self.new_directory(workspace.directory)
-        self.part_names(kept)
-        workspace.snapshots[taken["id"]] = kept
+        workspace.snapshots[taken["id"]] = self.new_directory(workspace.directory)
         if taken["way"] in ("at-rest", "restack"):
-            self.part_names(workspace.directory)
+            workspace.freeze()
 
     def fork(self, workspace):
         if len(self.workspaces) >= 4:
@@ -182,7 +268,7 @@ class Sequences(harness.TestCase):
         taken = self.client.snapshots(workspace.name)[-1]
         self.assertEqual(taken["id"], fork["forked_from"])
         self.keep(workspace, taken)
-        self.workspaces.append(Workspace(name, self.new_directory(workspace.snapshots[taken["id"]])))
+        self.workspaces.append(Workspace(name, workspace.backend, self.new_directory(workspace.snapshots[taken["id"]]), frozen=True))
 
     def restore(self, workspace):
         all_of = {i: (w, d) for w in self.workspaces for i, d in w.snapshots.items()}
@@ -192,7 +278,7 @@ class Sequences(harness.TestCase):
         self.client.restore(workspace.name, chosen, kill=True)
         self.keep(workspace, self.client.snapshots(workspace.name)[-1])
         shutil.rmtree(workspace.directory)
-        workspace.directory = self.new_directory(all_of[chosen][1])
+        workspace.replace(self.new_directory(all_of[chosen][1]))
 
     def promote(self, workspace):
         origin = self.client.workspace(workspace.name).get("forked_from")
@@ -204,8 +290,7 @@ class Sequences(harness.TestCase):
         before = self.client.snapshots(parent.name)[-1]
         self.keep(parent, before)
         shutil.rmtree(parent.directory)
-        parent.directory = self.new_directory(workspace.directory)
-        self.part_names(parent.directory)
+        parent.replace(self.new_directory(workspace.directory))
 
     def drop(self, workspace):
         # Its own snapshot, not a fork's origin, which the model looks up.
@@ -222,30 +307,48 @@ class Sequences(harness.TestCase):
         self.client.unarchive(workspace.name)
 
     def kill(self, workspace):
-        self.daemon.restart()
+        """Of the daemon, and of what stands here for a sandbox elsewhere, which runs on."""
+        keeper = None
+        if workspace.backend == "ssh" and self.chance.random() < 0.5 and "sandbox" in self.client.workspace(workspace.name):
+            keeper = self.daemon.sandbox_pids(workspace.name)["init"]
+        self.daemon.kill()
+        if keeper:
+            os.kill(keeper, signal.SIGKILL)
+        self.daemon.start()
 
     def many(self, workspace):
         """Enough for a merge of the lower ones."""
         self.client.stop(workspace.name)
         for _ in range(18):
             self.client.snapshot(workspace.name)
-        self.part_names(workspace.directory)
+        workspace.freeze()
+
+    def move(self, workspace):
+        """With its sandbox, or at rest."""
+        if self.chance.random() < 0.2:
+            self.client.stop(workspace.name)
+        workspace.backend = self.chance.choice([backend for backend in self.backends if backend != workspace.backend])
+        self.client.move(workspace.name, backend=workspace.backend)
 
     def test_each_tree_equals_a_plain_directory(self):
         seed = int(os.environ.get("MOORAGE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
         print(f"MOORAGE_TEST_SEED={seed}, {self.sequences} sequences")
-        steps = {self.edit: 10, self.snapshot: 5, self.fork: 3, self.restore: 4, self.promote: 3, self.drop: 2, self.archive: 1, self.kill: 1, self.many: 1}
+        self.backends = ["lxc", "ssh"] if harness.BACKEND == "ssh" else [harness.BACKEND.partition("-")[0]]
+        steps = {self.edit: 10, self.by_api: 2, self.snapshot: 5, self.fork: 3, self.restore: 4, self.promote: 3, self.drop: 2, self.archive: 1, self.kill: 1, self.many: 1}
+        if len(self.backends) > 1:
+            steps |= {self.move: 4, self.kill: 2}
         done = dict.fromkeys((s.__name__ for s in steps), 0)
         begin = time.monotonic()
         for number in range(self.sequences):
             self.chance = random.Random(seed + number)
             self.prefix, self.steps = f"seq-{number}", []
             with self.subTest(seed=seed + number):
-                commit = self.client.create(repo_url=self.url, name=self.prefix)["base"]["commit"]
+                backend = self.chance.choice(self.backends)
+                commit = self.client.create(repo_url=self.url, name=self.prefix, backend=backend)["base"]["commit"]
                 checkout = self.models / f"base-{number}"
                 subprocess.run(["git", "clone", "-q", self.upstream / "acme" / "shop", checkout], check=True, capture_output=True)
                 shutil.rmtree(checkout / ".git")
-                self.workspaces = [Workspace(self.prefix, checkout)]
+                self.workspaces = [Workspace(self.prefix, backend, checkout)]
                 for _ in range(STEPS):
                     step = self.chance.choices(list(steps), list(steps.values()))[0]
                     workspace = self.chance.choice(self.workspaces)
