@@ -93,6 +93,21 @@ class SshHost:
         host = {"name": self.name, "destination": self.name, "directory": str(self.directory), "max_sandboxes": max_sandboxes}
         return {"ssh": {"config_file": str(self.config), "hosts": [host]}}
 
+    def processes(self):
+        """The pids of all in its network, or in one of a sandbox there."""
+        def network(pid):
+            return os.readlink(f"/proc/{pid}/ns/net")
+
+        there, found = {network(self.process.pid)}, set()
+        for _ in range(2):
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                with contextlib.suppress(OSError):  # it has ended, or is the kernel's
+                    if os.readlink(f"/proc/{pid}/exe").startswith(str(self.directory)):
+                        there.add(network(pid))
+                    if network(pid) in there:
+                        found.add(int(pid))
+        return found
+
     def pull_cable(self):
         harness.run("ip", "link", "set", self.device, "down")
 

@@ -117,23 +117,6 @@ class RemoteNetwork(harness.TestCase):
         pids = harness.sandbox_cgroup_pids(f"moorage-{self.daemon.store_id()}-{sandbox}")
         return [pid for pid in pids if canaries.name_of(pid).startswith("moorage-egress")]
 
-    def processes_there(self):
-        """All in the machine's network, or in one of a sandbox there."""
-        def network(pid):
-            return os.readlink(f"/proc/{pid}/ns/net")
-
-        there, found = {network(self.machine.process.pid)}, set()
-        for rounds in range(2):
-            for pid in canaries.all_processes():
-                try:
-                    if os.readlink(f"/proc/{pid}/exe").startswith(str(self.machine.directory)):
-                        there.add(network(pid))
-                    if network(pid) in there:
-                        found.add(pid)
-                except OSError:
-                    continue  # it has ended, or is the kernel's
-        return found
-
     def test_a_secret_is_used_and_never_there(self):
         key = f"sk-canary-{secrets.token_hex(12)}"
         self.api.key, self.api.right = key, 0
@@ -155,7 +138,7 @@ class RemoteNetwork(harness.TestCase):
         self.assertEqual(self.api.right, 4)
         self.assertEqual(search.files(self.machine.root), [])
         self.assertNotEqual(control.files(self.machine.root), [])
-        there = self.processes_there()
+        there = self.machine.processes()
         self.assertLessEqual({"sshd", "moorage-outpost", "python3"}, {canaries.name_of(pid) for pid in there})
         for how in (canaries.Search.memory, canaries.Search.given):
             self.assertEqual(canaries.holders(search, there, how), [])
