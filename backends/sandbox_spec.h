@@ -55,6 +55,7 @@ struct SandboxSpec {
   // The warden's end of the line for the network (base/wire/network_line.h), borrowed for the call.
   // Without one, not even the resolver inside answers.
   int network_line = -1;
+  bool reaches_hosts = false;                   // rules allow it some
   RemoteFiles remote{};                         // for a backend with Capabilities::remote
   std::map<std::string, std::string> labels{};  // for people who inspect the engine
   std::chrono::milliseconds deadline{20'000};

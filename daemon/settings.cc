@@ -69,7 +69,11 @@ backends::RemoteOptions remote_options(const config::Settings& settings) {
       options.ssh_hosts.push_back(
           {host.name, host.destination, host.directory, host.max_sandboxes});
   }
-  if (const auto& e2b = settings.backends.e2b) options.e2b = provider_options(*e2b);
+  if (const auto& e2b = settings.backends.e2b) {
+    options.e2b = provider_options(*e2b);
+    // Other servers that speak its API have what machines they like.
+    options.e2b->machines_are_vms = !e2b->driver.contains("api_url");
+  }
   if (const auto& daytona = settings.backends.daytona) options.daytona = provider_options(*daytona);
   options.sync_interval_s = static_cast<uint32_t>(settings.remote.sync_interval_s);
   options.start_deadline_s = static_cast<uint32_t>(settings.remote.start_deadline_s);

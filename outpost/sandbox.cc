@@ -34,6 +34,8 @@ constexpr size_t kMaxSmallFile = 64 << 10;
 std::string facts(std::optional<OverlayKind> overlay, const std::vector<std::string>& limits,
                   const std::string& reason = {}) {
   const bool spaces = overlay && *overlay != OverlayKind::none;
+  // Without namespaces, root of the machine.
+  const bool root = overlay == OverlayKind::root || (overlay && !spaces && geteuid() == 0);
   return json::serialize(
       json::object{{"overlay", overlay_name(overlay.value_or(OverlayKind::none))},
                    {"usable", overlay.has_value()},
@@ -41,7 +43,7 @@ std::string facts(std::optional<OverlayKind> overlay, const std::vector<std::str
                    {"pid_namespace", spaces},
                    {"mount_namespace", spaces},
                    {"net_namespace", spaces},
-                   {"root_inside", overlay == OverlayKind::root},
+                   {"root_inside", root},
                    {"sudo", false},  // no command gets new privileges
                    {"limits", json::value_from(limits)},
                    {"reason", reason}});

@@ -194,6 +194,13 @@ void Places::failed(const std::string& place, const std::string& error) {
   }
 }
 
+void Places::learned(const std::string& place, const std::string& overlay) {
+  const std::lock_guard lock(mutex_);
+  for (PlaceUse& each : places_) {
+    if (each.name == place) each.overlay = overlay;
+  }
+}
+
 std::vector<PlaceUse> Places::uses() const {
   const std::lock_guard lock(mutex_);
   std::vector<PlaceUse> all = places_;

@@ -24,6 +24,7 @@ struct PlaceUse {
   uint32_t most = 0;
   int64_t last_contact_wall_ms = 0;  // since this process began; 0: none
   std::string last_error{};          // of the last try; empty: it succeeded, or there was none
+  std::string overlay{};             // of its last sandbox (LinkStatus); empty: none, likewise
 };
 
 struct MachineNote {
@@ -57,6 +58,7 @@ class Places {
 
   void succeeded(const std::string& place, int64_t wall_ms);
   void failed(const std::string& place, const std::string& error);
+  void learned(const std::string& place, const std::string& overlay);
   std::vector<PlaceUse> uses() const;  // in the order of the configuration
 
  private:

@@ -145,11 +145,12 @@ Capabilities RemoteBackend::known_capabilities() {
 }
 
 void RemoteBackend::probe(const CgroupHierarchies&, Capabilities& can) {
-  // Otherwise a sandbox is not started (require_namespaces).
-  can.isolation = Isolation::userns;
+  // Otherwise a sandbox is not started: on a machine of others by outpost, on a rented one by link,
+  // if rules allow it hosts. The provider cuts a rented one off, whatever it can do itself.
   can.network_none = true;
-  can.root = true;  // where the login there is root's; elsewhere the warden refuses each command
   can.network_rules = true;
+  can.root = true;  // where the login there is root's; elsewhere the warden refuses each command
+  can.isolation = isolation();
   can.restack = true;
   can.freeze = false;
   can.limits_memory = can.limits_cpu = can.limits_pids = false;
@@ -181,6 +182,20 @@ void RemoteBackend::plan(const SandboxSpec& spec, const SandboxCgroup& group, La
   plan.join_files = group.join_files("warden");
 }
 
+const ProviderOptions* RemoteBackend::account() const {
+  if (driver_ == "ssh") return nullptr;
+  const auto& found = driver_ == "e2b" ? options_.remote.e2b : options_.remote.daytona;
+  return found ? &*found : nullptr;
+}
+
+// On a host, what the sandbox has there. Of a rented machine, which is its own, what the provider
+// is known to make; Daytona's are containers.
+Isolation RemoteBackend::isolation() const {
+  const ProviderOptions* rented = account();
+  if (!rented) return Isolation::userns;
+  return rented->machines_are_vms ? Isolation::vm : Isolation::container;
+}
+
 // The machine of a sandbox, for moorage-link.
 base::LinkConfig RemoteBackend::machine(const MachineNote& note) const {
   base::LinkConfig config;
@@ -192,9 +207,9 @@ base::LinkConfig RemoteBackend::machine(const MachineNote& note) const {
   config.warden = warden_copy_;
   config.sync_interval_s = options_.remote.sync_interval_s;
   config.start_deadline_s = options_.remote.start_deadline_s;
-  const auto& account = driver_ == "e2b" ? options_.remote.e2b : options_.remote.daytona;
-  if (driver_ != "ssh" && account) {
-    config.settings = account->settings;
+  config.machine_is_ours = driver_ != "ssh";
+  if (const ProviderOptions* rented = account()) {
+    config.settings = rented->settings;
     config.key = key_source();
   }
   for (const SshHost& host : options_.remote.ssh_hosts) {
@@ -214,11 +229,11 @@ std::string RemoteBackend::key_source() const {
 }
 
 void RemoteBackend::find_key() {
-  const auto& account = driver_ == "e2b" ? options_.remote.e2b : options_.remote.daytona;
-  if (driver_ == "ssh" || !account) return;
-  const base::LinkKey key = account->credential.empty()
-                                ? base::LinkKey{base::LinkKey::Source::file, account->key_file}
-                                : options_.remote.credential_key(account->credential);
+  const ProviderOptions* rented = account();
+  if (!rented) return;
+  const base::LinkKey key = rented->credential.empty()
+                                ? base::LinkKey{base::LinkKey::Source::file, rented->key_file}
+                                : options_.remote.credential_key(rented->credential);
   base::make_directories(options_.remote.notes_directory + "/keys", 0700);
   base::write_file_durable(key_source(), base::link_key_text(key));
 }
@@ -252,6 +267,7 @@ SandboxStatus RemoteBackend::start_keeper(const SandboxSpec& spec, const Machine
   config.memory_bytes = spec.limits.memory_bytes;
   config.pids = spec.limits.pids;
   config.cpus = spec.limits.cpus;
+  config.reaches_hosts = spec.reaches_hosts;
   const RemoteFiles& files = spec.remote;
   if (!files.base_key.empty()) config.base = {files.base_key, kBaseInside};
   if (!files.objects_key.empty()) config.objects = {files.objects_key, kObjectsInside};
@@ -281,12 +297,14 @@ void RemoteBackend::attach(const std::string& name, const std::vector<FileLayer>
   if (has_begun(socket.substr(0, socket.rfind('/')))) return;
   const AttachedLayers attached(status.init, layers);
   LinkClient(endpoint(name)).begin(attached.paths(), patience);
-  require_namespaces(name);
+  learn(name);
 }
 
 // Commands have not run there yet.
-void RemoteBackend::require_namespaces(const std::string& name) {
+void RemoteBackend::learn(const std::string& name) {
   const base::LinkStatus there = LinkClient(endpoint(name)).status(kStatusDeadline);
+  if (const auto note = places_.find(name)) places_.learned(note->place, there.overlay);
+  if (driver_ != "ssh") return;
   if (there.overlay != "none" && there.pid_namespace && there.net_namespace) return;
   throw Error(Code::unsupported,
               "the machine cannot give a sandbox namespaces of its own for files, processes and "

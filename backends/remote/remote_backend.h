@@ -55,8 +55,10 @@ class RemoteBackend : public LocalBackend, public Machines {
 
  private:
   SandboxStatus start_keeper(const SandboxSpec& spec, const MachineNote& note);
-  void require_namespaces(const std::string& name);
-  std::string key_source() const;  // a path
+  void learn(const std::string& name);
+  Isolation isolation() const;
+  const ProviderOptions* account() const;  // null: ssh, or it is not configured
+  std::string key_source() const;          // a path
   base::LinkConfig machine(const MachineNote& note) const;
   std::string run_errand(const std::string& command, const MachineNote& note,
                          std::chrono::milliseconds deadline);

@@ -115,6 +115,12 @@ Decision decide(const NetworkPolicy& policy, std::string_view host, uint16_t por
   return {Verdict::deny, Decider::operator_does_not_allow, nullptr};
 }
 
+bool reaches_hosts(const NetworkPolicy& policy) {
+  const auto allows = [](const NetworkRule& rule) { return rule.verdict == Verdict::allow; };
+  return policy.open || std::ranges::any_of(policy.own, allows) ||
+         std::ranges::any_of(policy.preset, allows);
+}
+
 bool depends_on_request(const NetworkPolicy& policy, std::string_view host, uint16_t port) {
   return !rules_about_requests(policy, host, port).empty();
 }

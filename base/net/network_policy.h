@@ -46,6 +46,9 @@ struct Decision {
 Decision decide(const NetworkPolicy& policy, std::string_view host, uint16_t port,
                 const HttpRequest* request = nullptr);
 
+// Whether it may allow anything at all.
+bool reaches_hosts(const NetworkPolicy& policy);
+
 // For a host that may be connected to: whether some requests to it are refused, and others not.
 bool depends_on_request(const NetworkPolicy& policy, std::string_view host, uint16_t port);
 // Whether that may depend on its path.

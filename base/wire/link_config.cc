@@ -55,6 +55,7 @@ void each_config_field(T& config, const Visit& visit) {
   visit("sync_interval_s", config.sync_interval_s);
   visit("start_deadline_s", config.start_deadline_s);
   visit("machine_is_ours", config.machine_is_ours);
+  visit("reaches_hosts", config.reaches_hosts);
   visit("memory_bytes", config.memory_bytes);
   visit("pids", config.pids);
   visit("cpus", config.cpus);

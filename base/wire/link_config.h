@@ -78,6 +78,9 @@ struct LinkConfig {
   // The whole machine belongs to this sandbox: true for e2b and daytona, false for ssh. Then it may
   // do without namespaces and overlays.
   bool machine_is_ours = false;
+  // Rules allow it hosts. They hold only in a network namespace, so a machine without one is
+  // refused.
+  bool reaches_hosts = false;
   uint64_t memory_bytes = 0;  // limits of all commands together; 0: none
   uint64_t pids = 0;
   double cpus = 0;

@@ -17,6 +17,7 @@ namespace {
 std::string host_text(const Json& host) {
   std::string text = host.text("name") + ": " + std::to_string(host.number("sandboxes")) + " of " +
                      count_of(host.number("max_sandboxes"), "sandbox");
+  if (host.has("overlay")) text += ", " + search_text(host.text("overlay"));
   if (host.has("last_contact")) text += ", answered at " + host.text("last_contact");
   if (host.has("last_error")) text += "; the last try failed: " + host.text("last_error");
   return text;

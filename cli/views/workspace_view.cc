@@ -85,14 +85,18 @@ std::string off_host_text(const Json& replica) {
   return text;
 }
 
+std::string search_text(const std::string& overlay) {
+  return overlay == "none" ? "changes found by comparing the whole tree"
+                           : "changes found in an overlay (" + overlay + ")";
+}
+
 std::string remote_text(const Json& remote) {
   if (!remote.is_object()) return {};
   std::string text = remote.flag("connected") ? "connected" : "not connected";
   text += remote.has("behind_ms")
               ? ", files here " + format_age(remote.number("behind_ms")) + " behind"
               : ", never synced";
-  if (const std::string overlay = remote.text("overlay"); !overlay.empty())
-    text += ", overlay " + overlay;
+  if (remote.has("overlay")) text += ", " + search_text(remote.text("overlay"));
   if (remote.number("waiting_packs") > 0)
     text += ", " + count_of(remote.number("waiting_packs"), "pack") + " not applied";
   if (remote.number("waiting_ends") > 0)

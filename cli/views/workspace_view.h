@@ -22,6 +22,8 @@ std::string doing_text(const Json& workspace, int64_t now_ms);
 std::string changes_text(const Json& workspace);
 // "off-host copy 12 s behind"; empty: none configured.
 std::string off_host_text(const Json& replica);
+// How the changes of a machine with that overlay ("root", "user", "none") are found.
+std::string search_text(const std::string& overlay);
 // How far the files here are behind the other machine; empty: it runs here.
 std::string remote_text(const Json& remote);
 // "you", "alice", "uid 1004", "-"; holders and owners alike.

@@ -33,6 +33,7 @@ JsonObject place_object(const backends::PlaceUse& place) {
   JsonObject object{
       {"name", lossy_utf8(place.name)}, {"sandboxes", place.used}, {"max_sandboxes", place.most}};
   if (place.last_contact_wall_ms) put_time(object, "last_contact", place.last_contact_wall_ms);
+  put_text(object, "overlay", place.overlay);
   put_text(object, "last_error", place.last_error);
   return object;
 }

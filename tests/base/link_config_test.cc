@@ -18,6 +18,7 @@ TEST_CASE("a link's configuration reads back as it was written", "[base][link]")
   config.base = {"moorage-ab12-repo_3-c0ffee", "/.moorage/remote/base"};
   config.sync_interval_s = 3;
   config.machine_is_ours = true;
+  config.reaches_hosts = true;
   config.memory_bytes = 1ULL << 40;
   config.pids = 300;
   config.cpus = 1.5;
@@ -38,6 +39,7 @@ TEST_CASE("a link's configuration reads back as it was written", "[base][link]")
   CHECK(read.certificates.key.empty());
   CHECK(read.sync_interval_s == 3);
   CHECK(read.machine_is_ours);
+  CHECK(read.reaches_hosts);
   CHECK(read.memory_bytes == 1ULL << 40);
   CHECK(read.pids == 300);
   CHECK(read.cpus == 1.5);

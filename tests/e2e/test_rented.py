@@ -18,22 +18,32 @@ import fake_daytona  # noqa: E402
 import fake_e2b  # noqa: E402
 
 
-class Rented(harness.TestCase):
+class RentedCase(harness.TestCase):
+    """`template`: of all machines; `more`: settings of each backend."""
+
+    template = "base"
+    more = {"e2b": {}, "daytona": {}}
+
     @classmethod
     def setUpClass(cls):
         cls.root = pathlib.Path(tempfile.mkdtemp(prefix="moorage-rented-", dir=harness.BASE))
         cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
         cls.fakes, backends = {}, {}
-        for name, fake in (("e2b", fake_e2b.FakeE2B), ("daytona", fake_daytona.FakeDaytona)):
+        for name in ("e2b", "daytona"):
             (cls.root / name).mkdir()
-            cls.fakes[name] = fake(cls.root / name)
+        cls.fakes["e2b"] = fake_e2b.FakeE2B(cls.root / "e2b", templates=(cls.template,))
+        cls.fakes["daytona"] = fake_daytona.FakeDaytona(cls.root / "daytona", snapshots=(cls.template,))
+        for name in cls.fakes:
             cls.addClassCleanup(cls.fakes[name].close)
             backends[name] = {"max_sandboxes": 1}
         key = cls.root / "e2b.key"
         key.write_text(cls.fakes["e2b"].api_key + "\n")
         key.chmod(0o600)
-        backends["e2b"] |= {"key_file": str(key), "api_url": cls.fakes["e2b"].url, "sandbox_url": cls.fakes["e2b"].url}
-        backends["daytona"] |= {"credential": "daytona", "api_url": cls.fakes["daytona"].url + "/api"}
+        backends["e2b"] |= {"key_file": str(key), "api_url": cls.fakes["e2b"].url, "sandbox_url": cls.fakes["e2b"].url,
+                            "template": cls.template}
+        backends["daytona"] |= {"credential": "daytona", "api_url": cls.fakes["daytona"].url + "/api", "snapshot": cls.template}
+        for name, more in cls.more.items():
+            backends[name] |= more
         cls.settings = {"backends": backends, "remote.sync_interval_s": 1,
                         "network.credential_key": str(cls.root / "credentials.key")}
         super().setUpClass()
@@ -43,9 +53,9 @@ class Rented(harness.TestCase):
     def add_credential(cls, key):
         cls.daemon.cli("credential", "add", "daytona", "--for", "https://app.daytona.io/api/", "--from-stdin", input=key.encode())
 
-    def create(self, name, backend):
+    def create(self, name, backend, **options):
         self.addCleanup(self.client.delete, name, purge=True)
-        return self.client.create(repo_url=self.url, name=name, backend=backend)
+        return self.client.create(repo_url=self.url, name=name, backend=backend, **options)
 
     def out(self, name, script):
         result = self.client.exec(name, ["sh", "-c", script])
@@ -73,10 +83,15 @@ class Rented(harness.TestCase):
         request = urllib.request.Request(self.fakes[backend].url + path, json.dumps(body).encode(), {"Content-Type": "application/json"} | headers)
         urllib.request.urlopen(request, timeout=60).close()
 
+    def shown(self, name):
+        return " ".join(self.daemon.cli("show", name).stdout.decode().split())
+
     def check_commands(self, backend):
         before = self.machines(backend)
         self.create(backend, backend)
-        self.assertEqual(self.out(backend, "cat src/a.txt; hostname"), "a\nsandbox")
+        self.assertEqual(self.out(backend, "cat src/a.txt"), "a")
+        if self.template == "base":
+            self.assertEqual(self.out(backend, "hostname"), "sandbox")
         self.out(backend, "echo made > file")
         self.assertEqual(self.client.read_file(backend, "file"), b"made\n")
         self.assertEqual(self.machines(backend), before + 1)
@@ -85,6 +100,8 @@ class Rented(harness.TestCase):
         harness.wait_until(lambda: self.machines(backend) == before, what="the end of the machine")
         self.assertEqual(self.out(backend, "cat file"), "made")
 
+
+class Rented(RentedCase):
     def test_commands_run_on_e2b_and_their_files_are_here(self):
         self.check_commands("e2b")
 
@@ -155,6 +172,37 @@ class Rented(harness.TestCase):
             self.assertIn(f"a sandbox exists at {backend}", self.findings()[stray]["text"])
             self.assertTrue(self.findings("--fix")[stray]["mended"])
             harness.wait_until(lambda: self.machines(backend) == before + 1, what="only that of another store is left")  # noqa: B023
+
+
+class Plain(RentedCase):
+    """Machines that allow neither namespaces nor mounts."""
+
+    template = "plain"
+
+    def test_commands_run_on_e2b_and_their_files_are_here(self):
+        self.check_commands("e2b")
+
+    def test_commands_run_on_daytona_and_their_files_are_here(self):
+        self.check_commands("daytona")
+
+    def test_show_and_info_say_how_changes_are_found(self):
+        self.create("seen", "e2b")
+        self.out("seen", "true")
+        for text in (self.shown("seen"), " ".join(self.daemon.cli("info").stdout.decode().split())):
+            self.assertIn("changes found by comparing the whole tree", text)
+
+    def test_root_is_root_of_the_machine(self):
+        self.create("rooted", "e2b")
+        self.assertEqual(self.client.exec("rooted", ["id", "-u"], user="root").stdout, b"0\n")
+
+    def test_rules_about_hosts_are_refused_before_anything_runs(self):
+        self.create("ruled", "e2b", network="open")
+        said = self.refusal("ruled")
+        self.assertIn("network namespace of its own", said)
+        self.assertIn("--network none", said)
+        harness.wait_until(lambda: self.machines("e2b") == 0, what="the end of the machine")
+        self.client.update("ruled", network="none")
+        self.assertEqual(self.out("ruled", "cat src/a.txt"), "a")
 
 
 if __name__ == "__main__":

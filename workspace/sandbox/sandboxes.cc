@@ -150,6 +150,7 @@ LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::
   base::Fd line;
   if (running.backend->known_capabilities().network_rules) line = networks_.make_line(sandbox.id);
   spec.network_line = line.get();
+  spec.reaches_hosts = base::reaches_hosts(networks_.policy_of(row));
   base::Fd below;
   if (running.backend->known_capabilities().remote) {
     below = context_.storage.bind_files(base_tree, first_id);
