@@ -293,7 +293,8 @@ class Daemon:
         sandbox = self.client.workspace(workspace)["sandbox"]["id"]
         name = f"moorage-{self.store_id()}-{sandbox}"
         init = init_pid(self.store, name)
-        return {"name": name, "init": init, "monitor": monitor_pid(name) if BACKEND == "lxc" else parent_pid(init)}
+        monitor = monitor_pid(name) if BACKEND == "lxc" else 0 if BACKEND == "ssh" else parent_pid(init)  # a keeper has none
+        return {"name": name, "init": init, "monitor": monitor}
 
     def close(self):
         """Stops all sandboxes and the daemon, and removes the store."""

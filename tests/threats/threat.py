@@ -21,7 +21,7 @@ from weak_engine import WeakEngine, engine  # noqa: E402
 # The greatest privileges of an attacker.
 USERS = ("user", "root") if harness.HAS_ROOT else ("user",)
 ATTACKER = USERS[-1]
-ON_DOCKER = harness.BACKEND != "lxc"
+ON_DOCKER = harness.BACKEND.startswith("docker")
 
 WEAKEN = pathlib.Path(os.environ.get("MOORAGE_WEAKEN", harness.BIN.parent / "tests/threats/libweaken.so"))
 
@@ -53,7 +53,7 @@ class Threats(harness.TestCase):
         cls.addClassCleanup(harness.shutil.rmtree, cls.libexec)
         cls.off = cls.libexec / "weaken"
         cls.off.write_text("")
-        for name in ("moorage-warden", "moorage-egress", "networks"):
+        for name in ("moorage-warden", "moorage-egress", "moorage-link", "moorage-outpost", "networks"):
             (cls.libexec / name).symlink_to(harness.BIN / name)
         launch = cls.libexec / "moorage-launch"
         program = shlex.quote(str(harness.BIN / "moorage-launch"))
