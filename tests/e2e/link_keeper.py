@@ -99,7 +99,7 @@ def changes_of(pack):
 class Keeper:
     """`host` has the driver's settings."""
 
-    def __init__(self, directory, host, base=None, key="b1", **config):
+    def __init__(self, directory, host, base=None, base_key="b1", **config):
         self.directory = pathlib.Path(directory)
         self.host = host
         for name in ("tree", "tree-work", "home", "empty", "journals"):
@@ -114,7 +114,7 @@ class Keeper:
         self.config.write_text(json.dumps({
             "name": self.name, "directory": str(self.directory), "generation": 1, "driver": "ssh",
             "settings": host.settings_of(), "place": "", "key": "", "first_id": FIRST_ID, "outpost": str(self.outpost),
-            "warden": str(harness.BIN / "moorage-warden"), "base": {"key": key, "path": str(self.base)} if base else none,
+            "warden": str(harness.BIN / "moorage-warden"), "base": {"key": base_key, "path": str(self.base)} if base else none,
             "objects": none, "certificates": none, "sync_interval_s": 1, "start_deadline_s": 120, "machine_is_ours": False, "reaches_hosts": False,
             "memory_bytes": 0, "pids": 0, "cpus": 0} | config))
         self.socket = str(self.directory / "warden.sock")

@@ -131,7 +131,7 @@ class LinkTest(unittest.TestCase):
         base = self.root / "large"
         self.make_tree(base, 3000, size=20_000)
         self.addCleanup(shutil.rmtree, base)
-        keeper = self.keeper(base=base, key="large")
+        keeper = self.keeper(base=base, base_key="large")
         cuts = []
 
         def cut():
