@@ -1,10 +1,11 @@
 """Process 1 of a rented machine: makes its root directory, then runs programs and file operations in it.
 
-Called by machine.py in new namespaces: inside.py ROOT USER CONTROL CGROUP [plain]. CONTROL is a socket; each message on it is
+Called by machine.py in new namespaces: inside.py ROOT USER CONTROL CGROUP GROUPS [plain]. CONTROL is a socket; each message on it is
 one byte with descriptors: an answer socket, and the program's standard streams. A child reads its request, one line of
 JSON, from the answer socket, answers one line, and does it. When the child ended, process 1 writes a last line: its
-exit code or signal. At the end of CONTROL the machine ends, whoever let go of it. `plain`: no program may make
-namespaces or mounts there, as root neither, as in many containers.
+exit code or signal. At the end of CONTROL the machine ends, whoever let go of it. GROUPS is JSON: directories of control groups
+to be joined by process 1, and those that are the machine's own. `plain`: no program may make namespaces, mounts or
+control groups there, as root neither, as in many containers.
 """
 
 import ctypes
@@ -69,9 +70,9 @@ def make_etc(etc, user):
 def make_dev(dev):
     os.umask(0)
     mount("tmpfs", dev, "tmpfs", MS_NOSUID, "mode=755,size=64m")
-    for name, minor in (("null", 3), ("zero", 5), ("full", 7), ("random", 8), ("urandom", 9)):
-        os.mknod(f"{dev}/{name}", 0o666 | stat.S_IFCHR, os.makedev(1, minor))
-    os.mknod(f"{dev}/tty", 0o666 | stat.S_IFCHR, os.makedev(5, 0))
+    for name in ("null", "zero", "full", "random", "urandom", "tty"):
+        os.close(os.open(f"{dev}/{name}", os.O_CREAT | os.O_CLOEXEC, 0o666))
+        mount(f"/dev/{name}", f"{dev}/{name}", None, MS_BIND)
     for name in ("pts", "shm"):
         os.mkdir(f"{dev}/{name}")
     mount("devpts", f"{dev}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5")
@@ -81,7 +82,27 @@ def make_dev(dev):
         os.symlink(target, f"{dev}/{name}")
 
 
-def make_root(root, user):
+def join_groups(groups):
+    """And sees nothing above them."""
+    for path in groups["joined"]:
+        with open(f"{path}/cgroup.procs", "w") as file:
+            file.write("0")
+    new_cgroup = 0x02000000
+    if LIBC.unshare(new_cgroup) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+
+
+def show_groups(target, shown, writable):
+    """As a system has them: version 2 at the top, of version 1 a directory for each controller."""
+    for path in shown:
+        place = target if len(shown) == 1 else f"{target}/{os.path.basename(os.path.dirname(path))}"
+        os.makedirs(place, exist_ok=True)
+        mount(path, place, None, MS_BIND)
+        if not writable:
+            mount(None, place, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
+
+
+def make_root(root, user, groups, plain):
     """The machine has the host's /usr, read-only; all else is its own. Files from before stay."""
     os.umask(0)  # modes are as given here
     mount(None, "/", None, MS_REC | MS_PRIVATE)
@@ -104,6 +125,8 @@ def make_root(root, user):
     make_dev(f"{root}/dev")
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     mount("sysfs", f"{root}/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)
+    mount("tmpfs", f"{root}/sys/fs/cgroup", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755,size=1m")
+    show_groups(f"{root}/sys/fs/cgroup", groups["shown"], not plain)
     mount("tmpfs", f"{root}/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64m")
     if LIBC.pivot_root(os.fsencode(root), os.fsencode(f"{root}/old")) != 0:
         raise OSError(ctypes.get_errno(), "pivot_root")
@@ -350,10 +373,12 @@ def reap(answers):
 
 def main():
     root, user, control, cgroup = sys.argv[1], sys.argv[2], socket.socket(fileno=int(sys.argv[3])), int(sys.argv[4])
+    groups, plain = json.loads(sys.argv[5]), sys.argv[6:] == ["plain"]
     raise_loopback()
     socket.sethostname("machine")
-    make_root(root, user)
-    if sys.argv[5:] == ["plain"]:
+    join_groups(groups)
+    make_root(root, user, groups, plain)
+    if plain:
         forbid_namespaces()
     wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)

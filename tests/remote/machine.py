@@ -1,8 +1,9 @@
 """A machine that a fake provider rents out: namespaces, a root directory and processes of its own on this host.
 
 Programs put there run there as they do on a rented machine, as root or as the machine's user (uid 1000), in mount, pid,
-ipc, uts and network namespaces (loopback only). `end` ends them all; `freeze` stops them through the freezer of control
-groups. Files live below `directory`/root, so they remain after a `reboot` of the machine.
+ipc, uts, cgroup and network namespaces (loopback only). Root there can make control groups, unless the machine is plain. `end`
+ends them all; `freeze` stops them through the freezer of control groups. Files live below `directory`/root, so they
+remain after a `reboot` of the machine.
 """
 
 import asyncio
@@ -35,58 +36,85 @@ class MachineGone(Exception):
     """The machine ended, or ends."""
 
 
+CONTROLLERS = ("memory", "pids", "cpu")
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(0.005)
+
+
+def remove_group(path):
+    """With those that were made below it. False: a process is in one of them."""
+    for each in sorted(path.glob("**/"), key=lambda found: len(found.parts), reverse=True):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                each.rmdir()
+            except OSError:
+                return False
+    return True
+
+
 def end_left_over():
     """Thaws the frozen machines of processes that were killed. Their process 1 has ended, so they end as well."""
-    for path in [*CGROUPS.glob("rented-*"), *(CGROUPS / "freezer").glob("rented-*")]:
+    for path in [*CGROUPS.glob("rented-*"), *CGROUPS.glob("*/rented-*")]:
         if os.path.exists(f"/proc/{path.name.split('-')[1]}"):
             continue
         for name, running in (("cgroup.freeze", "0"), ("freezer.state", "THAWED")):
             with contextlib.suppress(OSError):
                 if (path / name).exists():
                     (path / name).write_text(running)
-        with contextlib.suppress(OSError):
-            path.rmdir()
+        remove_group(path)
 
 
-class Freezer:
-    """A control group for a machine's processes. Its process 1 stays outside, so that it can always end the rest."""
+class Groups:
+    """The control groups of a machine. In version 1 its process 1 is outside of the freezer's, so that it can always end the rest;
+    in version 2 frozen processes can be killed. What a machine's root makes below them ends with the machine."""
 
     def __init__(self, name):
         self.v1 = not (CGROUPS / "cgroup.controllers").exists()
         if self.v1:
-            self.path = CGROUPS / "freezer" / name
+            self.freezer = CGROUPS / "freezer" / name
+            self.shown = [path for path in (CGROUPS / controller / name for controller in CONTROLLERS) if path.parent.exists()]
+            self.joined, self.all = self.shown, [self.freezer, *self.shown]
+            self.programs = self.freezer
         else:
-            self.path = CGROUPS / name
-        self.path.mkdir()
+            with contextlib.suppress(OSError):
+                (CGROUPS / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in CONTROLLERS))
+            self.freezer = CGROUPS / name
+            self.programs = self.freezer / "programs"
+            self.shown, self.joined, self.all = [self.freezer], [self.programs], [self.freezer, self.programs]
+        for path in self.all:
+            path.mkdir()
 
     def descriptor(self):
-        return os.open(self.path / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        """Of the file that a program's process joins."""
+        return os.open(self.programs / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
 
     def freeze(self, frozen):
         if not self.v1:
-            (self.path / "cgroup.freeze").write_text(str(int(frozen)))
-            return self._wait(lambda: f"frozen {int(frozen)}" in (self.path / "cgroup.events").read_text())
+            (self.freezer / "cgroup.freeze").write_text(str(int(frozen)))
+            return self._wait(lambda: f"frozen {int(frozen)}" in (self.freezer / "cgroup.events").read_text())
         state = "FROZEN" if frozen else "THAWED"
-        (self.path / "freezer.state").write_text(state)
-        return self._wait(lambda: (self.path / "freezer.state").read_text().strip() == state)
+        (self.freezer / "freezer.state").write_text(state)
+        return self._wait(lambda: (self.freezer / "freezer.state").read_text().strip() == state)
+
+    def wait_for_end(self):
+        self._wait(lambda: not any(each.read_text() for path in self.all for each in path.glob("**/cgroup.procs")))
+        for path in self.all:
+            for made in path.glob("*/"):
+                if made != self.programs:
+                    self._wait(lambda: remove_group(made))  # noqa: B023
 
     def remove(self):
-        def removed():
-            try:
-                self.path.rmdir()
-            except FileNotFoundError:
-                return True
-            except OSError:
-                return False  # its last processes are ending
-            return True
-        self._wait(removed)
+        for path in reversed(self.all):
+            self._wait(lambda: remove_group(path))  # noqa: B023
 
     def _wait(self, condition):
-        end = time.monotonic() + DEADLINE_S
-        while not condition():
-            if time.monotonic() > end:
-                raise TimeoutError(f"{self.path}: its processes do not follow")
-            time.sleep(0.005)
+        wait_until(condition, f"{self.freezer}: its processes do not follow")
 
 
 class Program:
@@ -115,18 +143,19 @@ class Machine:
         self.name, self.directory, self.user, self.plain = name, pathlib.Path(directory), user, plain
         self.root = self.directory / "root"
         self.root.mkdir(parents=True, exist_ok=True)
-        self.freezer = Freezer(f"rented-{os.getpid()}-{name}")
+        self.groups = Groups(f"rented-{os.getpid()}-{name}")
         self.lock = threading.Lock()
         self.process = None
         self.boot()
 
     def boot(self):
         self.control, other = socket.socketpair()
-        cgroup = self.freezer.descriptor()
+        cgroup = self.groups.descriptor()
+        groups = {"joined": [str(path) for path in self.groups.joined], "shown": [str(path) for path in self.groups.shown]}
         try:
             self.process = subprocess.Popen(
                 ["unshare", "--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "/usr/bin/python3",
-                 "-I", str(INSIDE), str(self.root), self.user, str(other.fileno()), str(cgroup),
+                 "-I", str(INSIDE), str(self.root), self.user, str(other.fileno()), str(cgroup), json.dumps(groups),
                  *(["plain"] if self.plain else [])],
                 pass_fds=(other.fileno(), cgroup), stdin=subprocess.DEVNULL, start_new_session=True)
         finally:
@@ -144,20 +173,20 @@ class Machine:
             process, self.process = self.process, None
         process.kill()  # its child follows (--kill-child), and all processes of that pid namespace with it
         self.control.close()
-        self.freezer.freeze(False)
+        self.groups.freeze(False)
         process.wait(DEADLINE_S)
-        self.freezer._wait(lambda: not (self.freezer.path / "cgroup.procs").read_text())
+        self.groups.wait_for_end()
 
     def end(self):
         self.halt()
-        self.freezer.remove()
+        self.groups.remove()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def freeze(self):
-        self.freezer.freeze(True)
+        self.groups.freeze(True)
 
     def thaw(self):
-        self.freezer.freeze(False)
+        self.groups.freeze(False)
 
     def lose_changes_since(self, when):
         """Removes the files of homes and of /var/tmp that changed after `when`, seconds since 1970."""
