@@ -50,19 +50,22 @@ echo "moorage: $(uname -s) $(uname -m)"
 echo "moorage: $(pwd -P)")sh";
 constexpr std::string_view kRunBelow = R"sh(shift; exec "$@" --dir "$(pwd -P)")sh";
 
-// Takes a file from standard input, from the byte where an earlier try was cut.
+// Takes a file from standard input, from the byte where an earlier try was cut. Several may send
+// the same file at once: each has a part of its own, and only one gets what a cut one left.
 constexpr std::string_view kTakeFile = R"sh(umask 077
-file=$1 digest=$2 mode=$3 part=$1.part
-is() { [ "$(sha256sum < "$1" | cut -d' ' -f1)" = "$digest" ]; }
+file=$1 digest=$2 mode=$3 size=$4 part=$1.part own=$1.part.$$
+is() { [ -f "$1" ] && [ "$(sha256sum < "$1" | cut -d' ' -f1)" = "$digest" ]; }
 mkdir -p "${file%/*}" || exit 3
-if [ -f "$file" ] && is "$file"; then chmod "$mode" "$file"; echo "moorage: have"; exit 0; fi
-at=0
-if [ -f "$part" ]; then at=$(wc -c < "$part"); fi
-echo "moorage: from $((at))"
-cat >> "$part" || exit 3
-if ! is "$part"; then rm -f "$part"; echo "moorage: damaged"; exit 0; fi
-chmod "$mode" "$part" && { sync "$part" 2>/dev/null || :; }
-mv -f "$part" "$file" && echo "moorage: have")sh";
+if is "$file"; then chmod "$mode" "$file"; echo "moorage: have"; exit 0; fi
+mv -f "$part" "$own" 2>/dev/null || : > "$own" || exit 3
+echo "moorage: from $(($(wc -c < "$own")))"
+cat >> "$own" || exit 3
+if ! is "$own"; then
+  if [ "$(($(wc -c < "$own")))" -lt "$size" ]; then mv -f "$own" "$part"; exit 0; fi
+  rm -f "$own"; echo "moorage: damaged"; exit 0
+fi
+chmod "$mode" "$own" && { sync "$own" 2>/dev/null || :; }
+mv -f "$own" "$file" && echo "moorage: have")sh";
 
 // Runs a command of any release of ours that is there; prints nothing if there is none.
 constexpr std::string_view kAnyOutpost = R"sh(dir=$1; shift
@@ -268,7 +271,10 @@ void SshDriver::put(const Machine&, const File& file, Deadline deadline) {
 bool SshDriver::put_once(const File& file, Deadline deadline) {
   char mode[8];
   std::snprintf(mode, sizeof mode, "%o", file.mode & 07777);
-  SshChild child(target_, command_of(kTakeFile, {file.path, file.digest, mode}));
+  struct stat status {};
+  base::check(::fstat(file.content, &status), "inspect " + file.path);
+  SshChild child(target_, command_of(kTakeFile, {file.path, file.digest, mode,
+                                                 std::to_string(status.st_size)}));
   std::string output;
   const std::string answer = first_line(child, output, deadline, target_.name);
   constexpr std::string_view kFrom = "from ";

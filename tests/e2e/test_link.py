@@ -96,6 +96,19 @@ class LinkTest(unittest.TestCase):
         self.assertEqual(self.host.logins(), before + 2)
         self.assertEqual(second.run_command("ex_1", "pwd")[0], b"/workspace\n")
 
+    def test_sandboxes_that_start_at_once_on_a_new_machine_all_find_whole_programs(self):
+        host = ssh_host.SshHost(self.root / "new", "new", 1).start()
+        self.addCleanup(host.close)
+        keepers = [self.keeper(settings=host.settings_of()) for _ in range(4)]
+        answers = []
+        threads = [threading.Thread(target=lambda one=one: answers.append(one.ask("/moorage/connect"))) for one in keepers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual({status for status, _ in answers}, {200}, answers)
+        self.assertEqual(sorted(path.name for path in (host.directory / "bin").glob("*/*")), ["moorage-outpost", "moorage-warden"])
+
     def test_a_worker_that_is_killed_50_times_loses_and_doubles_nothing(self):
         keeper = self.keeper()
         keeper.begin()
