@@ -55,6 +55,12 @@ int status_of(const Error& error) {
 
 }  // namespace
 
+json::object FrontRequest::fields() const {
+  boost::system::error_code invalid;
+  const json::value value = json::parse(body, invalid);
+  return invalid || !value.is_object() ? json::object() : value.get_object();
+}
+
 // One connection of the daemon.
 class Front::Client : public ChannelUser, public std::enable_shared_from_this<Client> {
  public:

@@ -5,6 +5,7 @@
 // root's. Sizes are bounded all the same.
 #pragma once
 
+#include <boost/json/object.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +25,8 @@ struct FrontRequest {
   std::string path;
   std::string body;
   std::vector<base::Fd> fds{};
+
+  boost::json::object fields() const;  // the body; empty if it is not an object
 };
 
 class FrontHost {

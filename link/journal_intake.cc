@@ -71,7 +71,13 @@ Journal::Journal(base::Loop& loop, JournalHost& host, JournalFile file)
   }
 }
 
+void Journal::detach() {
+  later_.stop();
+  stream_ = nullptr;
+}
+
 void Journal::follow(Stream& stream) {
+  if (stream_ == &stream) return;
   later_.stop();
   stream_ = &stream;
   partial_.clear();
@@ -189,7 +195,7 @@ void Journal::on_over(const Error& reason) {
   const std::shared_ptr<Journal> self = shared_from_this();
   Stream* stream = std::exchange(stream_, nullptr);
   later_.stop();
-  if (stream->broken()) return;  // follow() comes with the next one
+  if (!stream || stream->broken()) return;  // follow() comes with the next one
   if (reason.code() != Code::not_found || ++missing_ > kMissingTries)
     return host_.journal_failed(file_.tag, reason);
   later_.start(kMissingPause, [this, stream] {

@@ -45,9 +45,9 @@ class Journal : public ChannelUser, public std::enable_shared_from_this<Journal>
  public:
   Journal(base::Loop& loop, JournalHost& host, JournalFile file);
 
-  // Asks for the bytes after those that are here. Also after a stream has ended, with a new one.
+  // Asks for the bytes after those that are here, unless it does so already on this stream.
   void follow(Stream& stream);
-  void detach() { later_.stop(); }  // the stream is about to be destroyed
+  void detach();  // the stream is about to be destroyed
   const std::string& tag() const { return file_.tag; }
   bool running() const { return !ended_here_; }  // as far as the journal here says
 

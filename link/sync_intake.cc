@@ -120,7 +120,7 @@ size_t SyncIntake::waiting_packs() const {
 
 void SyncIntake::attach(Stream& stream) {
   stream_ = &stream;
-  if (!waiting_.empty()) start();
+  if (!waiting_.empty() && !current_) start();
 }
 
 void SyncIntake::detach() { stream_ = nullptr; }

@@ -108,7 +108,7 @@ void Uplink::greeted(const json::object& answer, const Error* error) {
     const Error reason = *error;
     return stream_->give_up(reason);  // nothing, if its end is the reason
   }
-  if (up_) return;  // only a sign of life
+  if (up_) return host_.on_sign(answer);
   busy_ = false;
   up_ = true;
   resumed_ = false;
@@ -131,6 +131,10 @@ void Uplink::down(const Error& reason) {
   if (!keep_trying_) return;
   again_.start(pause_, [this] { connect(); });
   pause_ = std::min(pause_ * 2, kLongestPause);
+}
+
+void Uplink::ask_for_sign() {
+  if (up_ && !stream_->broken()) greet();
 }
 
 void Uplink::check_life() {

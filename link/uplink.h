@@ -23,6 +23,8 @@ class UplinkHost {
  public:
   virtual ~UplinkHost() = default;
   virtual void on_up(const boost::json::object& greeting) = 0;
+  // Another greeting of the same stream.
+  virtual void on_sign(const boost::json::object& greeting) = 0;
   // The stream ended, or could not be made. The stream lives until this returns.
   virtual void on_down(const Error& reason) = 0;
   virtual uint64_t acknowledged() const = 0;  // the last pack that is here
@@ -35,6 +37,7 @@ class Uplink {
   void connect();  // unless it is connected, or tries
   void keep_trying() { keep_trying_ = true; }
   bool keeps_trying() const { return keep_trying_; }
+  void ask_for_sign();  // answered by on_sign()
   void stop_trying();
   Stream* stream() const { return up_ ? stream_.get() : nullptr; }
   const std::optional<Error>& reason() const { return reason_; }  // why not connected

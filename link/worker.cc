@@ -17,7 +17,6 @@
 #include "base/os/files.h"
 #include "base/wire/link_config.h"
 #include "base/wire/outpost_requests.h"
-#include "base/wire/protocol.h"
 #include "link/fate.h"
 #include "link/front.h"
 #include "link/journal_intake.h"
@@ -41,6 +40,7 @@ constexpr size_t kMaxWaitingPacks = 1000;  // unapplied; then only those syncs t
 constexpr milliseconds kSyncAgain{1000};   // after one that failed
 constexpr milliseconds kStopPatience{30'000};
 constexpr size_t kMaxPaths = 10'000;
+constexpr unsigned kLastRounds = 5;  // of syncs, for ends of commands that come meanwhile
 constexpr const char* kDone = "{}";
 
 class Worker : public FrontHost, public JournalHost, public UplinkHost {
@@ -68,6 +68,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   void journal_failed(const std::string& tag, const Error& reason) override;
   // UplinkHost
   void on_up(const json::object& greeting) override;
+  void on_sign(const json::object& greeting) override;
   void on_down(const Error& reason) override;
   uint64_t acknowledged() const override { return syncs_.last(); }
 
@@ -78,17 +79,20 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   void trees_sent(const Error* error);
   void begin_asked(const std::string& body, Answer answer);
   void begun(const Error* error);
-  void changed_asked(const std::string& body, Answer answer);
+  void changed_asked(const json::object& body, Answer answer);
   void send_changed();
   void sync_asked(Answer answer);
   void keep_asked(FrontRequest request, const Answer& answer);
+  void follows_asked(const json::object& body, const Answer& answer) const;
   void network_given(FrontRequest request, const Answer& answer);
   void destroy_asked(const Answer& answer);
-  void shutdown_asked(const std::string& body, Answer answer);
+  void shutdown_asked(const json::object& body, Answer answer);
   void last_sync(Answer answer);
   void finish(const Answer& answer);
+  void fetch_rest(unsigned rounds);
   void lose(const std::string& reason);
   void serve_sandbox();
+  void follow_all();
   std::string status() const;
   void learn(const json::object& greeting);
   void up();
@@ -150,21 +154,17 @@ bool Worker::answers(std::string_view path) const {
 void Worker::handle(FrontRequest request, Answer answer) {
   const std::string& path = request.path;
   if (path == "/health") return answer(kDone, nullptr);
-  if (path == "/moorage/protocol") {
-    const json::object body{{"oldest", base::kProtocols.oldest},
-                            {"newest", base::kProtocols.newest},
-                            {"release", base::kRelease}};
-    return answer(json::serialize(body), nullptr);
-  }
+  if (path == "/moorage/protocol") return answer(own_protocols(), nullptr);
   if (path == "/moorage/remote") return answer(status(), nullptr);
   if (path == "/moorage/connect") return connect_asked(std::move(answer));
   if (path == "/moorage/begin") return begin_asked(request.body, std::move(answer));
-  if (path == "/moorage/changed") return changed_asked(request.body, std::move(answer));
+  if (path == "/moorage/changed") return changed_asked(request.fields(), std::move(answer));
   if (path == "/moorage/sync") return sync_asked(std::move(answer));
   if (path == "/moorage/keep") return keep_asked(std::move(request), answer);
+  if (path == "/moorage/follows") return follows_asked(request.fields(), answer);
   if (path == "/moorage/network") return network_given(std::move(request), answer);
   if (path == "/moorage/destroy") return destroy_asked(answer);
-  if (path == "/moorage/shutdown") return shutdown_asked(request.body, std::move(answer));
+  if (path == "/moorage/shutdown") return shutdown_asked(request.fields(), std::move(answer));
   const Error error(Code::not_found, "no such request of a sandbox on another machine: " + path);
   answer({}, &error);
 }
@@ -224,7 +224,7 @@ void Worker::up() {
     serve_sandbox();
     return answer_all(std::exchange(connecting_, {}), nullptr);
   }
-  if (fate_.begun()) return lose("the machine does not have the sandbox any more");
+  if (fate_.begun()) return fetch_rest(kLastRounds);
   start_up_.send_trees(*uplink_.stream(), [this](const Error* error) { trees_sent(error); });
 }
 
@@ -260,12 +260,15 @@ void Worker::begun(const Error* error) {
   answer_all(std::exchange(beginning_, {}), error);
 }
 
+void Worker::follow_all() {
+  syncs_.attach(*uplink_.stream());
+  for (const auto& [tag, journal] : journals_) journal->follow(*uplink_.stream());
+}
+
 void Worker::serve_sandbox() {
-  Stream& stream = *uplink_.stream();
   uplink_.keep_trying();
-  syncs_.attach(stream);
-  for (const auto& [tag, journal] : journals_) journal->follow(stream);
-  network_.attach(stream);
+  follow_all();
+  network_.attach(*uplink_.stream());
   if (!changing_.empty() && !start_up_.busy()) send_changed();
   front_.go_on();
   // What happened there while nobody was connected.
@@ -289,11 +292,8 @@ void Worker::on_down(const Error& reason) {
 
 // ---- files
 
-void Worker::changed_asked(const std::string& body, Answer answer) {
-  boost::system::error_code invalid;
-  const json::value value = json::parse(body, invalid);
-  const json::object* object = invalid ? nullptr : value.if_object();
-  const json::value* paths = object ? object->if_contains("paths") : nullptr;
+void Worker::changed_asked(const json::object& body, Answer answer) {
+  const json::value* paths = body.if_contains("paths");
   if (!paths || !paths->is_array() || paths->get_array().size() > kMaxPaths)
     throw Error(Code::invalid_argument, "paths must be a list of at most 10000");
   Stream& stream = running_sandbox();
@@ -342,11 +342,9 @@ void Worker::keep_journal(JournalFile journal) {
 }
 
 void Worker::keep_asked(FrontRequest request, const Answer& answer) {
-  boost::system::error_code invalid;
-  const json::value value = json::parse(request.body, invalid);
-  const json::object* object = invalid ? nullptr : value.if_object();
-  const json::value* tag = object ? object->if_contains("tag") : nullptr;
-  const json::value* room = object ? object->if_contains("room_bytes") : nullptr;
+  const json::object object = request.fields();
+  const json::value* tag = object.if_contains("tag");
+  const json::value* room = object.if_contains("room_bytes");
   if (!tag || !tag->is_string() || !room || !room->is_number() || request.fds.size() != 1)
     throw Error(Code::invalid_argument, "a tag, a room and one descriptor are needed");
   const std::string name(tag->get_string());
@@ -354,6 +352,13 @@ void Worker::keep_asked(FrontRequest request, const Answer& answer) {
     keep_journal({name, std::move(request.fds[0]), room->to_number<uint64_t>()});
   if (runs_) command_started(name);
   answer(kDone, nullptr);
+}
+
+void Worker::follows_asked(const json::object& body, const Answer& answer) const {
+  const json::value* tag = body.if_contains("tag");
+  const bool follows =
+      tag && tag->is_string() && journals_.contains(std::string(tag->get_string()));
+  answer(json::serialize(json::object{{"follows", follows}}), nullptr);
 }
 
 void Worker::command_started(const std::string& tag) {
@@ -370,6 +375,7 @@ void Worker::command_refused(const std::string& tag) { drop_journal(tag); }
 void Worker::journal_finished(const std::string& tag) { drop_journal(tag); }
 
 void Worker::journal_failed(const std::string& tag, const Error& reason) {
+  uplink_.ask_for_sign();  // its sandbox may have ended
   const std::string text = "moorage-link: the journal of " + tag + ": " + reason.message() + "\n";
   [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
   drop_journal(tag);
@@ -416,12 +422,9 @@ void Worker::destroy_asked(const Answer& answer) {
   uplink_.remove([answer](const Error* error) { answer(kDone, error); });
 }
 
-void Worker::shutdown_asked(const std::string& body, Answer answer) {
+void Worker::shutdown_asked(const json::object& body, Answer answer) {
   Stream& stream = running_sandbox();
-  boost::system::error_code invalid;
-  const json::value value = json::parse(body, invalid);
-  const json::object* object = invalid ? nullptr : value.if_object();
-  const json::value* grace = object ? object->if_contains("grace_ms") : nullptr;
+  const json::value* grace = body.if_contains("grace_ms");
   const int64_t grace_ms = grace && grace->is_int64() ? grace->get_int64() : 0;
   ending_ = true;
   stop_ = Call::start(
@@ -451,6 +454,24 @@ void Worker::finish(const Answer& answer) {
     answer(kDone, error);
     // The answer leaves first.
     if (!error) exit_.start(milliseconds(50), [this] { loop_.stop(); });
+  });
+}
+
+void Worker::on_sign(const json::object& greeting) {
+  if (!runs_ || ending_ || says(greeting, "started")) return;
+  runs_ = false;
+  fetch_rest(kLastRounds);
+}
+
+// The sandbox there runs no more. What is there of its journals and files comes first, if anything
+// is: a machine that lost them refuses the sync.
+void Worker::fetch_rest(unsigned rounds) {
+  follow_all();
+  syncs_.request([this, rounds](const Error* error) {
+    if (!uplink_.stream() || uplink_.stream()->broken()) return;  // again with the next one
+    if (error) return lose("the machine does not have the sandbox any more");
+    if (rounds > 1 && !journals_.empty()) return fetch_rest(rounds - 1);
+    lose("the sandbox ended on the other machine");
   });
 }
 

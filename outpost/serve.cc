@@ -148,7 +148,7 @@ std::string Server::greeting() const {
   answer["protocol"] = json::object{{"oldest", 1}, {"newest", 1}};
   answer["release"] = base::kRelease;
   answer["prepared"] = living_;
-  answer["started"] = living_ && process_->started;
+  answer["started"] = runs();
   const Acknowledged acknowledged = last_acknowledged(sandbox_.path());
   answer["acknowledged"] = acknowledged.pack;
   answer["next_was_sent"] = acknowledged.next_was_sent;

@@ -79,6 +79,8 @@ class Server {
   void run_aside(const Operation::Work& work, std::vector<int> keep_fds, Operation::Done done);
   void settle(const std::string& key);
   void notice_process();
+  // A sync makes a dead process 1 again, but does not start it.
+  bool runs() const { return living_ && process_->started; }
   void look();  // whether process 1 lives, and whether anybody still needs this process
   void finish();
 

@@ -139,7 +139,7 @@ std::unique_ptr<Channel> Server::start(const json::object&, Wire wire) {
 }
 
 std::unique_ptr<Channel> Server::http(const json::object&, Wire wire) {
-  if (!living_) throw Error(Code::unavailable, "the sandbox here does not run");
+  if (!runs()) throw Error(Code::unavailable, "the sandbox here does not run");
   return std::make_unique<Relay>(loop_, wire, sandbox_.warden_socket());
 }
 
@@ -149,7 +149,7 @@ std::unique_ptr<Channel> Server::journal(const json::object& request, Wire wire)
   return std::make_unique<JournalChannel>(
       loop_, wire,
       JournalChannel::Options{sandbox_.spool() + "/" + tag, number_in(request, "offset"),
-                              [this] { return living_; }});
+                              [this] { return runs(); }});
 }
 
 std::unique_ptr<Channel> Server::sync(const json::object& request, Wire wire) {
@@ -166,8 +166,7 @@ std::unique_ptr<Channel> Server::sync(const json::object& request, Wire wire) {
 }
 
 std::unique_ptr<Channel> Server::network(const json::object&, Wire wire) {
-  if (!living_ || !process_->started)
-    throw Error(Code::unavailable, "the sandbox here does not run");
+  if (!runs()) throw Error(Code::unavailable, "the sandbox here does not run");
   return network_.network(wire);
 }
 

@@ -18,6 +18,8 @@
 //   POST /moorage/changed   {"paths":["/workspace/a"]}     200 when applied there
 //   POST /moorage/keep      {"tag","room_bytes"}, with the descriptor of a journal: that of a
 //                                         command which an earlier keeper started
+//   POST /moorage/follows   {"tag"}       -> {"follows": bool}: more of its journal, perhaps its
+//                                         end, may still come
 //   POST /moorage/network   {}            with a line (network_line.h) as its one descriptor, as a
 //                                         warden takes it; or the second one of the bootstrap
 //   POST /moorage/destroy   {}            200 when nothing of the sandbox is left there

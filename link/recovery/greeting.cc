@@ -3,6 +3,8 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "base/wire/protocol.h"
+
 namespace moorage::link {
 namespace {
 
@@ -19,6 +21,12 @@ const json::array* list(const json::object& greeting, std::string_view name) {
 }
 
 }  // namespace
+
+std::string own_protocols() {
+  return json::serialize(json::object{{"oldest", base::kProtocols.oldest},
+                                      {"newest", base::kProtocols.newest},
+                                      {"release", base::kRelease}});
+}
 
 bool says(const json::object& greeting, std::string_view flag) {
   const json::value* value = greeting.if_contains(flag);

@@ -11,6 +11,7 @@
 
 namespace moorage::link {
 
+std::string own_protocols();  // as a warden answers GET /moorage/protocol
 // Sets overlay, namespaces, root_inside, limits of `status`.
 void read_facts(const boost::json::object& greeting, base::LinkStatus& status);
 bool says(const boost::json::object& greeting, std::string_view flag);

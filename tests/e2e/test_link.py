@@ -208,6 +208,28 @@ class LinkTest(unittest.TestCase):
         self.assertEqual(end["code"], 0, end)
         self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
 
+    def test_a_worker_that_is_killed_while_the_machine_is_away_finds_it_again(self):
+        keeper = self.keeper()
+        keeper.begin()
+        self.host.stop()
+        first = keeper.kill_worker()
+        harness.wait_until(lambda: keeper.worker() not in (None, first), what="a new worker")
+        harness.wait_until(lambda: "cannot reach spare" in keeper.status()["reason"], what="its first try")
+        self.host.start()
+        harness.wait_until(lambda: keeper.status()["connected"], 40, what="a connection")
+
+    def test_a_journal_that_is_handed_over_twice_is_written_once(self):
+        keeper = self.keeper()
+        keeper.begin()
+        journal = keeper.start_command("ex_1", "sh", "-c", "PAUSE=0.2\n" + NUMBERED)
+        self.assertEqual(keeper.good("/moorage/follows", {"tag": "ex_1"}), {"follows": True})
+        for _ in range(5):
+            with open(journal, "ab") as file:
+                keeper.good("/moorage/keep", {"tag": "ex_1", "room_bytes": 0}, fds=[file.fileno()])
+        harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 120, what="the end")
+        self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
+        harness.wait_until(lambda: not keeper.good("/moorage/follows", {"tag": "ex_1"})["follows"], what="all of it")
+
     def test_a_sandbox_that_its_machine_has_lost_is_reported_as_gone(self):
         keeper = self.keeper()
         keeper.begin()

@@ -167,6 +167,21 @@ TEST_CASE("a sandbox of an earlier boot is not used again") {
   CHECK(code_thrown_by([&] { link.hello(); }) == Code::not_found);
 }
 
+TEST_CASE("process 1 that a sync made again does not pass for the one that was killed") {
+  const Machine machine(GENERATE(kRoot, kNobody));
+  Link link(machine);
+  link.hello();
+  link.prepare_and_start();
+  link.start("ex_1", "echo out; sleep 1000");
+  const uint32_t channel = link.open({{"what", "journal"}, {"tag", "ex_1"}, {"offset", 0}});
+  link.wait(channel, [](const std::string& text) { return read_journal(text).output == "out\n"; });
+  REQUIRE(kill(machine.process_one(), SIGKILL) == 0);
+  link.sync(0);
+  CHECK_FALSE(read_journal(link.finish(channel)).ended);
+  CHECK_FALSE(link.hello().at("started").as_bool());
+  CHECK(code_thrown_by([&] { link.finish(link.open({{"what", "http"}})); }) == Code::unavailable);
+}
+
 TEST_CASE("process 1 killed: its commands are over, their files are not lost") {
   const Machine machine(GENERATE(kRoot, kNobody));
   Link link(machine);
