@@ -87,6 +87,21 @@ void LinkClient::keep(const std::string& tag, int journal_fd, uint64_t room_byte
       deadline);
 }
 
+bool LinkClient::follows(const std::string& tag, Deadline deadline) {
+  const std::string answer = ask(endpoint_,
+                                 {.path = "/moorage/follows",
+                                  .headers = {{"Content-Type", "application/json"}},
+                                  .body = json::serialize(json::object{{"tag", tag}})},
+                                 deadline);
+  boost::system::error_code invalid;
+  const json::value value = json::parse(answer, invalid);
+  const json::object* object = invalid ? nullptr : value.if_object();
+  const json::value* follows = object ? object->if_contains("follows") : nullptr;
+  if (!follows || !follows->is_bool())
+    throw Error(Code::corrupted, "the link to the other machine sent an invalid answer");
+  return follows->get_bool();
+}
+
 base::LinkStatus LinkClient::status(Deadline deadline) {
   base::LinkStatus status = base::parse_link_status(
       ask(endpoint_, {.method = "GET", .path = "/moorage/remote"}, deadline));

@@ -30,6 +30,9 @@ class LinkClient {
   void changed(const std::vector<std::string>& paths, Deadline deadline);
   // Gives it the journal of a command that an earlier keeper started: its bytes go on there.
   void keep(const std::string& tag, int journal_fd, uint64_t room_bytes, Deadline deadline);
+  // Whether more of this command's journal may come. False: it is whole here, or nothing of it is
+  // on the machine.
+  bool follows(const std::string& tag, Deadline deadline);
   base::LinkStatus status(Deadline deadline);
   // Returns once nothing of the sandbox is left there.
   void destroy(Deadline deadline);

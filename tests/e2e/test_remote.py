@@ -1,5 +1,6 @@
 """Sandboxes on another machine, reached by a real ssh: the work stays here, whatever happens to the machine."""
 
+import json
 import os
 import signal
 import unittest
@@ -10,6 +11,8 @@ import trees
 
 
 class Remote(on_ssh.OnSsh):
+    more = {"daemon.reconcile_interval_s": 1}
+
     def test_commands_run_there_and_their_files_are_here_when_they_end(self):
         self.create("first")
         self.assertEqual(self.out("first", "cat src/a.txt; hostname"), "a\nsandbox")
@@ -58,6 +61,22 @@ class Remote(on_ssh.OnSsh):
         self.assertEqual(self.client.read_file("all", "end"), b"end\n")
         self.assertEqual(self.out("all", "cat end"), "end")
 
+    def test_a_command_that_ended_while_nobody_was_connected_has_its_own_end(self):
+        self.create("ended")
+        size = 100_000_000  # its end waits for this
+        record = self.client.start_exec("ended", ["sh", "-c", f"echo begun; sleep 1; head -c {size} /dev/urandom > large; exit 7"])
+        harness.wait_until(lambda: self.client.raw_output(record["id"]), what="output")
+        self.host.stop()
+        place = self.host.directory / "sandboxes" / self.name_of("ended")
+        large = place / "tree/upper/large"
+        harness.wait_until(lambda: large.exists() and large.stat().st_size == size, 60, what="the file there")
+        self.daemon.kill()
+        self.host.start()
+        self.daemon.start()
+        end = self.client.wait(record["id"])
+        self.assertEqual((end["state"], end.get("exit_code")), ("exited", 7), end)
+        self.assertEqual(self.client.raw_output(record["id"]), b"begun\n")
+
     def test_a_lost_machine_costs_nothing_that_was_answered(self):
         self.create("lost")
         self.out("lost", "echo kept > kept")
@@ -68,6 +87,18 @@ class Remote(on_ssh.OnSsh):
         self.assertEqual(end["state"], "interrupted", end)
         self.assertIn("its machine is gone", end["error"])
         self.assertEqual(self.out("lost", "cat kept"), "kept")
+
+    def test_a_sandbox_whose_first_process_was_killed_there_is_replaced_with_all_of_its_files(self):
+        self.create("ended-there")
+        record = self.client.start_exec("ended-there", ["sh", "-c", "echo last > last; echo begun; sleep 1000"])
+        harness.wait_until(lambda: self.client.raw_output(record["id"]), what="output")
+        init = self.host.directory / "sandboxes" / self.name_of("ended-there") / "init.json"
+        os.kill(json.loads(init.read_text())["pid"], signal.SIGKILL)
+        end = self.client.wait(record["id"])
+        self.assertEqual((end["state"], end["category"]), ("interrupted", "lost"), end)
+        self.assertIn("the sandbox ended on the other machine", end["error"])
+        self.assertEqual(self.client.raw_output(record["id"]), b"begun\n")
+        self.assertEqual(self.out("ended-there", "cat last"), "last")
 
     def test_a_task_moves_there_and_back_with_the_same_files(self):
         self.client.create(repo_url=self.url, name="moves", backend="lxc")

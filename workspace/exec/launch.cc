@@ -12,6 +12,7 @@
 #include "workspace/context/certificates.h"
 #include "workspace/context/credentials.h"
 #include "workspace/context/git_author.h"
+#include "workspace/exec/ask_about.h"
 #include "workspace/exec/evidence.h"
 
 namespace moorage::workspace {
@@ -108,9 +109,9 @@ void ExecLauncher::settle_failed_launch(const state_db::ExecRow& exec, const Liv
   const std::string never_started = "it was never started: " + error.message();
   if (error.code() == Code::unknown_outcome || error.code() == Code::deadline_exceeded) {
     try {
-      for (const auto& process : backends::EnvdClient(running.endpoint).list()) {
-        if (process.tag == exec.id.str()) return;
-      }
+      const auto seen = ask_about(context_.live, running, {exec.id}, kWardenDeadline).front();
+      if (seen == state_db::ExecSeen::known) return;
+      if (seen == state_db::ExecSeen::silent) return watcher_.add_unconfirmed(exec, never_started);
     } catch (const Error&) {
       return watcher_.add_unconfirmed(exec, never_started);
     }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "backends/envd_client.h"
 #include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -14,6 +13,7 @@
 #include "state_db/store.h"
 #include "state_db/tables/snapshots.h"
 #include "workspace/context/try_step.h"
+#include "workspace/exec/ask_about.h"
 #include "workspace/exec/evidence.h"
 #include "workspace/recovery/reconcile.h"
 #include "workspace/recovery/sandbox_ids.h"
@@ -160,16 +160,15 @@ void Reconciler::adopt_exec(const state_db::ExecRow& exec, const LiveSandbox& ru
 // An exec unknown to the warden has its end in the journal, or never reached the warden.
 void Reconciler::ask_warden(const LiveSandbox& running,
                             const std::vector<ExecWatcher::Unconfirmed>& execs) {
-  std::set<std::string> known;
-  for (const auto& process : backends::EnvdClient(running.endpoint).list(kWardenPatience)) {
-    known.insert(process.tag);
-  }
-  for (const auto& [exec, why] : execs) {
-    const bool is_known = known.contains(exec.id.str());
-    if (decide(is_known ? state_db::ExecSeen::known : state_db::ExecSeen::unknown) ==
-        state_db::Repair::adopt)
-      continue;
-    watcher_.settle_exec(exec, ExecCategory::not_started, why);
+  std::vector<base::ExecId> ids;
+  for (const auto& [exec, why] : execs) ids.push_back(exec.id);
+  const auto seen = ask_about(context_.live, running, ids, kWardenPatience);
+  for (size_t n = 0; n < execs.size(); ++n) {
+    const auto& [exec, why] = execs[n];
+    const state_db::Repair repair = decide(seen[n]);
+    if (repair == state_db::Repair::wait) watcher_.add_unconfirmed(exec, why);
+    if (repair == state_db::Repair::undo)
+      watcher_.settle_exec(exec, ExecCategory::not_started, why);
   }
 }
 
