@@ -14,10 +14,12 @@ PORT = 22
 
 
 class SshHost:
-    """`config` is an ssh_config that reaches it as NAME; `directory` is where sandboxes may live there."""
+    """`config` is an ssh_config that reaches it as NAME; `directory` is where sandboxes may live there. `has_groups`: it sees this
+    host's control groups, so that limits hold there."""
 
-    def __init__(self, directory, name="spare", number=0):
+    def __init__(self, directory, name="spare", number=0, has_groups=False):
         self.root = pathlib.Path(directory)
+        self.has_groups = has_groups
         self.root.mkdir(mode=0o755, parents=True)
         self.name = name
         tag = f"{os.getpid() % 100000}{number}"
@@ -67,8 +69,10 @@ class SshHost:
         if not os.access(SSHD, os.X_OK):
             raise AssertionError(f"{SSHD} is missing: install openssh-server")
         os.makedirs("/run/sshd", exist_ok=True)
-        self.process = subprocess.Popen(["ip", "netns", "exec", self.namespace, SSHD, "-D", "-e", "-f", self.settings],
-                                        stdout=self.log, stderr=self.log, start_new_session=True)
+        # The second one covers /sys.
+        enter = ["nsenter", f"--net=/run/netns/{self.namespace}"] if self.has_groups else ["ip", "netns", "exec", self.namespace]
+        self.process = subprocess.Popen([*enter, SSHD, "-D", "-e", "-f", self.settings], stdout=self.log, stderr=self.log,
+                                        start_new_session=True)
         harness.wait_until(self._answers, what="sshd")
         return self
 

@@ -1,14 +1,16 @@
 #!/usr/bin/python3
 """Runs a command with private container engines and another machine, and always ends them.
 
-    with_engine.py [--userns|--only-userns|--no-docker] [--podman] [--ssh] -- COMMAND...
+    with_engine.py [--userns|--only-userns|--no-docker] [--podman] [--ssh [--groups]] [--rented] -- COMMAND...
 
 The command finds their sockets in MOORAGE_TEST_DOCKER_SOCKET, with --userns also MOORAGE_TEST_DOCKER_USERNS_SOCKET,
 with --podman also MOORAGE_TEST_PODMAN_SOCKET; with --only-userns the first one is missing. Each has the image of
 MOORAGE_TEST_IMAGE. With --ssh, MOORAGE_TEST_SSH_CONFIG is a file for ssh -F that reaches MOORAGE_TEST_SSH_HOST, which has the
-files of this host: sandboxes may live in MOORAGE_TEST_SSH_DIRECTORY. The file in _PIDFILE in
-place of _SOCKET has the pid of a dockerd; if the command kills it, it restarts after a second or two, as with
-a service manager. The exit code is the command's, or 128 plus the number of a signal to the command or the wrapper.
+files of this host: sandboxes may live in MOORAGE_TEST_SSH_DIRECTORY. With --groups, it has this host's control groups, too.
+With --rented, MOORAGE_TEST_E2B_URL and _KEY are those of a fake of E2B (tests/remote): its URL, and the file of its
+key; likewise MOORAGE_TEST_DAYTONA. The file in _PIDFILE in place of _SOCKET has the pid of a dockerd; if the command
+kills it, it restarts after a second or two, as with a service manager. The exit code is the command's, or 128 plus
+the number of a signal to the command or the wrapper.
 """
 
 import argparse
@@ -24,7 +26,11 @@ import tempfile
 import engine
 import remains
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "e2e"), str(TESTS / "remote")]
+import fake_daytona  # noqa: E402
+import fake_e2b  # noqa: E402
+import machine  # noqa: E402
 import ssh_host  # noqa: E402
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -72,6 +78,15 @@ def run(command, environment, engines):
         raise
 
 
+def limits_of(pid):
+    """The control groups that hold a sandbox's limits (outpost/inside/limits.h)."""
+    with contextlib.suppress(OSError):
+        names = [line.rpartition("/")[2] for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+        return [path for name in names if name.startswith("moorage-outpost-")
+                for path in [machine.CGROUPS / name, *machine.CGROUPS.glob(f"*/{name}")]]
+    return []
+
+
 def end_sandboxes(directory):
     """Those that a killed command left there: their process 1 and what serves them (outpost/sandbox.h)."""
     pids = [pid for pid in remains.all_pids() if any(str(directory) in each for each in remains.arguments(pid))]
@@ -80,16 +95,31 @@ def end_sandboxes(directory):
             pid = json.loads(record.read_text())["pid"]
             if pathlib.Path(f"/proc/{pid}/comm").read_text().startswith("moorage"):
                 pids.append(pid)
+    groups = {path for pid in pids for path in limits_of(pid)}
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    for path in groups:
+        machine.wait_until(lambda: machine.remove_group(path), f"{path} is empty")  # noqa: B023
 
 
 @contextlib.contextmanager
-def other_machine():
+def provider(variable, fake):
+    """Its part of the environment."""
+    with tempfile.TemporaryDirectory(prefix="moorage-rented-", dir=engine.BASE) as directory:
+        machines, key = pathlib.Path(directory) / "machines", pathlib.Path(directory) / "key"
+        machines.mkdir()
+        with fake(machines) as running:
+            key.write_text(running.api_key)
+            key.chmod(0o600)
+            yield {f"{variable}_URL": running.url, f"{variable}_KEY": str(key)}
+
+
+@contextlib.contextmanager
+def other_machine(has_groups):
     """Its part of the environment."""
     with tempfile.TemporaryDirectory(prefix="moorage-ssh-", dir=engine.BASE) as directory, \
-            contextlib.closing(ssh_host.SshHost(f"{directory}/host")) as host:
+            contextlib.closing(ssh_host.SshHost(f"{directory}/host", has_groups=has_groups)) as host:
         host.start()
         try:
             yield {"MOORAGE_TEST_SSH_CONFIG": str(host.config), "MOORAGE_TEST_SSH_HOST": host.name,
@@ -105,6 +135,8 @@ def main():
     parser.add_argument("--no-docker", action="store_true", help="no dockerd")
     parser.add_argument("--podman", action="store_true", help="a podman service, too")
     parser.add_argument("--ssh", action="store_true", help="a machine that only ssh reaches")
+    parser.add_argument("--groups", action="store_true", help="that machine has control groups")
+    parser.add_argument("--rented", action="store_true", help="fakes of E2B and Daytona")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
 
@@ -126,7 +158,10 @@ def main():
                 environment[name] = str(each.socket)
                 environment[name.replace("_SOCKET", "_PIDFILE")] = str(each.directory / "dockerd.pid")
             if options.ssh:
-                environment |= stack.enter_context(other_machine())
+                environment |= stack.enter_context(other_machine(options.groups))
+            if options.rented:
+                environment |= stack.enter_context(provider("MOORAGE_TEST_E2B", fake_e2b.FakeE2B))
+                environment |= stack.enter_context(provider("MOORAGE_TEST_DAYTONA", fake_daytona.FakeDaytona))
             return run(options.command, environment, engines.values())
     except Interrupted as interruption:
         return 128 + interruption.args[0]
