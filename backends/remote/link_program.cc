@@ -71,9 +71,16 @@ std::string run_link(const std::string& program, const std::string& command,
   options.environment = ssh_environment();
   options.environment["PATH"] = "/usr/local/bin:/usr/bin:/bin";
   options.input = base::link_config_text(config);
-  const auto result = base::run_process({program, command, "--config", "/dev/stdin"}, options);
-  if (!result.ok()) throw_said(command, result);
-  return result.output;
+  try {
+    const auto result = base::run_process({program, command, "--config", "/dev/stdin"}, options);
+    if (!result.ok()) throw_said(command, result);
+    return result.output;
+  } catch (const Error& error) {
+    if (error.code() != Code::deadline_exceeded) throw;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(deadline).count();
+    throw Error(Code::deadline_exceeded,
+                config.place + " did not answer within " + std::to_string(seconds) + " s");
+  }
 }
 
 std::vector<std::string> parse_listed(const std::string& output, const std::string& prefix) {

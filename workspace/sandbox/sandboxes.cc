@@ -75,7 +75,7 @@ Error not_fetched(const Error& error) {
   return {
       Code::unavailable,
       "its last changes are only on the other machine and cannot be fetched: " + error.message(),
-      "try again once the machine is reached; --force ends it without them"};
+      "try again once the machine is reached; moorage stop --force ends it without them"};
 }
 
 }  // namespace

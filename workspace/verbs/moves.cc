@@ -83,8 +83,10 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
       plan.notices.push_back("isolation becomes " + plan.to.isolation + "; it is " +
                              plan.from.isolation + " now");
     }
-    if (context_.options.sudo && could.sudo && !can.sudo)
-      plan.notices.emplace_back("sudo and root are not available at the new place");
+    if (context_.options.sudo && could.sudo && !can.sudo) {
+      plan.notices.push_back((can.root ? "sudo is" : "sudo and root are") +
+                             std::string(" not available at the new place"));
+    }
   }
   if (plan.from.place.image != plan.to.place.image) {
     plan.notices.push_back("programs come from image " + plan.to.place.image +
@@ -95,7 +97,9 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
   }
   if (const auto running = context_.live.running(row.id)) {
     plan.running = true;
-    if (plan.execs.empty() && !running->backend->members(running->name).empty())
+    if (running->remote)  // the processes there are not known here
+      plan.notices.emplace_back("background processes end, if commands left any");
+    else if (plan.execs.empty() && !running->backend->members(running->name).empty())
       plan.notices.emplace_back("background processes that commands left running end");
   }
   return plan;

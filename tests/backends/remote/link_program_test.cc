@@ -37,6 +37,7 @@ base::LinkConfig config() {
   base::LinkConfig config;
   config.name = "moorage-s-sb_7";
   config.driver = "ssh";
+  config.place = "build1";
   config.settings = "{\"host\":\"a\"}";
   return config;
 }
@@ -78,8 +79,10 @@ TEST_CASE(
   CHECK(hostile.message().find('\x1b') == std::string::npos);
 }
 
-TEST_CASE("a program that hangs or prints without end is ended") {
-  CHECK(failure("sleep 1000", milliseconds(100)).code() == Code::deadline_exceeded);
+TEST_CASE("a program that hangs or prints without end is ended, and the machine is named") {
+  const Error late = failure("sleep 1000", milliseconds(1000));
+  CHECK(late.code() == Code::deadline_exceeded);
+  CHECK(late.message() == "build1 did not answer within 1 s");
   CHECK(failure("exec cat /dev/zero").code() == Code::resource_exhausted);
 }
 
