@@ -4,6 +4,7 @@ The providers are the fakes of tests/remote. Another workspace gets the same com
 """
 
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -11,8 +12,10 @@ import tempfile
 import unittest
 
 import harness
+import moorage
 import on_engine
 import ssh_host
+from test_move import POINTS
 import trees
 
 sys.path.insert(0, str(harness.ROOT / "tests/remote"))
@@ -112,11 +115,16 @@ class MoveEverywhere(harness.TestCase):
         self.out("moves", "setsid sleep 1000 > /dev/null 2>&1 &")
         before, here = self.inside("moves"), self.here("moves")
         running = self.client.start_exec("moves", ["sh", "-c", f"for i in $(seq 2000); do echo $i; done; sleep 1; echo {number} > late/{number}; echo end"])
-        self.assertEqual(self.client.move("moves", **place, check=True)["execs"], [running["id"]])
+        plan = self.client.move("moves", **place, check=True)
+        self.assertEqual(plan["execs"], [running["id"]])
         former = self.client.workspace("moves")
+        if former["backend"] in ("ssh", *self.fakes):
+            self.assertIn("background processes end, if commands left any", plan["notices"])
         moved = self.client.move("moves", **place, wait_ms=60000)
         self.assertEqual((moved["id"], moved["backend"], moved["sandbox"]["state"]), (former["id"], place["backend"], "running"))
         self.assertNotEqual(moved["sandbox"]["id"], former["sandbox"]["id"])
+        if place["backend"] in self.fakes:
+            self.assertEqual(moved["sandbox"]["remote"]["overlay"] == "none", place["backend"] in self.plain)
         self.assertEqual(self.client.get_exec(running["id"])["state"], "exited")
         self.assertEqual(self.client.raw_output(running["id"]).decode().split(), [*map(str, range(1, 2001)), "end"])
         self.same_inside(before, self.inside("moves"), {former["backend"], place["backend"]})
@@ -144,6 +152,37 @@ class MoveEverywhere(harness.TestCase):
         self.assertEqual(list((self.host.directory / "sandboxes").iterdir()), [])
         self.assertEqual(self.client.doctor()["findings"], [])
 
+    def test_a_crash_during_a_move_leaves_the_workspace_at_one_place(self):
+        self.client.create(repo_url=self.url, name="dies")
+        self.out("dies", "echo kept > kept; echo home > ~/home")
+        lines = 0
+        for place, other in (("ssh", "lxc"), ("lxc", "ssh"), ("e2b", "ssh")):
+            for point in POINTS:
+                with self.subTest(place=place, point=point):
+                    self.client.move("dies", backend=other)
+                    self.client.start("dies")
+                    self.daemon.kill()
+                    self.daemon.start(crash_at=f"move.{point}")
+                    with self.assertRaises((moorage.MoorageError, OSError)):
+                        self.client.move("dies", backend=place)
+                    self.daemon.process.wait(60 * harness.PATIENCE)
+                    self.daemon.start()
+                    self.assertEqual(self.client.workspace("dies")["backend"], place if point == "after_outcome" else other)
+                    lines += 1
+                    self.assertEqual(self.out("dies", "cat kept ~/home; echo more >> more; wc -l < more"), f"kept\nhome\n{lines}\n")
+                    self.only_one_machine("dies")
+        self.client.delete("dies", purge=True)
+
+    def only_one_machine(self, name):
+        """What an interrupted move began elsewhere is removed."""
+        sandbox = self.client.workspace(name)["sandbox"]
+        at_ssh = [f"moorage-{self.daemon.store_id()}-{sandbox['id']}"] if sandbox["backend"] == "ssh" else []
+        there = self.host.directory / "sandboxes"
+        harness.wait_until(lambda: (os.listdir(there) if there.exists() else []) == at_ssh, 60, "only the live sandbox is on the machine")
+        rented = 1 if sandbox["backend"] == "e2b" else 0
+        harness.wait_until(lambda: len(self.fakes["e2b"].sandboxes) == rented, 60, "only the live machine is rented")
+        self.assertEqual(self.client.doctor()["findings"], [])
+
     def same_trees(self):
         def comparable(tree):  # git's own files contain times, and times differ between the two
             return {path: {field: value for field, value in entry.items() if field != "mtime"} for path, entry in tree.items()
@@ -166,6 +205,11 @@ class MoveEverywhere(harness.TestCase):
         events = [event["kind"] for event in self.client.events() if event.get("workspace") == identity]
         self.assertEqual(events.count("workspace.moved"), len(PLACES))
         self.assertNotIn("sandbox.died", events)
+
+
+class MoveEverywherePlain(MoveEverywhere):
+    plain = ("e2b", "daytona")
+    test_a_crash_during_a_move_leaves_the_workspace_at_one_place = None
 
 
 if __name__ == "__main__":

@@ -315,6 +315,8 @@ class Sequences(harness.TestCase):
         if keeper:
             os.kill(keeper, signal.SIGKILL)
         self.daemon.start()
+        if keeper:  # until then a command is refused
+            harness.wait_until(lambda: self.client.workspace(workspace.name)["sandbox"]["remote"]["connected"], 60, "the machine's answer")
 
     def many(self, workspace):
         """Enough for a merge of the lower ones."""
