@@ -22,14 +22,14 @@ PATIENCE_S = 900
 
 
 class Elsewhere:
-    """The machine, a tree here with the owners of a sandbox's, and the peers' master connection."""
+    """The machine, and a tree here with the owners of a sandbox's."""
 
     def __init__(self, directory, bare):
         directory.mkdir()
         self.directory = directory
         self.keepers = 0
         self.host = ssh_host.SshHost(directory / "machine").start()
-        self.ssh = ["/usr/bin/ssh", "-F", str(self.host.config), "-o", "BatchMode=yes", "-o", f"ControlPath={directory}/master"]
+        self.ssh = ["/usr/bin/ssh", "-F", str(self.host.config), "-o", "BatchMode=yes"]
         self.tree = directory / "tree"
         self.tree.mkdir()
         archive = subprocess.Popen(["git", "-C", bare, "archive", "HEAD"], env=GIT_ENVIRONMENT, stdout=subprocess.PIPE)
@@ -43,7 +43,6 @@ class Elsewhere:
             pass
 
     def close(self):
-        subprocess.run([*self.ssh, "-q", "-O", "exit", self.host.name], stderr=subprocess.DEVNULL)
         self.host.close()
 
     @contextlib.contextmanager
@@ -69,13 +68,10 @@ class Elsewhere:
         shutil.rmtree(self.host.directory / "trees" / key)
 
     def rsync(self, target):
-        self.run(["/usr/bin/rsync", "-a", "-e", " ".join(self.ssh[:5]), f"{self.tree}/", f"{self.host.name}:{target}/"])
+        self.run(["/usr/bin/rsync", "-a", "-e", " ".join(self.ssh), f"{self.tree}/", f"{self.host.name}:{target}/"])
 
     def run(self, argv):
         clock.run_program(argv, {"PATH": os.environ["PATH"], "HOME": "/root"})
-
-    def open_master(self):
-        self.run([*self.ssh, "-M", "-N", "-f", self.host.name])
 
     def change(self, place, text):
         """The changed files with another line each, below a directory."""
@@ -109,17 +105,6 @@ def elsewhere(bench):
     if not found:
         say("  not measured")
     return found
-
-
-def remote_exec(bench, n=100):
-    if not (there := elsewhere(bench)):
-        return
-    there.open_master()
-    with there.running() as keeper:
-        for i in range(n + 3):
-            bench.time("remote_exec" if i >= 3 else "warm", command, keeper, f"ex_{i}", "true")
-            bench.time("remote_exec/ssh" if i >= 3 else "warm", there.run, [*there.ssh, there.host.name, "true"])
-    bench.samples.pop("warm")
 
 
 def remote_push(bench, n=3):

@@ -58,6 +58,8 @@ ROWS = (
     Row("daemon_killed_download", peers={"alone": None}),
     Row("daemon_killed_download_pause", peers={"alone": None}),
     Row("remote_exec", None, None, {"ssh": 1 / 1.3}),
+    Row("remote_exec_e2b", None, None, {"sdk": 1}),
+    Row("remote_sandboxes", 250),
     Row("remote_push", None, None, {"rsync": 1}),
     Row("remote_push_changed", None, None, {"rsync": 2}),
     Row("remote_sync", 50, None, {"unchanged": None}),
@@ -139,7 +141,7 @@ def slow_lines(bench, slow_ms):
                f"without: about {max(0.0, (slow - plain) / slow_ms):.1f} of them block the call")
 
 
-GATES_KIB = {"fork_disk": 64}
+GATES_KIB = {"fork_disk": 64, "remote_sandboxes": 150 << 10}
 
 
 def size_entries(bench):
