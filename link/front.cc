@@ -228,6 +228,7 @@ void Front::Client::relay(const HttpHead& head) {
   relayed_ = true;
   mode_ = Mode::relay;
   pump();
+  if (!tag_.empty()) front_.host_.command_asked(tag_);
 }
 
 void Front::Client::take_journal(const HttpHead& head) {

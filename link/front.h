@@ -42,6 +42,7 @@ class FrontHost {
   virtual bool is_coming_back() const = 0;
   // Called before the request goes out: from now on the journal survives this process.
   virtual void keep_journal(JournalFile journal) = 0;
+  virtual void command_asked(const std::string& tag) = 0;  // after the request went out
   virtual void command_started(const std::string& tag) = 0;
   virtual void command_refused(const std::string& tag) = 0;
 };

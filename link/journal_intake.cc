@@ -76,7 +76,7 @@ void Journal::detach() {
   stream_ = nullptr;
 }
 
-void Journal::follow(Stream& stream) {
+void Journal::follow(Stream& stream, bool expected) {
   if (stream_ == &stream) return;
   later_.stop();
   stream_ = &stream;
@@ -84,10 +84,17 @@ void Journal::follow(Stream& stream) {
   unconsumed_ = 0;
   end_seen_ = released_ = ended_here_;
   spool_ended_ = false;
-  channel_ =
-      stream.open(json::serialize(json::object{
-                      {"what", base::outpost::kJournal}, {"tag", file_.tag}, {"offset", size_}}),
-                  weak_from_this());
+  channel_ = stream.open(json::serialize(json::object{{"what", base::outpost::kJournal},
+                                                      {"tag", file_.tag},
+                                                      {"offset", size_},
+                                                      {"waits", expected}}),
+                         weak_from_this());
+}
+
+void Journal::leave() {
+  later_.stop();
+  if (Stream* stream = std::exchange(stream_, nullptr))
+    stream->reset(channel_, Error(Code::conflict, "nobody waits for it"));
 }
 
 void Journal::on_data(std::string_view bytes) {

@@ -46,7 +46,9 @@ class Journal : public ChannelUser, public std::enable_shared_from_this<Journal>
   Journal(base::Loop& loop, JournalHost& host, JournalFile file);
 
   // Asks for the bytes after those that are here, unless it does so already on this stream.
-  void follow(Stream& stream);
+  // `expected`: the request for its command goes out just now.
+  void follow(Stream& stream, bool expected = false);
+  void leave();   // nobody wants more of it
   void detach();  // the stream is about to be destroyed
   const std::string& tag() const { return file_.tag; }
   bool running() const { return !ended_here_; }  // as far as the journal here says

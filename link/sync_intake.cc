@@ -38,21 +38,36 @@ std::optional<uint64_t> pack_number(std::string_view name) {
 // The channel of one sync.
 class SyncIntake::Transfer : public ChannelUser {
  public:
-  Transfer(base::Loop& loop, SyncIntake& intake)
-      : intake_(intake), started_ms_(base::monotonic_ms()), patience_(loop) {}
+  Transfer(base::Loop& loop, SyncIntake& intake, bool waits)
+      : intake_(intake), waits_(waits), patience_(loop) {}
 
   void start(Stream& stream, const std::shared_ptr<Transfer>& self, uint64_t acknowledged) {
     stream_ = &stream;
-    channel_ = stream.open(json::serialize(json::object{{"what", base::outpost::kSync},
-                                                        {"acknowledged", acknowledged}}),
-                           self);
-    stream.end(channel_);
-    stream.grant_pack(channel_);
+    channel_ = stream.open(
+        json::serialize(json::object{
+            {"what", base::outpost::kSync}, {"acknowledged", acknowledged}, {"waits", waits_}}),
+        self);
+    if (!waits_) begin();
+  }
+
+  bool waits() const { return waits_; }
+
+  // It begins there, unless it has begun already.
+  void hurry() {
+    if (!std::exchange(hurried_, true)) stream_->send(channel_, "b");
     await();
   }
 
   void on_data(std::string_view bytes) override {
+    if (waits_) {  // the first byte says that it has begun
+      waits_ = false;
+      begin();
+      stream_->consumed(channel_, 1);
+      bytes.remove_prefix(1);
+      intake_.begun();
+    }
     await();
+    if (bytes.empty()) return;
     try {
       if (bytes_ + bytes.size() > kMaxPackBytes)
         throw Error(Code::corrupted, "the other machine sent a pack that is too large");
@@ -71,6 +86,7 @@ class SyncIntake::Transfer : public ChannelUser {
   void on_end() override {
     patience_.stop();
     try {
+      if (waits_) throw Error(Code::corrupted, "the other machine ended a sync that had not begun");
       if (file_) base::sync_elsewhere(file_.get(), "sync a pack");
       file_.reset();
       intake_.commit(bytes_);
@@ -84,6 +100,13 @@ class SyncIntake::Transfer : public ChannelUser {
   void on_over(const Error& reason) override { intake_.finished(&reason); }
 
  private:
+  void begin() {
+    started_ms_ = base::monotonic_ms();
+    stream_->end(channel_);
+    stream_->grant_pack(channel_);
+    await();
+  }
+
   void await() {
     patience_.start(kPatience, [this] {
       const Error error(Code::deadline_exceeded, "the other machine did not send its changes");
@@ -93,7 +116,9 @@ class SyncIntake::Transfer : public ChannelUser {
   }
 
   SyncIntake& intake_;
-  const int64_t started_ms_;
+  bool waits_;
+  bool hurried_ = false;
+  int64_t started_ms_ = 0;
   Stream* stream_ = nullptr;
   uint32_t channel_ = 0;
   base::Fd file_;
@@ -118,21 +143,27 @@ size_t SyncIntake::waiting_packs() const {
       names.begin(), names.end(), [](const auto& name) { return pack_number(name).has_value(); }));
 }
 
-void SyncIntake::attach(Stream& stream) {
+bool SyncIntake::busy() const { return current_ && !current_->waits(); }
+
+void SyncIntake::attach(Stream& stream, bool ahead) {
   stream_ = &stream;
-  if (!waiting_.empty() && !current_) start();
+  ahead_ = ahead;
+  if (!current_ && (!waiting_.empty() || ahead_)) start(waiting_.empty());
 }
 
 void SyncIntake::detach() { stream_ = nullptr; }
 
 void SyncIntake::request(Done done) {
   waiting_.push_back(std::move(done));
-  if (!current_ && stream_) start();
+  if (current_ && current_->waits()) return current_->hurry();
+  if (!current_ && stream_) start(false);
 }
 
-void SyncIntake::start() {
-  served_ = std::exchange(waiting_, {});
-  current_ = std::make_shared<Transfer>(loop_, *this);
+void SyncIntake::begun() { served_ = std::exchange(waiting_, {}); }
+
+void SyncIntake::start(bool waits) {
+  if (!waits) begun();
+  current_ = std::make_shared<Transfer>(loop_, *this, waits);
   try {
     current_->start(*stream_, current_, last_);
   } catch (const Error& error) {
@@ -155,8 +186,12 @@ void SyncIntake::commit(uint64_t bytes) {
 void SyncIntake::finished(const Error* error) {
   const std::shared_ptr<Transfer> over = std::move(current_);  // lives until this returns
   current_.reset();
+  if (over->waits()) begun();  // it was to serve those who asked
   for (const Done& done : std::exchange(served_, {})) done(error);
-  if (!waiting_.empty() && !current_ && stream_ && !stream_->broken()) start();
+  if (current_ || !stream_ || stream_->broken()) return;
+  // After a failure nothing is asked for ahead: it would fail at once, again and again.
+  if (!waiting_.empty()) return start(false);
+  if (ahead_ && !error) start(true);
 }
 
 }  // namespace moorage::link

@@ -4,7 +4,9 @@
 // number.
 //
 // One sync at a time. Whoever asks is answered by a sync that began after the question, so those
-// who ask during a sync share the next one. The bytes are hostile; here they are only counted.
+// who ask during a sync share the next one. With `ahead`, the request of the next sync is there
+// already when nobody has asked yet: it begins by itself when a command ends. The bytes are
+// hostile; here they are only counted.
 #pragma once
 
 #include <cstdint>
@@ -27,23 +29,25 @@ class SyncIntake {
   SyncIntake(base::Loop& loop, const std::string& sandbox_directory);
   ~SyncIntake();
 
-  void attach(Stream& stream);
+  void attach(Stream& stream, bool ahead = false);
   void detach();  // the stream ended: everyone who waits gets its error first
   void request(Done done);
-  bool busy() const { return current_ != nullptr; }
+  bool busy() const;
   uint64_t last() const { return last_; }
   int64_t synced_ms() const { return synced_ms_; }  // when the last complete one began
   size_t waiting_packs() const;                     // that the daemon has not applied
 
  private:
   class Transfer;
-  void start();
+  void start(bool waits);
+  void begun();
   void finished(const Error* error);
   void commit(uint64_t bytes);
 
   base::Loop& loop_;
   const std::string directory_;
   Stream* stream_ = nullptr;
+  bool ahead_ = false;
   uint64_t last_ = 0;
   int64_t synced_ms_ = 0;
   std::shared_ptr<Transfer> current_;

@@ -60,11 +60,12 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   Stream& running_sandbox() override;
   bool is_coming_back() const override;
   void keep_journal(JournalFile journal) override;
-  void command_started(const std::string& tag) override;
-  void command_refused(const std::string& tag) override;
+  void command_asked(const std::string& tag) override { follow(tag, true); }
+  void command_started(const std::string& tag) override { follow(tag, false); }
+  void command_refused(const std::string& tag) override { drop_journal(tag); }
   // JournalHost
   void sync_for_end(std::function<void()> done) override;
-  void journal_finished(const std::string& tag) override;
+  void journal_finished(const std::string& tag) override { drop_journal(tag); }
   void journal_failed(const std::string& tag, const Error& reason) override;
   // UplinkHost
   void on_up(const json::object& greeting) override;
@@ -96,6 +97,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   std::string status() const;
   void learn(const json::object& greeting);
   void up();
+  void follow(const std::string& tag, bool expected);
   void drop_journal(const std::string& tag);
   void tick();
   Error why_not() const;
@@ -261,7 +263,7 @@ void Worker::begun(const Error* error) {
 }
 
 void Worker::follow_all() {
-  syncs_.attach(*uplink_.stream());
+  syncs_.attach(*uplink_.stream(), true);
   for (const auto& [tag, journal] : journals_) journal->follow(*uplink_.stream());
 }
 
@@ -356,23 +358,23 @@ void Worker::keep_asked(FrontRequest request, const Answer& answer) {
 
 void Worker::follows_asked(const json::object& body, const Answer& answer) const {
   const json::value* tag = body.if_contains("tag");
-  const bool follows =
-      tag && tag->is_string() && journals_.contains(std::string(tag->get_string()));
+  const bool follows = tag && tag->is_string() && journals_.contains(tag->get_string().c_str());
   answer(json::serialize(json::object{{"follows", follows}}), nullptr);
 }
 
-void Worker::command_started(const std::string& tag) {
-  auto found = journals_.find(tag);
-  if (found != journals_.end() && uplink_.stream()) found->second->follow(*uplink_.stream());
+void Worker::follow(const std::string& tag, bool expected) {
+  const auto found = journals_.find(tag);
+  if (found == journals_.end() || !uplink_.stream()) return;
+  found->second->follow(*uplink_.stream(), expected);
 }
 
 void Worker::drop_journal(const std::string& tag) {
-  if (journals_.erase(tag) > 0) send_line(line_, {.kind = LineMessage::Kind::drop, .text = tag});
+  const auto found = journals_.find(tag);
+  if (found == journals_.end()) return;
+  found->second->leave();
+  journals_.erase(found);
+  send_line(line_, {.kind = LineMessage::Kind::drop, .text = tag});
 }
-
-void Worker::command_refused(const std::string& tag) { drop_journal(tag); }
-
-void Worker::journal_finished(const std::string& tag) { drop_journal(tag); }
 
 void Worker::journal_failed(const std::string& tag, const Error& reason) {
   uplink_.ask_for_sign();  // its sandbox may have ended

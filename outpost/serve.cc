@@ -175,6 +175,7 @@ void Server::next_job() {
     jobs_.pop_front();
     if (job.channel.expired()) continue;
     running_ = std::move(job);
+    if (running_->on_begin) running_->on_begin();
     Operation::Options options{{}, kJobDeadline};
     if (running_->fd) options.keep_fds.push_back(running_->fd->get());
     try {

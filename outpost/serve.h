@@ -52,6 +52,7 @@ class Server {
     std::shared_ptr<Fd> fd;  // that the work uses
     std::function<std::unique_ptr<Channel>(Wire wire, const std::string& answer)> make_answer;
     std::function<void(const std::string& answer)> on_success = {};
+    std::function<void()> on_begin = {};
   };
 
   void accept_one();
@@ -66,6 +67,9 @@ class Server {
   std::unique_ptr<Channel> http(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> journal(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> sync(const boost::json::object& request, Wire wire);
+  std::unique_ptr<Channel> sync_when_asked(uint64_t acknowledged, Wire wire);
+  void begin_sync();
+  Job sync_job(uint64_t acknowledged);
   std::unique_ptr<Channel> network(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> accept(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> stop(const boost::json::object& request, Wire wire);
@@ -96,6 +100,8 @@ class Server {
   Network network_;        // before the peers, whose channels use it
   std::list<Peer> peers_;
   std::deque<Job> jobs_;
+  std::optional<Job> standing_sync_;  // begins with the next end of a command
+  bool ended_since_sync_ = false;
   std::optional<Job> running_;
   std::unique_ptr<Operation> operation_;
   std::list<std::unique_ptr<Operation>> aside_;    // trees that arrive or are synced

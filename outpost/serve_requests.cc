@@ -146,23 +146,57 @@ std::unique_ptr<Channel> Server::http(const json::object&, Wire wire) {
 std::unique_ptr<Channel> Server::journal(const json::object& request, Wire wire) {
   const std::string tag = text_in(request, "tag");
   if (!is_name(tag)) throw Error(Code::invalid_argument, "not a valid tag");
-  return std::make_unique<JournalChannel>(
-      loop_, wire,
-      JournalChannel::Options{sandbox_.spool() + "/" + tag, number_in(request, "offset"),
-                              [this] { return runs(); }});
+  JournalChannel::Options options{sandbox_.spool() + "/" + tag, number_in(request, "offset"),
+                                  [this] { return runs(); },
+                                  [this] {
+                                    ended_since_sync_ = true;
+                                    begin_sync();
+                                  }};
+  if (flag_in(request, "waits"))
+    return std::make_unique<AwaitedJournal>(loop_, wire, std::move(options));
+  return std::make_unique<JournalChannel>(loop_, wire, options);
 }
 
 std::unique_ptr<Channel> Server::sync(const json::object& request, Wire wire) {
   const uint64_t acknowledged = number_in(request, "acknowledged");
-  return enqueue_for(wire, {{},
-                            [this, acknowledged] { return sandbox_.sync(acknowledged); },
-                            {},
-                            [this](Wire to, const std::string& answer) -> std::unique_ptr<Channel> {
-                              if (!json::parse(answer).at("changed").as_bool())
-                                return text_answer(to, {});
-                              return std::make_unique<Answer>(
-                                  to, base::open_file(sandbox_.sync_pack(), O_RDONLY));
-                            }});
+  if (flag_in(request, "waits")) return sync_when_asked(acknowledged, wire);
+  return enqueue_for(wire, sync_job(acknowledged));
+}
+
+Server::Job Server::sync_job(uint64_t acknowledged) {
+  return {{},
+          [this, acknowledged] { return sandbox_.sync(acknowledged); },
+          {},
+          [this](Wire to, const std::string& answer) -> std::unique_ptr<Channel> {
+            if (!json::parse(answer).at("changed").as_bool()) return text_answer(to, {});
+            return std::make_unique<Answer>(to, base::open_file(sandbox_.sync_pack(), O_RDONLY));
+          },
+          {},
+          [this] { ended_since_sync_ = false; }};
+}
+
+std::unique_ptr<Channel> Server::sync_when_asked(uint64_t acknowledged, Wire wire) {
+  auto channel = std::make_unique<Standing>(wire, [this] { begin_sync(); });
+  standing_sync_ = sync_job(acknowledged);
+  standing_sync_->channel = channel->self();
+  standing_sync_->on_begin = [this, wire] {
+    ended_since_sync_ = false;
+    wire.send("b");
+  };
+  if (ended_since_sync_) begin_sync();
+  return channel;
+}
+
+// Unless it has begun, or link has not asked yet.
+void Server::begin_sync() {
+  if (!standing_sync_) return;
+  Job job = *std::exchange(standing_sync_, std::nullopt);
+  const auto channel = job.channel;
+  try {
+    enqueue(std::move(job));
+  } catch (const Error& error) {
+    if (const auto asked = channel.lock()) asked->fail(error);
+  }
 }
 
 std::unique_ptr<Channel> Server::network(const json::object&, Wire wire) {

@@ -32,13 +32,20 @@
 //           it has what the machine lost.
 // start     {}. Answer: {"ok":true} once the warden answers.
 // http      bytes of one HTTP connection to the warden, both ways; either half may end first.
-// journal   {"tag","offset":N}. Bytes of the spool from N, followed; the end comes when the command
+// journal   {"tag","offset":N,"waits":bool}. Bytes of the spool from N, followed; the end comes
+// when the command
 //           and its late output are through. link sends u64 little endian: all bytes before this
 //           offset are in the journal here. Only those may be punched out: bytes that merely left
-//           the spool may be lost with the stream. not_found: no such spool.
-// sync      {"acknowledged":N}. The bytes of pack N+1, or none if nothing changed, then end. The
-//           changes are those of a walk that began after this request came; a reset instead of the
-//           end: it failed. Two at the same time: conflict.
+//           the spool may be lost with the stream. not_found: no such spool; `waits`: none within
+//           half a minute, as the request for its command may be on its way.
+// sync      {"acknowledged":N,"waits":bool}. The bytes of pack N+1, or none if nothing changed,
+// then
+//           end. The changes are those of a walk that began after this request came; a reset
+//           instead of the end: it failed. Two at the same time: conflict. waits: it begins only
+//           when the end of a command's journal has been read, perhaps before this request but
+//           after the last walk began, or when link sends a byte. Then one byte comes first: the
+//           walk is after every end that was sent before it. So an end and its files come in one
+//           round trip.
 // network   {}. Frames of network_relay.h, both ways, while the sandbox runs. A new one takes the
 //           place of the former.
 // accept    {}. Waits for a connection of the sandbox to one of the places where it listens; then

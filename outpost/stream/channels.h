@@ -46,6 +46,19 @@ class Later : public Channel {
   std::shared_ptr<Later> self_{this, [](Later*) {}};
 };
 
+// A request that waits until something happens here, or link sends a byte.
+class Standing : public Later {
+ public:
+  Standing(Wire wire, std::function<void()> hurry) : Later(wire), hurry_(std::move(hurry)) {}
+  void data(std::string_view bytes) override {
+    Later::data(bytes);
+    hurry_();
+  }
+
+ private:
+  std::function<void()> hurry_;
+};
+
 // Receives a pack into a descriptor, a file or a pipe, and then calls `complete`. A pipe makes link
 // wait while it is full.
 class Upload : public Later {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/little_endian.h"
@@ -24,6 +25,7 @@ using std::chrono::milliseconds;
 constexpr auto kFirstPause = milliseconds(2);
 constexpr auto kLongestPause = milliseconds(500);
 constexpr auto kPauseWithoutNotice = milliseconds(20);
+constexpr int64_t kAwaitMs = 30'000;
 constexpr uint64_t kBlock = 4096;
 constexpr std::string_view kMagic = "MJ1\n";
 
@@ -40,6 +42,7 @@ Fd open_spool_file(const std::string& path) {
 JournalChannel::JournalChannel(base::Loop& loop, Wire wire, const Options& options)
     : wire_(wire),
       is_living_(options.is_living),
+      on_end_(options.on_end),
       file_(open_spool_file(options.path)),
       notice_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)),
       sent_(options.offset),
@@ -95,6 +98,7 @@ void JournalChannel::send_some() {
     wire_.send(bytes);
     sent_ += bytes.size();
     pause_ = kFirstPause;
+    if (end_seen_ && on_end_) std::exchange(on_end_, {})();
   }
 }
 
@@ -142,6 +146,39 @@ void JournalChannel::at_end_of_file() {
     pause_ = std::min(pause_ * 2, longest);
   else
     pause_ = kLongestPause;
+}
+
+AwaitedJournal::AwaitedJournal(base::Loop& loop, Wire wire, JournalChannel::Options options)
+    : loop_(loop),
+      wire_(wire),
+      options_(std::move(options)),
+      since_ms_(base::monotonic_ms()),
+      pause_(kFirstPause),
+      again_(loop) {
+  look();
+}
+
+void AwaitedJournal::data(std::string_view bytes) {
+  if (found_) return found_->data(bytes);
+  wire_.consumed(bytes.size());
+}
+
+void AwaitedJournal::writable() {
+  if (found_) found_->writable();
+}
+
+void AwaitedJournal::look() {
+  try {
+    if (base::path_exists(options_.path))
+      found_ = std::make_unique<JournalChannel>(loop_, wire_, options_);
+    else if (base::monotonic_ms() - since_ms_ > kAwaitMs)
+      throw Error(Code::not_found, "no command of this name has a journal here");
+  } catch (const Error& error) {
+    return wire_.reset(error);
+  }
+  if (found_) return;
+  again_.start(pause_, [this] { look(); });
+  pause_ = std::min(pause_ * 2, kPauseWithoutNotice);
 }
 
 }  // namespace moorage::outpost

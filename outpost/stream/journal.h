@@ -20,6 +20,7 @@ class JournalChannel : public Channel {
     std::string path;
     uint64_t offset = 0;              // the beginning of a frame
     std::function<bool()> is_living;  // the sandbox
+    std::function<void()> on_end;     // after the frame `end` was sent
   };
   JournalChannel(base::Loop& loop, Wire wire, const Options& options);
 
@@ -35,6 +36,7 @@ class JournalChannel : public Channel {
 
   Wire wire_;
   std::function<bool()> is_living_;
+  std::function<void()> on_end_;
   Fd file_;
   Fd notice_;  // inotify; none: only the timer
   uint64_t sent_;
@@ -47,6 +49,26 @@ class JournalChannel : public Channel {
   std::chrono::milliseconds pause_;
   base::Timer again_;
   std::unique_ptr<base::Watch> watch_;
+};
+
+// The same for a spool that may not exist yet: its command was asked for just now.
+class AwaitedJournal : public Channel {
+ public:
+  AwaitedJournal(base::Loop& loop, Wire wire, JournalChannel::Options options);
+
+  void data(std::string_view bytes) override;
+  void writable() override;
+
+ private:
+  void look();
+
+  base::Loop& loop_;
+  Wire wire_;
+  JournalChannel::Options options_;
+  std::unique_ptr<JournalChannel> found_;
+  const int64_t since_ms_;
+  std::chrono::milliseconds pause_;
+  base::Timer again_;
 };
 
 }  // namespace moorage::outpost

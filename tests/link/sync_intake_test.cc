@@ -10,11 +10,11 @@ namespace {
 
 struct World {
   World() { open(); }
-  void open() {
+  void open(bool ahead = false) {
     intake.reset();
     there = std::make_unique<test::OtherSide>(loop);
     intake = std::make_unique<link::SyncIntake>(loop, directory.path());
-    intake->attach(*there->stream);
+    intake->attach(*there->stream, ahead);
   }
   void ask() {
     intake->request([this](const Error* error) {
@@ -22,8 +22,11 @@ struct World {
       last_error = error ? error->message() : "";
     });
   }
+  const boost::json::value& request(uint32_t channel, const char* field) {
+    return there->request.at(channel).at(field);
+  }
   uint64_t acknowledged(uint32_t channel) {
-    return there->request.at(channel).at("acknowledged").to_number<uint64_t>();
+    return request(channel, "acknowledged").to_number<uint64_t>();
   }
   std::vector<std::string> packs() const {
     std::vector<std::string> names = base::list_directory(directory / "incoming");
@@ -117,4 +120,56 @@ TEST_CASE("A pack that cannot be kept fails its sync, and the next one starts af
   world.there->end(channel);
   world.there->until([&] { return world.answers == 2; });
   CHECK(world.last_error.empty());
+}
+
+TEST_CASE(
+    "A sync that waits there begins by itself or when somebody asks, and serves who asked before") {
+  World world;
+  world.open(true);
+  const auto standing = [&](uint64_t acknowledged) {
+    const uint32_t channel = world.there->await("sync");
+    CHECK(world.request(channel, "waits").as_bool());
+    CHECK(world.acknowledged(channel) == acknowledged);
+    CHECK_FALSE(world.intake->busy());
+    return channel;
+  };
+  uint32_t channel = standing(0);
+  world.there->send(channel, "bfirst");
+  world.there->until([&] { return world.intake->busy(); });
+  world.ask();  // too late for it
+  world.there->end(channel);
+  channel = world.there->await("sync");
+  CHECK(base::read_file(world.directory / "incoming/1.pack") == "first");
+  CHECK_FALSE(world.request(channel, "waits").as_bool());
+  world.there->end(channel);
+  world.there->until([&] { return world.answers == 1; });
+  channel = standing(1);
+  world.ask();
+  world.ask();
+  world.there->until([&] { return world.there->received[channel] == "b"; });
+  world.there->send(channel, "b");
+  world.there->end(channel);
+  world.there->until([&] { return world.answers == 3; });
+  CHECK(world.last_error.empty());
+  CHECK(world.packs().size() == 1);
+  standing(1);
+}
+
+TEST_CASE(
+    "A sync that ends before it has begun fails, and nothing is asked for ahead until one "
+    "succeeds") {
+  World world;
+  world.open(true);
+  world.ask();
+  world.there->end(world.there->await("sync"));
+  world.there->until([&] { return world.answers == 1; });
+  CHECK(world.last_error.find("had not begun") != std::string::npos);
+  world.there->pass(5);
+  CHECK_FALSE(world.there->newest.contains("sync"));
+  world.ask();
+  const uint32_t channel = world.there->await("sync");
+  CHECK_FALSE(world.request(channel, "waits").as_bool());
+  world.there->end(channel);
+  world.there->until([&] { return world.answers == 2; });
+  CHECK(world.request(world.there->await("sync"), "waits").as_bool());
 }

@@ -241,6 +241,38 @@ TEST_CASE("a round that was not acknowledged is repeated, together with later ch
   CHECK_FALSE(third.entries.contains("tree/two"));
 }
 
+TEST_CASE("a journal and a sync that are asked for ahead come with the end of the command") {
+  const Machine machine(GENERATE(kRoot, kNobody));
+  Link link(machine);
+  link.hello();
+  link.prepare_and_start();
+  const auto ahead = [&link](uint64_t acknowledged) {
+    return link.open({{"what", "sync"}, {"acknowledged", acknowledged}, {"waits", true}});
+  };
+  const auto changed = [&link](uint32_t sync) {
+    link.end(sync);
+    const std::string bytes = link.finish(sync);
+    REQUIRE(bytes.starts_with("b"));
+    return bytes.size() == 1 ? Changes{}.entries : read_pack(bytes.substr(1)).entries;
+  };
+  const uint32_t first = ahead(0);
+  const uint32_t journal =
+      link.open({{"what", "journal"}, {"tag", "ex_1"}, {"offset", 0}, {"waits", true}});
+  CHECK_THAT(link.start("ex_1", "echo said; echo made >one"), Catch::Contains("\"pid\""));
+  CHECK(read_journal(link.finish(journal)).output == "said\n");
+  CHECK(changed(first).contains("tree/one"));
+  // An end that came since the last walk counts, too.
+  link.run("ex_2", "echo made >two");
+  CHECK(changed(ahead(1)).contains("tree/two"));
+  // Without an end, a byte does.
+  CHECK_THAT(link.start("ex_3", "echo made >three; exec sleep 1000"), Catch::Contains("\"pid\""));
+  CHECK(eventually([&, number = uint64_t{2}]() mutable {
+    const uint32_t third = ahead(number);
+    link.send(third, "b");
+    return changed(third).contains("tree/three");
+  }));
+}
+
 TEST_CASE("the numbers of packs go on where those of an earlier sandbox ended") {
   const Machine machine(kRoot);
   Link link(machine);
