@@ -160,11 +160,17 @@ void Uplink::extend() {
 }
 
 void Uplink::remove(std::function<void(const Error* error)> done) {
-  errands_.post([done = std::move(done), machine = machine_]() -> Errands::Then {
+  const bool tries = keep_trying_;
+  stop_trying();
+  errands_.post([this, tries, done = std::move(done), machine = machine_]() -> Errands::Then {
     try {
       machine->remove(deadline_in(kRemoveDeadline));
     } catch (const Error& error) {
-      return [done, error] { done(&error); };
+      return [this, tries, done, error] {
+        keep_trying_ = tries;
+        if (tries) connect();
+        done(&error);
+      };
     }
     return [done] { done(nullptr); };
   });

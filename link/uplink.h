@@ -41,7 +41,7 @@ class Uplink {
   void stop_trying();
   Stream* stream() const { return up_ ? stream_.get() : nullptr; }
   const std::optional<Error>& reason() const { return reason_; }  // why not connected
-  // Removes the sandbox there without a stream.
+  // Removes the sandbox there without a stream. Tries to connect again only if that fails.
   void remove(std::function<void(const Error* error)> done);
 
  private:

@@ -420,7 +420,6 @@ std::string Worker::status() const {
 
 void Worker::destroy_asked(const Answer& answer) {
   runs_ = false;
-  uplink_.stop_trying();
   uplink_.remove([answer](const Error* error) { answer(kDone, error); });
 }
 
@@ -451,8 +450,9 @@ void Worker::last_sync(Answer answer) {
 }
 
 void Worker::finish(const Answer& answer) {
-  uplink_.stop_trying();
   uplink_.remove([this, answer](const Error* error) {
+    ending_ = !error;
+    if (error) uplink_.ask_for_sign();  // its processes have ended
     answer(kDone, error);
     // The answer leaves first.
     if (!error) exit_.start(milliseconds(50), [this] { loop_.stop(); });

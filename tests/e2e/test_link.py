@@ -218,6 +218,17 @@ class LinkTest(unittest.TestCase):
         self.host.start()
         harness.wait_until(lambda: keeper.status()["connected"], 40, what="a connection")
 
+    def test_a_stop_that_could_not_remove_the_sandbox_there_is_finished_later(self):
+        keeper = self.keeper()
+        keeper.begin()
+        self.host.process.kill()  # no more logins; the stream goes on
+        self.host.process.wait()
+        status, answer = keeper.ask("/moorage/shutdown", {"grace_ms": 100})
+        self.assertEqual((status, json.loads(answer)["code"]), (503, "unavailable"), answer)
+        self.host.start()
+        keeper.process.wait(timeout=60 * harness.PATIENCE)
+        self.assertIn("the sandbox ended on the other machine", (keeper.directory / "gone").read_text())
+
     def test_a_journal_that_is_handed_over_twice_is_written_once(self):
         keeper = self.keeper()
         keeper.begin()
