@@ -452,10 +452,9 @@ void Worker::last_sync(Answer answer) {
 void Worker::finish(const Answer& answer) {
   uplink_.remove([this, answer](const Error* error) {
     ending_ = !error;
-    if (error) uplink_.ask_for_sign();  // its processes have ended
     answer(kDone, error);
-    // The answer leaves first.
-    if (!error) exit_.start(milliseconds(50), [this] { loop_.stop(); });
+    if (error) return uplink_.ask_for_sign();                 // its processes have ended
+    exit_.start(milliseconds(50), [this] { loop_.stop(); });  // the answer leaves first
   });
 }
 
