@@ -14,4 +14,8 @@ void Driver::resume(const Machine&, Deadline) {
   throw Error(Code::unsupported, "this provider cannot resume a machine");
 }
 
+void Driver::let_out(const Machine&, const base::ProviderRules&, Deadline) {
+  throw Error(Code::unsupported, "this provider holds no rules about hosts");
+}
+
 }  // namespace moorage::link

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/net/provider_rules.h"
 #include "base/os/fd.h"
 #include "link/deadline.h"
 
@@ -85,6 +86,9 @@ class Driver {
   virtual void pause(const Machine& machine, Deadline deadline);
   virtual void resume(const Machine& machine, Deadline deadline);
   virtual void end(const Machine& machine, Deadline deadline) = 0;  // missing: fine
+  // Opens a machine that was made with `internet` false for these hosts, and no others. Throws
+  // unsupported where the provider cannot.
+  virtual void let_out(const Machine& machine, const base::ProviderRules& rules, Deadline deadline);
 
   // argv[0] is an absolute path there. No shell, no environment of ours; an argument is any text
   // without NUL. Returns when the program was asked to start; that it did is seen by its output.

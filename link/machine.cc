@@ -104,6 +104,21 @@ std::unique_ptr<Run> RemoteMachine::run_outpost(bool put_programs, Deadline dead
 
 void RemoteMachine::extend(Deadline deadline) { driver().extend(machine_, kLife, deadline); }
 
+void RemoteMachine::let_out(Deadline deadline) {
+  const base::ProviderRules& rules = config_.provider_rules;
+  if (!rules.refusal.empty()) {
+    throw Error(Code::unsupported,
+                "the machine gives its sandbox no network namespace of its own, and its provider "
+                "cannot hold the rules: " +
+                    rules.refusal,
+                rules.hint);
+  }
+  // It was made without a way out.
+  if (rules.hosts.empty()) return;
+  if (machine_.id.empty()) throw Error(Code::unavailable, "the machine is not reached now");
+  driver().let_out(machine_, rules, deadline);
+}
+
 bool RemoteMachine::exists(Deadline deadline) { return !driver().find(labels_, deadline).empty(); }
 
 void RemoteMachine::remove(Deadline deadline) {

@@ -27,6 +27,8 @@ class RemoteMachine {
   // Whether connect() found the machine paused; true once.
   bool take_resumed() { return std::exchange(resumed_, false); }
   void extend(Deadline deadline);
+  // Once it is connected: as far as config.provider_rules allow.
+  void let_out(Deadline deadline);
   // Once it is connected. 0 s: never.
   std::chrono::seconds extend_every() const { return driver_->extend_every(); }
   bool exists(Deadline deadline);  // the sandbox there, of this generation

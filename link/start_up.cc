@@ -132,22 +132,12 @@ void StartUp::begin(Stream& stream, const std::vector<base::LinkLayer>& layers, 
                                {"cpu_thousandths", static_cast<uint64_t>(config_.cpus * 1000)}}}},
       [this, layers](const json::object& answer) {
         prepared_ = answer;
-        if (config_.reaches_hosts && !flag(answer, "net_namespace")) return refuse_network();
         send_pack({{"what", outpost::kApply}, {"seq", next_sequence()}},
                   {.kind = PackJob::Kind::layers, .layers = layers}, [this](const json::object&) {
                     ask(json::object{{"what", outpost::kStart}},
                         [this](const json::object&) { std::exchange(done_, nullptr)(nullptr); });
                   });
       });
-}
-
-void StartUp::refuse_network() {
-  const Error error(Code::unsupported,
-                    "the machine cannot give the sandbox a network namespace of its own, so rules "
-                    "about hosts do not hold there",
-                    "moorage set NAME --network none, or make the machine of a template in which "
-                    "user namespaces or mounts are allowed");
-  std::exchange(done_, nullptr)(&error);
 }
 
 void StartUp::send_paths(Stream& stream, const Paths& paths, Done done) {

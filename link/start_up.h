@@ -43,7 +43,6 @@ class StartUp {
   void call(Call::Options options, bool with_pack, Next next);
   void send_tree(const base::LinkTree& tree, const boost::json::object& there,
                  std::function<void()> next);
-  void refuse_network();
   void need_tree(const base::LinkTree& tree, std::function<void()> next);
   uint64_t next_sequence();
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/wire/outpost_requests.h"
 #include "base/wire/protocol.h"
+#include "link/recovery/greeting.h"
 
 namespace moorage::link {
 namespace {
@@ -18,6 +19,7 @@ using std::chrono::seconds;
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{30'000};
 constexpr seconds kRemoveDeadline{60};
+constexpr seconds kLetOutDeadline{60};
 constexpr seconds kExtendDeadline{60};
 constexpr milliseconds kLifeCheck{5'000};
 constexpr int64_t kSilentMs = 20'000;  // then we ask for a sign of life
@@ -109,6 +111,29 @@ void Uplink::greeted(const json::object& answer, const Error* error) {
     return stream_->give_up(reason);  // nothing, if its end is the reason
   }
   if (up_) return host_.on_sign(answer);
+  const bool carried = says(answer, "net_namespace") || says(answer, "started");
+  if (config_.machine_is_ours && !carried) return let_out(answer);
+  reached(answer);
+}
+
+// Nothing runs there yet. The provider opens the machine as far as the rules say, in place of a
+// network of the sandbox.
+void Uplink::let_out(const json::object& greeting) {
+  const auto told = [this, greeting, stream = streams_](const std::optional<Error>& error) {
+    if (stream != streams_) return;  // it has ended meanwhile
+    error ? stream_->give_up(*error) : reached(greeting);
+  };
+  errands_.post([told, machine = machine_]() -> Errands::Then {
+    try {
+      machine->let_out(deadline_in(kLetOutDeadline));
+    } catch (const Error& error) {
+      return [told, error] { told(error); };
+    }
+    return [told] { told({}); };
+  });
+}
+
+void Uplink::reached(const json::object& greeting) {
   busy_ = false;
   up_ = true;
   resumed_ = false;
@@ -116,10 +141,11 @@ void Uplink::greeted(const json::object& answer, const Error* error) {
   pause_ = kFirstPause;
   life_.start(kLifeCheck, [this] { check_life(); });
   if (machine_->extend_every() > seconds(0)) extend();
-  host_.on_up(answer);
+  host_.on_up(greeting);
 }
 
 void Uplink::down(const Error& reason) {
+  ++streams_;
   busy_ = false;
   up_ = false;
   reason_ = reason;

@@ -50,6 +50,8 @@ class Uplink {
   boost::json::object hello_request() const;
   void greet();
   void greeted(const boost::json::object& answer, const Error* error);
+  void let_out(const boost::json::object& greeting);
+  void reached(const boost::json::object& greeting);
   void down(const Error& reason);
   void check_life();
   void extend();
@@ -61,7 +63,8 @@ class Uplink {
   Errands errands_;
   std::unique_ptr<Stream> stream_;
   std::shared_ptr<Call> hello_;
-  bool busy_ = false;  // an errand or a hello is on its way
+  bool busy_ = false;     // an errand or a hello is on its way
+  uint64_t streams_ = 0;  // that have ended
   bool up_ = false;
   bool resumed_ = false;  // the machine was paused, and no greeting has told it
   bool did_put_ = false;  // for the stream that is greeted now

@@ -203,7 +203,7 @@ void Worker::connect_asked(Answer answer) {
 }
 
 void Worker::learn(const json::object& greeting) {
-  read_facts(greeting, known_);
+  read_facts(greeting, config_, known_);
   runs_ = runs_ || says(greeting, "started");
 }
 
@@ -270,7 +270,7 @@ void Worker::follow_all() {
 void Worker::serve_sandbox() {
   uplink_.keep_trying();
   follow_all();
-  network_.attach(*uplink_.stream());
+  if (known_.network.empty()) network_.attach(*uplink_.stream());
   if (!changing_.empty() && !start_up_.busy()) send_changed();
   front_.go_on();
   // What happened there while nobody was connected.

@@ -12,7 +12,9 @@
 // forgotten.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -47,6 +49,7 @@ class RemoteBackend : public LocalBackend, public Machines {
                                       std::chrono::milliseconds deadline) override;
   void remove_there(const MachineNote& note, std::chrono::milliseconds deadline) override;
   void find_key() override;
+  void set_provider_rules(const std::string& sandbox, base::ProviderRules rules) override;
 
  protected:
   void probe(const CgroupHierarchies& hierarchies, Capabilities& can) override;
@@ -60,6 +63,7 @@ class RemoteBackend : public LocalBackend, public Machines {
   const ProviderOptions* account() const;  // null: ssh, or it is not configured
   std::string key_source() const;          // a path
   base::LinkConfig machine(const MachineNote& note) const;
+  base::ProviderRules take_provider_rules(const std::string& sandbox);
   std::string run_errand(const std::string& command, const MachineNote& note,
                          std::chrono::milliseconds deadline);
   // False, and told in the log: it did not answer in time; the note stays.
@@ -71,6 +75,8 @@ class RemoteBackend : public LocalBackend, public Machines {
   std::string outpost_copy_;
   std::string warden_copy_;
   base::KeyedMutex attaching_;  // by name
+  std::mutex mutex_;
+  std::map<std::string, base::ProviderRules> provider_rules_;  // by sandbox; of its next start
   PendingKills kills_;
 };
 

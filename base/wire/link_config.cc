@@ -28,6 +28,13 @@ void each_key_field(T& key, const Visit& visit) {
 }
 
 template <typename T, typename Visit>
+void each_rules_field(T& rules, const Visit& visit) {
+  visit("hosts", rules.hosts);
+  visit("refusal", rules.refusal);
+  visit("hint", rules.hint);
+}
+
+template <typename T, typename Visit>
 void each_ssh_field(T& ssh, const Visit& visit) {
   visit("host", ssh.host);
   visit("destination", ssh.destination);
@@ -55,7 +62,6 @@ void each_config_field(T& config, const Visit& visit) {
   visit("sync_interval_s", config.sync_interval_s);
   visit("start_deadline_s", config.start_deadline_s);
   visit("machine_is_ours", config.machine_is_ours);
-  visit("reaches_hosts", config.reaches_hosts);
   visit("memory_bytes", config.memory_bytes);
   visit("pids", config.pids);
   visit("cpus", config.cpus);
@@ -69,6 +75,7 @@ void each_status_field(T& status, const Visit& visit) {
   visit("net_namespace", status.net_namespace);
   visit("root_inside", status.root_inside);
   visit("limits", status.limits);
+  visit("network", status.network);
   visit("runs", status.runs);
   visit("behind_ms", status.behind_ms);
   visit("last_pack", status.last_pack);
@@ -119,10 +126,13 @@ std::string link_config_text(const LinkConfig& config) {
   json::object base;
   json::object objects;
   json::object certificates;
+  json::object rules;
   each_config_field(config, writer(object));
   each_tree_field(config.base, writer(base));
   each_tree_field(config.objects, writer(objects));
   each_tree_field(config.certificates, writer(certificates));
+  each_rules_field(config.provider_rules, writer(rules));
+  object["provider_rules"] = std::move(rules);
   object["settings"] = json::parse(config.settings);
   object["base"] = std::move(base);
   object["objects"] = std::move(objects);
@@ -139,6 +149,7 @@ LinkConfig parse_link_config(const std::string& text) {
                   each_tree_field(config.base, reader(value.at("base")));
                   each_tree_field(config.objects, reader(value.at("objects")));
                   each_tree_field(config.certificates, reader(value.at("certificates")));
+                  each_rules_field(config.provider_rules, reader(value.at("provider_rules")));
                   return config;
                 });
 }
@@ -202,6 +213,7 @@ LinkStatus parse_link_status(const std::string& text) {
     LinkStatus status;
     each_status_field(status, reader(value));
     status.overlay.resize(std::min(status.overlay.size(), size_t{16}));
+    status.network.resize(std::min(status.network.size(), kMaxText));
     status.reason.resize(std::min(status.reason.size(), kMaxText));
     status.limits.resize(std::min(status.limits.size(), kMaxLimits));
     for (std::string& limit : status.limits) limit.resize(std::min(limit.size(), size_t{16}));

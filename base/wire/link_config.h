@@ -37,6 +37,8 @@
 #include <string>
 #include <vector>
 
+#include "base/net/provider_rules.h"
+
 namespace moorage::base {
 
 inline constexpr const char* kLinkConfig = "link.json";  // in the sandbox's directory
@@ -80,10 +82,8 @@ struct LinkConfig {
   // The whole machine belongs to this sandbox: true for e2b and daytona, false for ssh. Then it may
   // do without namespaces and overlays.
   bool machine_is_ours = false;
-  // Rules allow it hosts. They hold only in a network namespace, so a machine without one is
-  // refused.
-  bool reaches_hosts = false;
-  uint64_t memory_bytes = 0;  // limits of all commands together; 0: none
+  ProviderRules provider_rules;  // for such a machine without a network namespace
+  uint64_t memory_bytes = 0;     // limits of all commands together; 0: none
   uint64_t pids = 0;
   double cpus = 0;
 };
@@ -131,6 +131,7 @@ struct LinkStatus {
   bool net_namespace = false;
   bool root_inside = false;         // commands may run as root of the sandbox
   std::vector<std::string> limits;  // those of memory_bytes, pids, cpus that hold there
+  std::string network;              // how its rules are held if not by the link, for people
   bool runs = false;                // the warden there answers
   uint64_t behind_ms = 0;           // age of the last complete sync; 0: none since the link started
   uint64_t last_pack = 0;           // its number; 0: none so far

@@ -97,6 +97,8 @@ std::string remote_text(const Json& remote) {
               ? ", files here " + format_age(remote.number("behind_ms")) + " behind"
               : ", never synced";
   if (remote.has("overlay")) text += ", " + search_text(remote.text("overlay"));
+  if (const std::string network = remote.text("network"); !network.empty())
+    text += ", network " + network;
   if (remote.number("waiting_packs") > 0)
     text += ", " + count_of(remote.number("waiting_packs"), "pack") + " not applied";
   if (remote.number("waiting_ends") > 0)

@@ -41,6 +41,7 @@ JsonObject remote_object(const workspace::RemoteView& view) {
                     {"waiting_ends", view.waiting_ends}};
   put_known(remote, "behind_ms", view.behind_ms);
   put_text(remote, "overlay", view.overlay);
+  put_text(remote, "network", view.network);
   put_text(remote, "reason", view.reason);
   return remote;
 }

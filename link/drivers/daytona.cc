@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "link/drivers/daytona_settings.h"
+#include "link/drivers/host_patterns.h"
 #include "link/drivers/json_reader.h"
 #include "link/drivers/machine_search.h"
 #include "link/drivers/provider_api.h"
@@ -55,6 +56,8 @@ class Daytona : public Driver {
   void pause(const Machine& machine, Deadline deadline) override;
   void resume(const Machine& machine, Deadline deadline) override;
   void end(const Machine& machine, Deadline deadline) override;
+  void let_out(const Machine& machine, const base::ProviderRules& rules,
+               Deadline deadline) override;
   std::unique_ptr<Run> run(const Machine& machine, const std::vector<std::string>& argv,
                            Deadline deadline) override;
   void put(const Machine& machine, const File& file, Deadline deadline) override;
@@ -310,6 +313,32 @@ void Daytona::extend(const Machine& machine, std::chrono::seconds life, Deadline
     toolbox_of(machine, cancel_, deadline)
         ->call({.what = "keep sandbox " + machine.id + " alive", .target = "/work-dir"}, deadline);
   }
+}
+
+// A server that does not know names would ignore them and open everything, so its answer counts.
+void Daytona::let_out(const Machine& machine, const base::ProviderRules& rules, Deadline deadline) {
+  std::string names;
+  for (const std::string& pattern : host_patterns(rules))
+    names += (names.empty() ? "" : ",") + pattern;
+  const auto set = [&](bool blocked, const std::string& allowed) {
+    const JsonObject network{
+        {"networkBlockAll", blocked}, {"networkAllowList", ""}, {"domainAllowList", allowed}};
+    return api_.call({.what = "set the network of sandbox " + machine.id,
+                      .method = "POST",
+                      .target = path_of(machine) + "/network-settings",
+                      .body = boost::json::serialize(network),
+                      .waits_for_conflict = true,
+                      .accepted = {404, 405}},
+                     deadline);
+  };
+  const HttpResponse response = set(false, names);
+  if (response.status < 400) {
+    const boost::json::value value = parse_answer(response.body);
+    if (text_field(object_in(value, "the sandbox"), "domainAllowList") == names) return;
+    set(true, "");
+  }
+  throw Error(Code::unsupported, "daytona: this server cannot let a sandbox reach some hosts only",
+              "use a snapshot that allows user namespaces, or network none without rules");
 }
 
 void Daytona::end(const Machine& machine, Deadline deadline) {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/wire/text_stream.h"
 #include "link/drivers/envd_stream.h"
+#include "link/drivers/host_patterns.h"
 #include "link/drivers/json_reader.h"
 #include "link/drivers/machine_search.h"
 #include "link/drivers/provider_api.h"
@@ -97,6 +98,8 @@ class E2b : public Driver {
   void pause(const Machine& machine, Deadline deadline) override;
   void resume(const Machine& machine, Deadline deadline) override;
   void end(const Machine& machine, Deadline deadline) override;
+  void let_out(const Machine& machine, const base::ProviderRules& rules,
+               Deadline deadline) override;
   std::unique_ptr<Run> run(const Machine& machine, const std::vector<std::string>& argv,
                            Deadline deadline) override;
   void put(const Machine& machine, const File& file, Deadline deadline) override;
@@ -252,6 +255,23 @@ Machine E2b::make(const Labels& labels, Deadline deadline) {
   Shell shell(*this, machine);
   machine.directory = make_directory(shell, settings_.directory, deadline);
   return machine;
+}
+
+// In place of the rules with which it was made. Entries that allow come before those that deny.
+void E2b::let_out(const Machine& machine, const base::ProviderRules& rules, Deadline deadline) {
+  const JsonObject network{{"allowOut", json::value_from(host_patterns(rules))},
+                           {"denyOut", json::array{"0.0.0.0/0"}}};
+  const HttpResponse response = api_.call({.what = "set the network of sandbox " + machine.id,
+                                           .method = "PUT",
+                                           .target = path_of(machine) + "/network",
+                                           .body = json::serialize(network),
+                                           .waits_for_conflict = true,
+                                           .accepted = {404, 405}},
+                                          deadline);
+  if (response.status >= 400) {
+    throw Error(Code::unsupported, "e2b: this server cannot let a sandbox reach some hosts only",
+                "use a template that allows user namespaces, or network none without rules");
+  }
 }
 
 MachineState E2b::state(const Machine& machine, Deadline deadline) {

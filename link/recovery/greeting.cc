@@ -48,6 +48,13 @@ void read_facts(const json::object& greeting, base::LinkStatus& status) {
   }
 }
 
+void read_facts(const json::object& greeting, const base::LinkConfig& config,
+                base::LinkStatus& status) {
+  read_facts(greeting, status);
+  const bool held = config.machine_is_ours && !status.net_namespace;
+  status.network = held ? base::provider_rules_text(config.provider_rules) : "";
+}
+
 std::vector<std::string> read_lost(const json::object& greeting) {
   std::vector<std::string> paths;
   const json::array* lost = list(greeting, "lost");

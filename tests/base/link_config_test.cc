@@ -18,7 +18,7 @@ TEST_CASE("a link's configuration reads back as it was written", "[base][link]")
   config.base = {"moorage-ab12-repo_3-c0ffee", "/.moorage/remote/base"};
   config.sync_interval_s = 3;
   config.machine_is_ours = true;
-  config.reaches_hosts = true;
+  config.provider_rules = {{"web.example", ".other.example"}, "why", "hint"};
   config.memory_bytes = 1ULL << 40;
   config.pids = 300;
   config.cpus = 1.5;
@@ -39,7 +39,9 @@ TEST_CASE("a link's configuration reads back as it was written", "[base][link]")
   CHECK(read.certificates.key.empty());
   CHECK(read.sync_interval_s == 3);
   CHECK(read.machine_is_ours);
-  CHECK(read.reaches_hosts);
+  CHECK(read.provider_rules.hosts == config.provider_rules.hosts);
+  CHECK(read.provider_rules.refusal == "why");
+  CHECK(read.provider_rules.hint == "hint");
   CHECK(read.memory_bytes == 1ULL << 40);
   CHECK(read.pids == 300);
   CHECK(read.cpus == 1.5);
@@ -58,11 +60,13 @@ TEST_CASE("a hostile status of a link is refused or bounded", "[base][link]") {
   status.connected = true;
   status.reason = std::string(1 << 20, 'x');
   status.overlay = std::string(1000, 'y');
+  status.network = std::string(1 << 20, 'n');
   status.limits.assign(1000, std::string(1000, 'z'));
   const auto read = base::parse_link_status(base::link_status_text(status));
   CHECK(read.connected);
   CHECK(read.reason.size() <= 2000);
   CHECK(read.overlay.size() <= 16);
+  CHECK(read.network.size() <= 2000);
   CHECK(read.limits.size() <= 8);
   CHECK(read.limits[0].size() <= 16);
   for (const char* text : {"", "{}", "[]", "{\"connected\":1}", "nonsense"}) {

@@ -59,6 +59,7 @@ class FakeDaytona(wire.Provider):
         self.directory, self.api_key, self.snapshots = pathlib.Path(directory), api_key, set(snapshots)
         self.max_sandboxes, self.transition_s = max_sandboxes, transition_s
         self.minute_s, self.pausable = minute_s, pausable
+        self.network_settings = NETWORK  # those that it knows; an older server ignores others
         self.sandboxes = {}
         super().__init__(port, certificate)
         self.reaper = asyncio.run_coroutine_threadsafe(self._follow_intervals(), self.loop)
@@ -318,8 +319,12 @@ class FakeDaytona(wire.Provider):
         return Answer(201)
 
     async def network(self, request, identifier):
+        network = request.json()
+        for name, valid in (("networkAllowList", fake_e2b.is_range), ("domainAllowList", fake_e2b.NAME.fullmatch)):
+            if not all(map(valid, filter(None, network.get(name, "").split(",")))):
+                self.fail(400, f"invalid entry in {name}")
         sandbox = self._find(identifier)
-        sandbox.network |= request.json()
+        sandbox.network |= {name: value for name, value in network.items() if name in self.network_settings}
         return Answer(200, self._details(sandbox))
 
     async def proxy_url(self, request, identifier):

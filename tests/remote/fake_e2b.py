@@ -8,7 +8,9 @@ of JSON with `url` and `api_key`, and ends at the end of its standard input.
 import argparse
 import asyncio
 import base64
+import contextlib
 import datetime
+import ipaddress
 import itertools
 import json
 import pathlib
@@ -30,11 +32,18 @@ ENVD_VERSION = "0.6.13"
 DEFAULT_TIMEOUT_S = {"v1": 15, "v2": 300}
 LONGEST_S = 24 * 3600
 PAGE = 100
+NAME = re.compile(r"(\*\.)?([a-z0-9_-]+\.)+[a-z0-9-]+")  # in a list of hosts
 
 
 def timestamp(seconds):
     moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def is_range(text):
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_network(text, strict=False))
+    return False
 
 
 class Sandbox:
@@ -172,6 +181,7 @@ class FakeE2B(wire.Provider):
             self.fail(404, f"template '{template}' not found")
         if len(self.sandboxes) >= self.max_sandboxes:
             self.fail(429, f"you have reached the maximum number of concurrent sandboxes ({self.max_sandboxes})")
+        self._check_network(body.get("network") or {})
         sandbox = Sandbox(template, body, self._timeout(body, DEFAULT_TIMEOUT_S[version]), self.now())
         sandbox.machine = await self._in_thread(machine.Machine, sandbox.id, self.directory / sandbox.id, "user",
                                                 template == machine.PLAIN)
@@ -270,8 +280,25 @@ class FakeE2B(wire.Provider):
             self.fail(409, f"sandbox {identifier} is already running")
         return await self.connect(request, None, identifier)
 
+    def _check_network(self, network):
+        """Names may only be allowed, and only where everything else is denied."""
+        for name in ("allowOut", "denyOut"):
+            entries = network.get(name, [])
+            if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+                self.fail(400, f"{name} must be a list of strings")
+            hosts = [entry for entry in entries if not is_range(entry)]
+            if not all(NAME.fullmatch(host) for host in hosts) or hosts and name == "denyOut":
+                self.fail(400, f"invalid entry in {name}")
+            if hosts and "0.0.0.0/0" not in network.get("denyOut", []):
+                self.fail(400, "domains in allowOut need 0.0.0.0/0 in denyOut")
+
     async def network(self, request, identifier):
-        self._find(identifier).network = request.json()
+        """Takes the place of all rules before."""
+        network = request.json()
+        self._check_network(network)
+        sandbox = self._find(identifier)
+        sandbox.internet = network.pop("allow_internet_access", True)
+        sandbox.network = network
         return Answer(204)
 
     async def metrics(self, _, identifier):

@@ -110,6 +110,22 @@ std::string RemoteCopy::refresh(base::WorkspaceId workspace) {
   }
 }
 
+void require_held_here(Context& context, const state_db::WorkspaceRow& row) {
+  const auto running = context.live.without_mounts(row.id);
+  if (!running || !running->remote) return;
+  std::string held;
+  try {
+    held = link_of(*running).status(kQuery).network;
+  } catch (const Error&) {
+    // Its link is being replaced. A provider that holds the rules gets new ones at the next start.
+  }
+  if (held.empty()) return;
+  throw Error(
+      Code::conflict,
+      "the network of " + row.name + " is " + held + "; such rules cannot change while it runs",
+      "moorage stop " + row.name + ", then repeat the change");
+}
+
 std::optional<RemoteView> RemoteCopy::view(base::WorkspaceId workspace) {
   const auto running = context_.live.without_mounts(workspace);
   if (!running || !running->remote) return std::nullopt;
@@ -119,6 +135,7 @@ std::optional<RemoteView> RemoteCopy::view(base::WorkspaceId workspace) {
     view.connected = status.connected;
     if (status.behind_ms > 0) view.behind_ms = status.behind_ms;
     view.overlay = status.overlay;
+    view.network = status.network;
     view.reason = status.reason;
   } catch (const Error& error) {
     view.reason = error.message();

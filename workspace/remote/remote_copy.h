@@ -24,10 +24,15 @@ struct RemoteView {
   bool connected = false;
   std::optional<uint64_t> behind_ms;  // age of the last complete sync; unset: never synced
   std::string overlay;                // there: "root", "user", "none"; empty: not known
+  std::string network;                // how its rules are held if not here; empty: here
   std::string reason;                 // why it is not connected, or its changes wait here
   size_t waiting_packs = 0;           // here, not yet in the workspace's files
   size_t waiting_ends = 0;            // of commands that ended, and wait for those
 };
+
+// Throws conflict if a rented machine runs it whose provider holds its network rules: those change
+// at its next start only.
+void require_held_here(Context& context, const state_db::WorkspaceRow& row);
 
 class RemoteCopy {
  public:

@@ -2,6 +2,7 @@
 
 #include "backends/registry.h"
 #include "backends/remote/link_client.h"
+#include "backends/remote/machines.h"
 #include "backends/trust.h"
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -14,6 +15,7 @@
 #include "state_db/tables/snapshots.h"
 #include "workspace/access/placement.h"
 #include "workspace/context/certificates.h"
+#include "workspace/context/credentials.h"
 #include "workspace/context/metrics.h"
 #include "workspace/context/try_step.h"
 #include "workspace/sandbox/spending.h"
@@ -156,6 +158,12 @@ LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::
     below = context_.storage.bind_files(base_tree, first_id);
     spec.mounts.push_back({below.get(), backends::kBaseInside});
     spec.remote = remote_files(context_, row, sandbox.id, base_tree);
+    backends::Machines* machines = running.backend->machines();
+    if (machines && spec.reaches_hosts) {
+      machines->set_provider_rules(
+          sandbox.name, base::provider_rules(row.name, networks_.policy_of(row),
+                                             scopes_of(credentials_of(context_.store, row))));
+    }
   }
   base::make_directories(spec.directory);
   base::write_file(spec.directory + "/" + kShowsCertificates, "", 0600);

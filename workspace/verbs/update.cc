@@ -8,6 +8,7 @@
 #include "workspace/access/placement.h"
 #include "workspace/chain/workspace_note.h"
 #include "workspace/context/disk_use.h"
+#include "workspace/remote/remote_copy.h"
 #include "workspace/verbs/rule_change.h"
 
 namespace moorage::workspace {
@@ -52,6 +53,7 @@ WorkspaceView Update::update(const Caller& caller, const std::string& name,
     const Placement placement(context_, found);
     placement.check_network(placement.network_or(change.to.network), found.backend);
   }
+  if (change.named.contains("network")) require_held_here(context_, found);
   return commit(caller, id, [&change](auto& policy) { apply_policy(change, policy); });
 }
 
@@ -59,6 +61,7 @@ WorkspaceView Update::change_rules(const Caller& caller, const std::string& name
                                    const RuleChange& change) {
   const auto found = find_workspace(context_.store, caller, name, Right::govern);
   check_rules(change);  // before anything is written
+  require_held_here(context_, found);
   return commit(caller, found.id,
                 [&change](auto& policy) { apply_rules(change, policy.network_rules); });
 }

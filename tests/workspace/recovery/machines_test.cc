@@ -36,6 +36,7 @@ class FakeRemote : public backends::FakeBackend, public backends::Machines {
     }
     pool_.release(note.sandbox);
   }
+  void set_provider_rules(const std::string&, base::ProviderRules) override {}
 
   void make(const std::string& sandbox, const std::string& place, bool noted = true) {
     if (noted) pool_.take(sandbox, 1, place);
