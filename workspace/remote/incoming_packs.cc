@@ -34,8 +34,10 @@ constexpr seconds kLongestPause{60};
 // syncfs delays other writers of the store, and the packs wait safely on the disk.
 constexpr seconds kBetweenSyncs{5};
 // A pack that fails for a reason other than room fails again.
-constexpr unsigned kMostFailures = 12;        // about eight minutes
-constexpr uint64_t kBetweenChecks = 1 << 20;  // bytes written
+constexpr unsigned kMostFailures = 12;  // about eight minutes
+// Of the disk's room: bytes written, and entries, each of which takes an inode even without data.
+constexpr uint64_t kBytesBetweenChecks = 1 << 20;
+constexpr uint64_t kEntriesBetweenChecks = 1024;
 constexpr size_t kMaxReasonBytes = 1000;
 constexpr const char* kWhat = "cannot take over changes from the other machine";
 constexpr const char* kApplying = "taking over changes from the other machine";
@@ -318,16 +320,20 @@ void IncomingPacks::write_files(const Subject& subject, const SharedMounts& moun
   packs::MergedApplier::Options options;
   options.roots = {root_of("tree", tree, mounted), root_of("home", home, mounted)};
   const packs::MergedApplier* applier = nullptr;
-  uint64_t checked = 0;
+  packs::AppliedChanges checked;
   options.check_stopping = [&] {
     if (stopping_) throw Error(Code::unavailable, "the daemon is stopping");
     const uint64_t bytes = applier->applied().bytes;
+    const uint64_t entries = applier->applied().entries;
     if (most_bytes > 0 && bytes > most_bytes) {
       throw Error(Code::resource_exhausted, "they are larger than the disk limit of " + row.name,
                   "raise it: moorage set " + row.name + " --disk SIZE");
     }
-    if (bytes < checked + kBetweenChecks) return;
-    checked = bytes;
+    if (bytes < checked.bytes + kBytesBetweenChecks &&
+        entries < checked.entries + kEntriesBetweenChecks) {
+      return;
+    }
+    checked = applier->applied();
     require_room(context_.options, kWhat);
   };
   // The mounts show only ids of the sandbox: nobody else can create a file there.

@@ -206,6 +206,27 @@ TEST_CASE("a pack without room waits, says why, and is applied once there is roo
   CHECK(test.comes([&] { return test.now(exec).state == state_db::ExecState::exited; }));
 }
 
+TEST_CASE("names without data leave the reserve of the disk, and removals need no room") {
+  RemoteFixture test;
+  const Remote remote = test.make_running("a");
+  remote.send(1, [](PackWriter& pack) {
+    for (int n = 0; n < 5'000; ++n) pack.entry(node("tree/" + std::to_string(n), NodeType::fifo));
+  });
+  test.context.options.min_free_bytes = UINT64_MAX;
+  CHECK(code_thrown_by([&] { test.apply(remote); }) == Code::resource_exhausted);
+  CHECK_THAT(test.incoming.trouble(remote.sandbox.id), Catch::Contains("nearly full"));
+  CHECK(base::list_directory(remote.tree).size() < 1'100);
+  test.context.options.min_free_bytes = 1;
+  test.apply(remote);
+  CHECK(base::list_directory(remote.tree).size() == 5'000);
+  test.context.options.min_free_bytes = UINT64_MAX;
+  remote.send(2, [](PackWriter& pack) {
+    for (int n = 0; n < 5'000; ++n) pack.removal("tree/" + std::to_string(n));
+  });
+  test.apply(remote);
+  CHECK(base::directory_is_empty(remote.tree));
+}
+
 TEST_CASE("a command's end is recorded only after the packs that were there are applied") {
   RemoteFixture test;
   const Remote remote = test.make_running("a");
