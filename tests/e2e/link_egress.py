@@ -50,9 +50,9 @@ class Egress:
             "resolver": resolver, "proxy": None, "limits": {"connections": 512, "rate_bytes": 0, "total_bytes": 0}}))
         return int(answer.split()[1])
 
-    def sightings(self):
-        """What commands tried whose control group is not known."""
-        return json.loads(self.ask("seen 0").partition(" ")[2])
+    def sightings(self, command):
+        """What command ex_N tried, by its mark (base/wire/command_mark.h)."""
+        return json.loads(self.ask(f"seen {command + 1}").partition(" ")[2])
 
     def close(self):
         with contextlib.suppress(OSError):
