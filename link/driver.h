@@ -46,7 +46,7 @@ struct Machine {
   Labels labels;
   // DIR: absolute, private, exists once make() returned. The programs and all state are below it.
   std::string directory;
-  bool resumed = false;  // make() found it paused
+  bool resumed = false;  // make() or reach() found it paused
 };
 
 // A program that runs there.
@@ -75,6 +75,8 @@ class Driver {
   // The machine with these labels: found, or made. Before it creates anything it looks, and again
   // after a create that got no answer. Resumes a paused one.
   virtual Machine make(const Labels& labels, Deadline deadline) = 0;
+  // The same, but never creates one: not_found when several looks have found none.
+  virtual Machine reach(const Labels& labels, Deadline deadline) = 0;
   // All machines of this account or host with at least these labels.
   virtual std::vector<Machine> find(const Labels& labels, Deadline deadline) = 0;
   virtual MachineState state(const Machine& machine, Deadline deadline) = 0;

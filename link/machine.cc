@@ -56,13 +56,6 @@ Driver& RemoteMachine::driver() {
   return *driver_;
 }
 
-const Machine& RemoteMachine::machine(Deadline deadline) {
-  if (!machine_.id.empty()) return machine_;
-  machine_ = driver().make(labels_, deadline);
-  resumed_ = resumed_ || machine_.resumed;
-  return machine_;
-}
-
 void RemoteMachine::put(const std::string& program, const std::string& name, Deadline deadline) {
   const base::Fd file = base::open_file(program, O_RDONLY);
   driver().put(machine_,
@@ -73,26 +66,33 @@ void RemoteMachine::put(const std::string& program, const std::string& name, Dea
                deadline);
 }
 
-std::unique_ptr<Run> RemoteMachine::connect(bool put_programs, Deadline deadline) {
+std::unique_ptr<Run> RemoteMachine::connect(const Way& way, Deadline deadline) {
+  const bool known = !machine_.id.empty();
   try {
-    return run_outpost(put_programs, deadline);
+    return run_outpost(way, deadline);
   } catch (const Error& error) {
     // It may be paused, or gone: the next try looks for it.
     machine_ = {};
     if (error.code() == Code::permission_denied) driver_.reset();
-    throw;
+    // That it is gone is believed only of the provider's list.
+    if (!known || error.code() != Code::not_found) throw;
   }
+  return connect(way, deadline);
 }
 
-std::unique_ptr<Run> RemoteMachine::run_outpost(bool put_programs, Deadline deadline) {
+std::unique_ptr<Run> RemoteMachine::run_outpost(const Way& way, Deadline deadline) {
   std::vector<std::string> argv{
       "bin/" + digest_ + "/" + kOutpost, "connect", "--name", config_.name, "--generation",
       std::to_string(config_.generation)};
-  if (machine_.id.empty() && !put_programs) {
+  if (machine_.id.empty() && !way.put_programs) {
     if (auto run = driver().run_at_once(argv)) return run;
   }
-  machine(deadline);
-  if (put_programs) {
+  if (machine_.id.empty()) {
+    machine_ =
+        way.may_create ? driver().make(labels_, deadline) : driver().reach(labels_, deadline);
+    resumed_ = resumed_ || machine_.resumed;
+  }
+  if (way.put_programs) {
     // The one that is looked for comes last.
     put(config_.warden, kWarden, deadline);
     put(config_.outpost, kOutpost, deadline);

@@ -22,8 +22,12 @@ class RemoteMachine {
  public:
   RemoteMachine(const base::LinkConfig& config, KeyReader key);
 
-  // A stream to the outpost of this sandbox. `put_programs`: the last try found none there.
-  std::unique_ptr<Run> connect(bool put_programs, Deadline deadline);
+  struct Way {
+    bool put_programs = false;  // the last try found none there
+    bool may_create = true;     // false: a machine that is gone is not_found
+  };
+  // A stream to the outpost of this sandbox.
+  std::unique_ptr<Run> connect(const Way& way, Deadline deadline);
   // Whether connect() found the machine paused; true once.
   bool take_resumed() { return std::exchange(resumed_, false); }
   void extend(Deadline deadline);
@@ -37,8 +41,7 @@ class RemoteMachine {
 
  private:
   Driver& driver();
-  const Machine& machine(Deadline deadline);
-  std::unique_ptr<Run> run_outpost(bool put_programs, Deadline deadline);
+  std::unique_ptr<Run> run_outpost(const Way& way, Deadline deadline);
   void put(const std::string& program, const std::string& name, Deadline deadline);
 
   const base::LinkConfig config_;

@@ -67,17 +67,18 @@ void Uplink::stop_trying() {
 void Uplink::begin_errand(bool put_programs) {
   busy_ = true;
   const Deadline deadline = deadline_in(seconds(config_.start_deadline_s));
-  errands_.post([this, put_programs, deadline, machine = machine_]() -> Errands::Then {
+  const RemoteMachine::Way way{put_programs, host_.may_create()};
+  errands_.post([this, way, deadline, machine = machine_]() -> Errands::Then {
     // Shared, because std::function copies what it holds.
     auto run = std::make_shared<std::unique_ptr<Run>>();
     try {
-      *run = machine->connect(put_programs, deadline);
+      *run = machine->connect(way, deadline);
     } catch (const Error& error) {
       return [this, error] { down(error); };
     } catch (const std::exception& error) {
       return [this, text = std::string(error.what())] { down(Error(Code::internal, text)); };
     }
-    return [this, run, put_programs, resumed = machine->take_resumed()] {
+    return [this, run, put_programs = way.put_programs, resumed = machine->take_resumed()] {
       resumed_ = resumed_ || resumed;
       take_run(std::move(*run), put_programs);
     };

@@ -28,6 +28,7 @@ class UplinkHost {
   // The stream ended, or could not be made. The stream lives until this returns.
   virtual void on_down(const Error& reason) = 0;
   virtual uint64_t acknowledged() const = 0;  // the last pack that is here
+  virtual bool may_create() const = 0;        // false: the sandbox has begun, or is lost
 };
 
 class Uplink {

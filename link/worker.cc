@@ -72,6 +72,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   void on_sign(const json::object& greeting) override;
   void on_down(const Error& reason) override;
   uint64_t acknowledged() const override { return syncs_.last(); }
+  bool may_create() const override { return !fate_.begun(); }
 
  private:
   using Waiting = std::vector<Answer>;

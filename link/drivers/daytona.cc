@@ -48,6 +48,7 @@ class Daytona : public Driver {
   ~Daytona() override { cancel_.cancel(); }
 
   Machine make(const Labels& labels, Deadline deadline) override;
+  Machine reach(const Labels& labels, Deadline deadline) override;
   std::vector<Machine> find(const Labels& labels, Deadline deadline) override;
   MachineState state(const Machine& machine, Deadline deadline) override;
   void extend(const Machine& machine, std::chrono::seconds life, Deadline deadline) override;
@@ -70,7 +71,9 @@ class Daytona : public Driver {
     std::string reason;  // of an error
   };
 
+  MachineSearch search(const Labels& labels, Deadline deadline);
   Machine create(const Labels& labels, Deadline deadline);
+  Machine awake(Machine machine, Deadline deadline);
   Look look(const Machine& machine, Deadline deadline);
   // Looks until `settled`; throws for a sandbox that failed.
   Look settle(const Machine& machine, const std::function<bool(const Look&)>& settled,
@@ -196,12 +199,23 @@ Machine Daytona::create(const Labels& labels, Deadline deadline) {
   return machine;
 }
 
-Machine Daytona::make(const Labels& labels, Deadline deadline) {
+MachineSearch Daytona::search(const Labels& labels, Deadline deadline) {
   MachineSearch search;
-  search.find = [&] { return find(labels, deadline); };
-  search.create = [&] { return create(labels, deadline); };
-  search.end = [&](const Machine& machine) { end(machine, deadline); };
-  Machine machine = find_or_create(search, deadline);
+  search.find = [=, this] { return find(labels, deadline); };
+  search.create = [=, this] { return create(labels, deadline); };
+  search.end = [=, this](const Machine& machine) { end(machine, deadline); };
+  return search;
+}
+
+Machine Daytona::make(const Labels& labels, Deadline deadline) {
+  return awake(find_or_create(search(labels, deadline), deadline), deadline);
+}
+
+Machine Daytona::reach(const Labels& labels, Deadline deadline) {
+  return awake(find_existing(search(labels, deadline), deadline), deadline);
+}
+
+Machine Daytona::awake(Machine machine, Deadline deadline) {
   resume(machine, deadline);
   machine.resumed = std::exchange(machine.state, MachineState::running) == MachineState::paused;
   Shell shell(*this, machine, deadline);
@@ -235,7 +249,7 @@ Daytona::Look Daytona::settle(const Machine& machine,
       throw Error(Code::unavailable,
                   "daytona: sandbox " + machine.id +
                       " failed: " + (seen.reason.empty() ? "state " + seen.state : seen.reason),
-                  "check it in Daytona's dashboard; once it is deleted there, a new one is made");
+                  "check it in Daytona's dashboard, or delete it there");
     }
     if (settled(seen)) return seen;
     if (std::chrono::steady_clock::now() + pause >= deadline) {

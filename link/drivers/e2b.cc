@@ -90,6 +90,7 @@ class E2b : public Driver {
   ~E2b() override { cancel_.cancel(); }
 
   Machine make(const Labels& labels, Deadline deadline) override;
+  Machine reach(const Labels& labels, Deadline deadline) override;
   std::vector<Machine> find(const Labels& labels, Deadline deadline) override;
   MachineState state(const Machine& machine, Deadline deadline) override;
   void extend(const Machine& machine, std::chrono::seconds life, Deadline deadline) override;
@@ -111,7 +112,9 @@ class E2b : public Driver {
   };
   class Shell;
 
+  MachineSearch search(const Labels& labels, Deadline deadline);
   Machine create(const Labels& labels, Deadline deadline);
+  Machine awake(Machine machine, Deadline deadline);
   HttpResponse connect(const Machine& machine, int64_t life_s, Deadline deadline);
   Access remember(const std::string& id, const JsonObject& object);
   Access access_to(const Machine& machine, Deadline deadline);
@@ -243,12 +246,23 @@ Machine E2b::create(const Labels& labels, Deadline deadline) {
   return machine;
 }
 
-Machine E2b::make(const Labels& labels, Deadline deadline) {
+MachineSearch E2b::search(const Labels& labels, Deadline deadline) {
   MachineSearch search;
-  search.find = [&] { return find(labels, deadline); };
-  search.create = [&] { return create(labels, deadline); };
-  search.end = [&](const Machine& machine) { end(machine, deadline); };
-  Machine machine = find_or_create(search, deadline);
+  search.find = [=, this] { return find(labels, deadline); };
+  search.create = [=, this] { return create(labels, deadline); };
+  search.end = [=, this](const Machine& machine) { end(machine, deadline); };
+  return search;
+}
+
+Machine E2b::make(const Labels& labels, Deadline deadline) {
+  return awake(find_or_create(search(labels, deadline), deadline), deadline);
+}
+
+Machine E2b::reach(const Labels& labels, Deadline deadline) {
+  return awake(find_existing(search(labels, deadline), deadline), deadline);
+}
+
+Machine E2b::awake(Machine machine, Deadline deadline) {
   // Also for one that runs: it may be about to end.
   resume(machine, deadline);
   machine.resumed = std::exchange(machine.state, MachineState::running) == MachineState::paused;

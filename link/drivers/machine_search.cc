@@ -1,6 +1,7 @@
 #include "link/drivers/machine_search.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -26,7 +27,25 @@ std::optional<Machine> keep_one(const MachineSearch& search) {
   return found.front();
 }
 
+std::optional<Machine> look_again(const MachineSearch& search, Deadline deadline) {
+  std::optional<Machine> kept;
+  for (const milliseconds pause : kLooks) {
+    if (kept || std::chrono::steady_clock::now() + pause >= deadline) break;
+    std::this_thread::sleep_for(pause);
+    kept = keep_one(search);
+  }
+  return kept;
+}
+
 }  // namespace
+
+Machine find_existing(const MachineSearch& search, Deadline deadline) {
+  const std::optional<Machine> found = look_again(search, deadline);
+  if (found) return *found;
+  if (std::chrono::steady_clock::now() + kLooks[std::size(kLooks) - 1] >= deadline)
+    throw Error(Code::deadline_exceeded, "the provider did not list the machine in time");
+  throw Error(Code::not_found, "the provider has ended the machine: it lists it no longer");
+}
 
 Machine find_or_create(const MachineSearch& search, Deadline deadline) {
   std::optional<Machine> kept = keep_one(search);
@@ -40,11 +59,7 @@ Machine find_or_create(const MachineSearch& search, Deadline deadline) {
       if (error.code() != Code::unknown_outcome) throw;
       unknown = Error(Code::unavailable, error.message(), error.hint());
     }
-    for (const milliseconds pause : kLooks) {
-      if (kept || std::chrono::steady_clock::now() + pause >= deadline) break;
-      std::this_thread::sleep_for(pause);
-      kept = keep_one(search);
-    }
+    if (!kept) kept = look_again(search, deadline);
     if (!kept) retry.wait(*unknown);
   }
   return *kept;

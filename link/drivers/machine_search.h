@@ -17,5 +17,7 @@ struct MachineSearch {
 };
 
 Machine find_or_create(const MachineSearch& search, Deadline deadline);
+// Never creates one. A list may be behind, so not_found comes after several looks.
+Machine find_existing(const MachineSearch& search, Deadline deadline);
 
 }  // namespace moorage::link

@@ -87,7 +87,7 @@ class Salvage {
 
   // False: our programs are not there.
   bool greet(bool put_programs, Deadline deadline, json::object& greeting) {
-    stream_ = std::make_unique<Stream>(loop_, machine_.connect(put_programs, deadline),
+    stream_ = std::make_unique<Stream>(loop_, machine_.connect({.put_programs = put_programs, .may_create = false}, deadline),
                                        [](const Error&) {});  // its users get the reason
     try {
       greeting = ask({{"what", base::outpost::kHello},

@@ -178,6 +178,24 @@ class RentedTest:
         packs = [keeper.directory / f"incoming/{number}.pack" for number in keeper.packs()]
         self.assertGreater(sum(pack.stat().st_size for pack in packs), 5_000_000)
 
+    def test_a_machine_that_its_provider_ended_is_not_replaced(self):
+        keeper = self.keeper()
+        keeper.begin()
+        keeper.run_command("ex_1", "sh", "-c", "echo one > a")
+        fake, made = self.rented.fake, []
+        create = fake_e2b.Sandbox if self.rented.NAME == "e2b" else fake_daytona.Sandbox
+        begin = create.__init__
+
+        def count(sandbox, *arguments, **options):
+            made.append(sandbox)
+            begin(sandbox, *arguments, **options)
+        create.__init__ = count
+        self.addCleanup(setattr, create, "__init__", begin)
+        asyncio.run_coroutine_threadsafe(fake.end_sandboxes(), fake.loop).result(60)
+        keeper.process.wait(timeout=120 * harness.PATIENCE)
+        self.assertIn("the provider has ended the machine", (keeper.directory / "gone").read_text())
+        self.assertEqual(made, [])
+
     def test_destroy_ends_the_machine(self):
         keeper = self.keeper()
         keeper.begin()
