@@ -63,8 +63,11 @@ std::map<std::string, std::string> ssh_environment() {
   return environment;
 }
 
-std::string run_link(const std::string& program, const std::string& command,
+std::string run_link(const std::string& program, const std::vector<std::string>& command,
                      const base::LinkConfig& config, std::chrono::milliseconds deadline) {
+  std::vector<std::string> argv{program};
+  argv.insert(argv.end(), command.begin(), command.end());
+  argv.insert(argv.end(), {"--config", "/dev/stdin"});
   base::ProcessOptions options;
   options.deadline = deadline;
   options.max_output_bytes = kMaxOutput;
@@ -72,8 +75,8 @@ std::string run_link(const std::string& program, const std::string& command,
   options.environment["PATH"] = "/usr/local/bin:/usr/bin:/bin";
   options.input = base::link_config_text(config);
   try {
-    const auto result = base::run_process({program, command, "--config", "/dev/stdin"}, options);
-    if (!result.ok()) throw_said(command, result);
+    const auto result = base::run_process(argv, options);
+    if (!result.ok()) throw_said(command.front(), result);
     return result.output;
   } catch (const Error& error) {
     if (error.code() != Code::deadline_exceeded) throw;
@@ -95,6 +98,18 @@ std::vector<std::string> parse_listed(const std::string& output, const std::stri
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
+}
+
+bool parse_found(const std::string& output) {
+  json::parse_options limits;
+  limits.max_depth = 4;
+  boost::system::error_code error;
+  const json::value value = json::parse(output, error, {}, limits);
+  const json::object* object = error ? nullptr : value.if_object();
+  const json::value* found = object ? object->if_contains("found") : nullptr;
+  if (!found || !found->is_bool())
+    throw Error(Code::corrupted, "moorage-link said " + shown(output));
+  return found->get_bool();
 }
 
 }  // namespace moorage::backends

@@ -29,6 +29,15 @@ class Machines {
   // For the next start of a sandbox: what its provider lets it reach if the machine gives it no
   // network namespace.
   virtual void set_provider_rules(const std::string& sandbox, base::ProviderRules rules) = 0;
+  // Ends what runs here for the sandbox. Its machine and its note stay, and the machine may run on
+  // until salvage_there().
+  virtual void leave(const std::string& sandbox) = 0;
+  // Fetches what a sandbox that was left has and this host has not, into SALVAGE/incoming. From
+  // then on it runs nothing more there. SALVAGE/here/incoming/last is the number of the last pack
+  // that had arrived before. Returns false if the machine has no such sandbox. Repeating it is
+  // harmless. Blocks; throws likewise.
+  virtual bool salvage_there(const MachineNote& note, const std::string& salvage,
+                             std::chrono::milliseconds deadline) = 0;
 };
 
 }  // namespace moorage::backends

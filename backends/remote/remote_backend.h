@@ -50,6 +50,9 @@ class RemoteBackend : public LocalBackend, public Machines {
   void remove_there(const MachineNote& note, std::chrono::milliseconds deadline) override;
   void find_key() override;
   void set_provider_rules(const std::string& sandbox, base::ProviderRules rules) override;
+  void leave(const std::string& sandbox) override;
+  bool salvage_there(const MachineNote& note, const std::string& salvage,
+                     std::chrono::milliseconds deadline) override;
 
  protected:
   void probe(const CgroupHierarchies& hierarchies, Capabilities& can) override;
@@ -64,7 +67,11 @@ class RemoteBackend : public LocalBackend, public Machines {
   std::string key_source() const;          // a path
   base::LinkConfig machine(const MachineNote& note) const;
   base::ProviderRules take_provider_rules(const std::string& sandbox);
-  std::string run_errand(const std::string& command, const MachineNote& note,
+  struct Errand {
+    std::vector<std::string> command;  // with arguments of its own
+    std::string directory{};           // of the sandbox here
+  };
+  std::string run_errand(const Errand& errand, const MachineNote& note,
                          std::chrono::milliseconds deadline);
   // False, and told in the log: it did not answer in time; the note stays.
   bool remove_machine(const MachineNote& note, std::chrono::milliseconds patience);

@@ -1,4 +1,6 @@
 // The part of RemoteBackend that looks after machines without a keeper (machines.h).
+#include <algorithm>
+
 #include "backends/remote/link_program.h"
 #include "backends/remote/remote_backend.h"
 #include "base/clock.h"
@@ -6,13 +8,21 @@
 
 namespace moorage::backends {
 
-std::string RemoteBackend::run_errand(const std::string& command, const MachineNote& note,
+namespace {
+
+constexpr uint32_t kReachDeadline_s = 30;
+
+}  // namespace
+
+std::string RemoteBackend::run_errand(const Errand& errand, const MachineNote& note,
                                       std::chrono::milliseconds deadline) {
   try {
-    const Capabilities can = capabilities();        // makes the copies that machine() names
-    const base::LinkConfig config = machine(note);  // it may be configured no longer
+    const Capabilities can = capabilities();  // makes the copies that machine() names
+    base::LinkConfig config = machine(note);  // it may be configured no longer
     if (!can.usable) throw Error(Code::unsupported, can.reason);
-    std::string output = run_link(link_copy_, command, config, deadline);
+    config.directory = errand.directory;
+    config.start_deadline_s = std::min(config.start_deadline_s, kReachDeadline_s);
+    std::string output = run_link(link_copy_, errand.command, config, deadline);
     places_.succeeded(note.place, base::system_clock().wall_ms());
     return output;
   } catch (const Error& error) {
@@ -25,11 +35,11 @@ std::vector<std::string> RemoteBackend::list_there(const std::string& place,
                                                    std::chrono::milliseconds deadline) {
   // The name says which store.
   const MachineNote all{.sandbox = options_.name_prefix + "all", .driver = driver_, .place = place};
-  return parse_listed(run_errand("list", all, deadline), options_.name_prefix);
+  return parse_listed(run_errand({{"list"}}, all, deadline), options_.name_prefix);
 }
 
 void RemoteBackend::remove_there(const MachineNote& note, std::chrono::milliseconds deadline) {
-  run_errand("remove", note, deadline);
+  run_errand({{"remove"}}, note, deadline);
   places_.release(note.sandbox);
 }
 
@@ -44,6 +54,17 @@ base::ProviderRules RemoteBackend::take_provider_rules(const std::string& sandbo
   auto rules = provider_rules_.extract(sandbox);
   if (rules.empty()) return {.refusal = "they are not known"};
   return std::move(rules.mapped());
+}
+
+void RemoteBackend::leave(const std::string& sandbox) {
+  kills_.forget(sandbox);
+  LocalBackend::destroy(sandbox);
+}
+
+bool RemoteBackend::salvage_there(const MachineNote& note, const std::string& salvage,
+                                  std::chrono::milliseconds deadline) {
+  return parse_found(
+      run_errand({{"salvage", "--into", salvage}, salvage + "/here"}, note, deadline));
 }
 
 }  // namespace moorage::backends

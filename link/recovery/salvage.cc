@@ -125,6 +125,12 @@ class Salvage {
 
 }  // namespace
 
-std::string salvage(const SalvageOptions& options) { return Salvage(options).run(); }
+std::string salvage(const SalvageOptions& options) {
+  base::make_directories(options.into);
+  const base::Fd directory = base::open_directory(options.into);
+  if (!base::lock_file(directory.get(), options.into))
+    throw Error(Code::conflict, "an earlier salvage of this sandbox is still going on");
+  return Salvage(options).run();
+}
 
 }  // namespace moorage::link

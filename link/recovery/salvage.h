@@ -18,7 +18,8 @@ struct SalvageOptions {
 // nothing had changed. The changes are those since the last pack in the sandbox's own directory
 // here; if that is gone, since the last one that the machine knows to have arrived. Harmless to
 // repeat: into another directory the same changes come again, into the same one nothing more.
-// Throws the reason why the machine cannot be reached.
+// Throws the reason why the machine cannot be reached; conflict: another salvage writes into INTO,
+// as one does whose daemon was killed.
 std::string salvage(const SalvageOptions& options);
 
 }  // namespace moorage::link

@@ -26,8 +26,8 @@ IN_THE_WAY = {"delete.after_intent": "stop.after_intent", "purge.after_intent": 
 # Points of every start. Other recovery points need objects that died with the daemon; crash_processes dies twice at each.
 EVERY_START = ["recovery.after_repositories", "recovery.after_sandboxes", "recovery.after_execs", "recovery.after_snapshots", "recovery.after_strangers",
                "recovery.after_workspaces"]
-# Points of no verb: e2e_replica, e2e_store_image and test_workspace die at each.
-OF_NO_VERB = {"replica", "image", "incoming"}
+# Points of no verb: e2e_replica, e2e_store_image, test_workspace and e2e_recovered die at each.
+OF_NO_VERB = {"replica", "image", "incoming", "give_up", "salvage"}
 OF_READERS = {"export"}  # changes nothing
 OF_EVERY_VERB = {"answer"}  # of each request with a key: test_retries
 STARTS = 2  # starts killed at a random moment, for each point

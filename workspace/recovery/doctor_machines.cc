@@ -8,12 +8,38 @@ namespace {
 
 constexpr const char* kRemoved = "it is removed there";
 
+std::string recovered(const LeftMachine& left) { return left.workspace.name + "-recovered"; }
+
 std::string on(const UnusedMachine& one) {
   return one.note.place == one.backend ? "at " + one.backend
                                        : "on " + one.note.place + " (" + one.backend + ")";
 }
 
+// Of one that may have changes which never arrived.
+Finding finding_of_left(const UnusedMachine& one) {
+  const LeftMachine& left = *one.left;
+  Finding finding{"machines", Severity::warning, one.note.sandbox,
+                  left.workspace.name + " went on without the last changes " + on(one)};
+  if (left.held) {
+    finding.severity = Severity::error;
+    finding.text += ", and they cannot be taken over: " + left.trouble;
+    finding.command = "moorage doctor --fix tries again; " + left.way_to_give_up() +
+                      " gives them up, and the machine is removed";
+    return finding;
+  }
+  if (!left.trouble.empty()) finding.text += "; the last try to fetch them failed: " + left.trouble;
+  if (one.configured) {
+    finding.mend = "the changes come as " + recovered(left) + ", then the sandbox is removed there";
+    return finding;
+  }
+  finding.text += ", which is no longer in the configuration";
+  finding.command = "add " + one.note.place + " to backends." + one.backend + " again; or " +
+                    left.way_to_give_up() + " gives them up";
+  return finding;
+}
+
 Finding finding_of(const UnusedMachine& one, const std::string& notes) {
+  if (one.left) return finding_of_left(one);
   const std::string& name = one.note.sandbox;
   if (!one.noted) {
     return {"machines", Severity::warning, name,

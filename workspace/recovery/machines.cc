@@ -19,7 +19,7 @@ using base::LogLevel;
 using std::chrono::milliseconds;
 
 constexpr size_t kAskers = 8;
-constexpr size_t kVisitors = 4;
+constexpr size_t kVisitors = 16;  // most of them wait for a machine
 
 // Names of sandboxes that are not destroyed. Read after the machines: a row is written before its
 // machine.
@@ -37,8 +37,9 @@ backends::Machines* machines_of(Context& context, const std::string& backend) {
 
 }  // namespace
 
-MachineSweep::MachineSweep(Context& context, const Rules& rules)
+MachineSweep::MachineSweep(Context& context, Salvage& salvage, const Rules& rules)
     : context_(context),
+      salvage_(salvage),
       rules_(rules),
       askers_(kAskers, std::numeric_limits<size_t>::max()),
       visitors_(kVisitors, std::numeric_limits<size_t>::max()) {}
@@ -58,6 +59,7 @@ std::vector<UnusedMachine> MachineSweep::unused() {
   if (found.empty()) return found;
   const auto names = living(context_);
   std::erase_if(found, [&](const auto& one) { return names.contains(one.note.sandbox); });
+  for (auto& one : found) one.left = left_machine(context_, one.backend, one.note);
   return found;
 }
 
@@ -149,38 +151,55 @@ void MachineSweep::begin(const Place& place, bool now, bool has_unused) {
     visits.busy = true;
   }
   try {
-    visitors_.submit([this, place, list] { visit(place, list); });
+    visitors_.submit([this, place, scope = Scope{list, now}] { visit(place, scope); });
   } catch (const Error& error) {
     end(place, false, error.message());
   }
 }
 
-void MachineSweep::visit(const Place& place, bool list) {
+void MachineSweep::visit(const Place& place, Scope scope) {
   std::string trouble;
   try {
-    remove_all(place, list);
+    remove_all(place, scope);
   } catch (const Error& error) {
     trouble = error.message();
   }
-  end(place, list && trouble.empty(), trouble);
+  end(place, scope.list && trouble.empty(), trouble);
 }
 
-void MachineSweep::remove_all(const Place& place, bool list) {
+void MachineSweep::remove_all(const Place& place, Scope scope) {
   backends::Machines& machines = *machines_of(context_, place.first);
   std::vector<UnusedMachine> found = unused();
   std::erase_if(found, [&](const auto& one) {
     return one.backend != place.first || one.note.place != place.second;
   });
-  if (list) {
+  const bool salvages =
+      std::any_of(found.begin(), found.end(), [](const auto& one) { return one.left.has_value(); });
+  // Also shows in a short time whether it answers at all.
+  if (scope.list || salvages) {
     PlaceAnswer answer{.backend = place.first, .place = place.second};
     answer.sandboxes = machines.list_there(place.second, rules_.deadline);
     for (auto& one : unknown({answer})) found.push_back(std::move(one));
   }
+  std::string trouble;
   for (const auto& one : found) {
-    machines.remove_there(one.note, rules_.deadline);
-    base::log(LogLevel::info, "machine.removed",
-              {{"name", one.note.sandbox}, {"backend", one.backend}, {"place", one.note.place}});
+    try {
+      remove(one, scope.now);
+    } catch (const Error& error) {
+      if (!one.left) throw;
+      trouble = error.message();  // perhaps of this machine alone
+    }
   }
+  salvage_.finish_all();
+  if (!trouble.empty()) throw Error(Code::unavailable, trouble);
+}
+
+void MachineSweep::remove(const UnusedMachine& one, bool now) {
+  salvage_.fetch(one.backend, one.note, {.again = now, .deadline = rules_.salvage_deadline});
+  machines_of(context_, one.backend)->remove_there(one.note, rules_.deadline);
+  base::log(LogLevel::info, "machine.removed",
+            {{"name", one.note.sandbox}, {"backend", one.backend}, {"place", one.note.place}});
+  salvage_.finish(one.note.sandbox);
 }
 
 void MachineSweep::end(const Place& place, bool listed, const std::string& error) {

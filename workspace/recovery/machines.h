@@ -2,7 +2,8 @@
 // not be reached when their sandbox was destroyed, or nothing here knows them. `sweep` removes them
 // on threads of its own and never waits for a machine. It speaks with one place at a time once, and
 // waits longer after each failure. A place that does not answer is reported as such: nothing is
-// claimed about its machines.
+// claimed about its machines. A machine that may have changes of a workspace is removed only once
+// they are here (salvage.h).
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,14 +19,16 @@
 #include "backends/remote/machines.h"
 #include "base/thread_pool.h"
 #include "workspace/context/context.h"
+#include "workspace/recovery/salvage.h"
 
 namespace moorage::workspace {
 
 struct UnusedMachine {
   std::string backend;
   backends::MachineNote note;
-  bool noted = true;       // false: only its place lists it
-  bool configured = true;  // false: the configuration no longer has its place
+  bool noted = true;                  // false: only its place lists it
+  bool configured = true;             // false: the configuration no longer has its place
+  std::optional<LeftMachine> left{};  // it may have changes of a workspace
 };
 
 // What a place answered to `ask`.
@@ -43,9 +47,10 @@ class MachineSweep {
     int64_t longest_pause_ms = 600'000;
     int64_t list_every_ms = 600'000;             // also finds machines without a note
     std::chrono::milliseconds deadline{30'000};  // of one errand
+    std::chrono::milliseconds salvage_deadline{1'800'000};
   };
-  explicit MachineSweep(Context& context) : MachineSweep(context, Rules{}) {}
-  MachineSweep(Context& context, const Rules& rules);
+  MachineSweep(Context& context, Salvage& salvage) : MachineSweep(context, salvage, Rules{}) {}
+  MachineSweep(Context& context, Salvage& salvage, const Rules& rules);
 
   // Those with a note. Asks nobody.
   std::vector<UnusedMachine> unused();
@@ -53,7 +58,7 @@ class MachineSweep {
   std::vector<UnusedMachine> unknown(const std::vector<PlaceAnswer>& answers);
   // Asks every place at once; one that has not answered after `patience` is reported so.
   std::vector<PlaceAnswer> ask(std::chrono::milliseconds patience);
-  // Begins what is due; `now`: everything. Never waits.
+  // Begins what is due; `now`: everything, also what waits for a person. Never waits.
   void sweep(bool now = false);
   // False: a visit that sweep() began still goes on.
   bool wait(std::chrono::milliseconds patience);
@@ -68,11 +73,17 @@ class MachineSweep {
     std::string error{};  // of the last visit
   };
   void begin(const Place& place, bool now, bool has_unused);
-  void visit(const Place& place, bool list);
-  void remove_all(const Place& place, bool list);
+  struct Scope {
+    bool list = false;  // also those without a note
+    bool now = false;
+  };
+  void visit(const Place& place, Scope scope);
+  void remove_all(const Place& place, Scope scope);
+  void remove(const UnusedMachine& one, bool now);
   void end(const Place& place, bool listed, const std::string& error);
 
   Context& context_;
+  Salvage& salvage_;
   const Rules rules_;
   std::mutex mutex_;
   std::condition_variable ended_;

@@ -50,7 +50,8 @@ class Reconciler {
         files_(files),
         watcher_(watcher),
         repairs_(context),
-        machines_(context),
+        salvage_(context, chains),
+        machines_(context, salvage_),
         askers_(kAskers, std::numeric_limits<size_t>::max()),
         round_(patience) {}
   // Runs before the API answers. It never walks files of a workspace, reads journals, or waits for
@@ -121,6 +122,7 @@ class Reconciler {
   std::set<base::WorkspaceId> unnoted_;  // skipped because a verb held them
   std::chrono::steady_clock::time_point notes_due_;
   Repairs repairs_;
+  Salvage salvage_;
   MachineSweep machines_;
   base::ThreadPool askers_;  // these two last: their work uses the members above
   RoundWork round_;

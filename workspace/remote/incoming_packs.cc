@@ -7,14 +7,9 @@
 #include "base/crash_point.h"
 #include "base/log.h"
 #include "base/os/files.h"
-#include "base/os/open_beneath.h"
-#include "layers/ids.h"
-#include "packs/merged/applier.h"
-#include "repo_cache/fsuid_threads.h"
 #include "state_db/store.h"
 #include "state_db/tables/workspaces.h"
-#include "workspace/context/disk_use.h"
-#include "workspace/context/free_space.h"
+#include "workspace/remote/write_pack.h"
 
 namespace moorage::workspace {
 namespace {
@@ -35,11 +30,7 @@ constexpr seconds kLongestPause{60};
 constexpr seconds kBetweenSyncs{5};
 // A pack that fails for a reason other than room fails again.
 constexpr unsigned kMostFailures = 12;  // about eight minutes
-// Of the disk's room: bytes written, and entries, each of which takes an inode even without data.
-constexpr uint64_t kBytesBetweenChecks = 1 << 20;
-constexpr uint64_t kEntriesBetweenChecks = 1024;
 constexpr size_t kMaxReasonBytes = 1000;
-constexpr const char* kWhat = "cannot take over changes from the other machine";
 constexpr const char* kApplying = "taking over changes from the other machine";
 
 Error refusal(const std::string& why) { return {Code::corrupted, why}; }
@@ -47,16 +38,6 @@ Error refusal(const std::string& why) { return {Code::corrupted, why}; }
 bool may_pass(const Error& error) {
   return error.code() == Code::resource_exhausted || error.code() == Code::unavailable ||
          error.code() == Code::deadline_exceeded;
-}
-
-packs::MergedRoot root_of(const std::string& prefix, const base::Fd& directory,
-                          const SharedMounts& mounted) {
-  packs::MergedRoot root;
-  root.prefix = prefix;
-  root.merged = directory.get();
-  root.owners.first_id = mounted.user_host_id - layers::kUser;
-  root.owners.ids = layers::kIdsPerSandbox;
-  return root;
 }
 
 }  // namespace
@@ -300,7 +281,7 @@ void IncomingPacks::apply_one(const Subject& subject, const SharedMounts& mounte
   try {
     write_files(subject, mounted, number);
   } catch (Error& error) {
-    if (error.code() != Code::corrupted) throw error.add_context(kWhat);
+    if (error.code() != Code::corrupted) throw error.add_context(kTakeOver);
     refuse(subject, number, error.message());
     throw refusal(directory(subject.sandbox).refused().value_or(error.message()));
   }
@@ -310,38 +291,9 @@ void IncomingPacks::apply_one(const Subject& subject, const SharedMounts& mounte
 
 void IncomingPacks::write_files(const Subject& subject, const SharedMounts& mounted,
                                 uint64_t number) {
-  const packs::PackReader pack(directory(subject.sandbox).open(number));
-  pack.verify();
-  const base::Fd tree = base::open_directory_beneath(mounted.mounts.tree.get(), "");
-  const base::Fd home = base::open_directory_beneath(mounted.mounts.home.get(), "");
   const auto row = state_db::WorkspaceTable(context_.store).get(subject.workspace);
-  // Where only the watch counts the workspace's disk use, it counts later.
-  const uint64_t most_bytes = limit_of(row).bytes;
-  packs::MergedApplier::Options options;
-  options.roots = {root_of("tree", tree, mounted), root_of("home", home, mounted)};
-  const packs::MergedApplier* applier = nullptr;
-  packs::AppliedChanges checked;
-  options.check_stopping = [&] {
+  write_pack(context_, row, mounted, directory(subject.sandbox).open(number), [this] {
     if (stopping_) throw Error(Code::unavailable, "the daemon is stopping");
-    const uint64_t bytes = applier->applied().bytes;
-    const uint64_t entries = applier->applied().entries;
-    if (most_bytes > 0 && bytes > most_bytes) {
-      throw Error(Code::resource_exhausted, "they are larger than the disk limit of " + row.name,
-                  "raise it: moorage set " + row.name + " --disk SIZE");
-    }
-    if (bytes < checked.bytes + kBytesBetweenChecks &&
-        entries < checked.entries + kEntriesBetweenChecks) {
-      return;
-    }
-    checked = applier->applied();
-    require_room(context_.options, kWhat);
-  };
-  // The mounts show only ids of the sandbox: nobody else can create a file there.
-  repo_cache::run_as_owner(options.roots.front().owners.first_id, 1, [&](unsigned) {
-    packs::MergedApplier changes(options);
-    applier = &changes;
-    pack.read_changes(changes);
-    changes.finish();
   });
 }
 

@@ -18,6 +18,7 @@
 #include "workspace/context/credentials.h"
 #include "workspace/context/metrics.h"
 #include "workspace/context/try_step.h"
+#include "workspace/sandbox/given_up.h"
 #include "workspace/sandbox/spending.h"
 
 namespace moorage::workspace {
@@ -73,11 +74,19 @@ class LayerMounts {
   std::vector<backends::FileLayer> layers_;
 };
 
+// The machine of a sandbox that may have changes of its own is left.
+void end_here(Context& context, Chains& chains, const state_db::SandboxRow& sandbox) {
+  auto& backend = context.backends.get(sandbox.backend);
+  if (GivenUp(context, chains).has_more(sandbox)) return backend.machines()->leave(sandbox.name);
+  backend.destroy(sandbox.name);
+}
+
 Error not_fetched(const Error& error) {
   return {
       Code::unavailable,
       "its last changes are only on the other machine and cannot be fetched: " + error.message(),
-      "try again once the machine is reached; moorage stop --force ends it without them"};
+      "try again once the machine is reached; moorage stop --force goes on without them, and they "
+      "come as a fork"};
 }
 
 }  // namespace
@@ -246,7 +255,7 @@ std::optional<state_db::WorkspaceRow> Sandboxes::stop(const state_db::WorkspaceR
   state_db::SandboxTable table(context_.store);
   const auto sandbox = table.live(present.id);
   if (!sandbox) return std::nullopt;
-  const auto row = chains_.settled(present);
+  auto row = chains_.settled(present);
   if (sandbox->state == SandboxState::lost) {
     clear(*sandbox, reason);
     return std::nullopt;
@@ -268,6 +277,8 @@ std::optional<state_db::WorkspaceRow> Sandboxes::stop(const state_db::WorkspaceR
   finish_files(*sandbox);
   watcher_.settle(sandbox->id, reason);
   context_.live.clear_running(sandbox->id);
+  if (GivenUp(context_, chains_).keep_base(*sandbox))
+    row = state_db::WorkspaceTable(context_.store).get(row.id);
   const auto taken = sealing_.at_stop(row);
   // once stop answers, everything is durable
   base::sync_file_system(base::path_exists(context_.storage.layer_path(row.layer))
@@ -303,6 +314,9 @@ void Sandboxes::require_fetched(const state_db::WorkspaceRow& row) {
 void Sandboxes::stop_backend(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
                              bool gives_up) {
   auto& backend = context_.backends.get(sandbox.backend);
+  // Nobody fetches its last changes now.
+  if (!base::process_alive(sandbox.init) && GivenUp(context_, chains_).has_more(sandbox))
+    return end_here(context_, chains_, sandbox);
   try {
     return backend.stop(sandbox.name, context_.options.stop_grace);
   } catch (const Error& error) {
@@ -317,7 +331,7 @@ void Sandboxes::stop_backend(const state_db::WorkspaceRow& row, const state_db::
       throw not_fetched(error);
     }
   }
-  backend.destroy(sandbox.name);
+  end_here(context_, chains_, sandbox);
 }
 
 void Sandboxes::take_back(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox) {
@@ -354,10 +368,11 @@ void Sandboxes::clear(const state_db::SandboxRow& sandbox, const std::string& re
   watcher_.forget_sandbox(sandbox.id);
   networks_.forget(sandbox.id);
   pre_stop_.forget(sandbox.id);
-  context_.backends.get(sandbox.backend).destroy(sandbox.name);
+  end_here(context_, chains_, sandbox);
   finish_files(sandbox);  // before the ends of commands that wait for them
   watcher_.settle(sandbox.id, reason);
   context_.live.clear_running(sandbox.id);
+  GivenUp(context_, chains_).keep_base(sandbox);
   base::remove_tree(context_.options.sandbox_directory(sandbox.id.str()));
   state_db::SandboxTable table(context_.store);
   context_.store.transaction([&] {

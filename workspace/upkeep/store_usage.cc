@@ -110,7 +110,7 @@ class StoreUsage::Walk {
     if (name == "reserve") return add(StorePart::reserve, path);
     if (name.starts_with("state.db")) return add(StorePart::database, path);
     if (name == "images") return add(StorePart::images, path);
-    if (name == "sandboxes") return add(StorePart::sandboxes, path);
+    if (name == "sandboxes" || name == "salvage") return add(StorePart::sandboxes, path);
     add(name == "lost" ? StorePart::lost : StorePart::other, path);
   }
 

@@ -14,6 +14,7 @@
 #include "workspace/archive/store.h"
 #include "workspace/changes/stable_read.h"
 #include "workspace/context/live_sandboxes.h"
+#include "workspace/sandbox/given_up.h"
 
 namespace moorage::workspace {
 namespace {
@@ -164,7 +165,9 @@ WorkspaceView Views::show(const Caller& caller, const std::string& name) {
       if (error.code() != Code::corrupted) throw;  // the row now records the loss and shows it
     }
   }
-  return view(state_db::WorkspaceTable(context_.store).get(row.id));
+  auto shown = view(state_db::WorkspaceTable(context_.store).get(row.id));
+  shown.notice = left_notice(context_, row.id);
+  return shown;
 }
 
 void Views::measure(const state_db::WorkspaceRow& row, base::ExecId ended) {

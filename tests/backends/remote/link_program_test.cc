@@ -45,7 +45,7 @@ base::LinkConfig config() {
 Error failure(const std::string& script, milliseconds deadline = kLong) {
   const FakeProgram program(script);
   try {
-    run_link(program.path(), "list", config(), deadline);
+    run_link(program.path(), {"list"}, config(), deadline);
   } catch (const Error& error) {
     return error;
   }
@@ -53,12 +53,19 @@ Error failure(const std::string& script, milliseconds deadline = kLong) {
   return Error(Code::internal, "");
 }
 
+TEST_CASE("a salvage says whether the machine has the sandbox") {
+  CHECK(parse_found("{\"found\":true,\"packs\":1}\n"));
+  CHECK_FALSE(parse_found("{\"found\":false,\"packs\":0}"));
+  for (const std::string text : {"", "{}", "[true]", "{\"found\":1}", "{\"found\":true"})
+    CHECK_THROWS_AS(parse_found(text), Error);
+}
+
 }  // namespace
 
 TEST_CASE("the program gets its command and the configuration, and nothing of our environment") {
   setenv("MOORAGE_OF_THE_TEST", "leaks", 1);
   const FakeProgram program("echo $1 $2 $3; cat $3; echo; echo [$MOORAGE_OF_THE_TEST]");
-  const std::string output = run_link(program.path(), "remove", config(), kLong);
+  const std::string output = run_link(program.path(), {"remove"}, config(), kLong);
   CHECK(output.starts_with("remove --config /dev/stdin\n{"));
   CHECK(output.find("\"name\":\"moorage-s-sb_7\"") != std::string::npos);
   CHECK(output.ends_with("\n[]\n"));

@@ -38,6 +38,23 @@ class FakeRemote : public backends::FakeBackend, public backends::Machines {
   }
   void set_provider_rules(const std::string&, base::ProviderRules) override {}
 
+  void leave(const std::string& sandbox) override { FakeBackend::destroy(sandbox); }
+  bool salvage_there(const backends::MachineNote& note, const std::string&, milliseconds) override {
+    reach(note.place);
+    const std::lock_guard lock(mutex_);
+    ++salvaged_;
+    if (!salvage_error_.empty()) throw Error(base::Code::unavailable, salvage_error_);
+    return there_[note.place].contains(note.sandbox);
+  }
+  void fail_salvage(const std::string& error) {
+    const std::lock_guard lock(mutex_);
+    salvage_error_ = error;
+  }
+  size_t salvaged() {
+    const std::lock_guard lock(mutex_);
+    return salvaged_;
+  }
+
   void make(const std::string& sandbox, const std::string& place, bool noted = true) {
     if (noted) pool_.take(sandbox, 1, place);
     const std::lock_guard lock(mutex_);
@@ -77,11 +94,14 @@ class FakeRemote : public backends::FakeBackend, public backends::Machines {
   std::map<std::string, std::set<std::string>> there_;
   std::map<std::string, Reach> reach_;
   std::map<std::string, size_t> contacts_;
+  std::string salvage_error_;
+  size_t salvaged_ = 0;
 };
 
 using Reach = FakeRemote::Reach;
 
 struct MachinesFixture : RecoveryFixture {
+  Salvage salvage{context, chains};
   FakeRemote* remote = put_remote();
   const std::string prefix = options().backends.name_prefix;
 
@@ -93,6 +113,24 @@ struct MachinesFixture : RecoveryFixture {
   }
   ~MachinesFixture() {
     for (const char* place : {"a", "b"}) remote->set(place, Reach::answers);
+  }
+  // A workspace that went on without its machine on host a.
+  struct Left {
+    state_db::SandboxRow sandbox;
+    base::SnapshotId base;
+  };
+  Left make_left(const std::string& name) {
+    Left left{.sandbox = make_running(name, "ssh"), .base = {}};
+    remote->make(left.sandbox.name, "a");
+    state_db::NewSnapshot base;
+    base.workspace = left.sandbox.workspace;
+    base.idempotency_key = given_up_key(left.sandbox.id);
+    left.base = state_db::SnapshotTable(store).begin(base).id;
+    state_db::SnapshotTable(store).finish(left.base, 0);
+    store.move(left.sandbox.id, state_db::SandboxState::running, state_db::SandboxState::lost,
+               "test");
+    state_db::SandboxTable(store).set_destroyed(left.sandbox.id, state_db::SandboxState::lost);
+    return left;
   }
   std::vector<std::string> names(const std::vector<UnusedMachine>& found) {
     std::vector<std::string> all;
@@ -119,7 +157,7 @@ TEST_CASE("a machine whose sandbox is destroyed or missing is removed, one in us
   test.remote->make(test.prefix + "sb_77", "b");
   test.remote->make(test.prefix + "sb_78", "b", /*noted=*/false);
 
-  MachineSweep sweep(test.context);
+  MachineSweep sweep(test.context, test.salvage);
   CHECK(test.names(sweep.unused()) == std::vector<std::string>{dead.name, test.prefix + "sb_77"});
   sweep.sweep();
   CHECK(sweep.wait(kLong));
@@ -131,12 +169,57 @@ TEST_CASE("a machine whose sandbox is destroyed or missing is removed, one in us
   CHECK(test.remote->notes().size() == 1);
 }
 
+TEST_CASE("a machine with changes of a workspace is removed only once they are here") {
+  MachinesFixture test;
+  const auto left = test.make_left("web");
+  test.remote->fail_salvage("the disk there is broken");
+  MachineSweep sweep(test.context, test.salvage);
+  CHECK(sweep.unused().at(0).left->base.id == left.base);
+  sweep.sweep();
+  CHECK(sweep.wait(kLong));
+  CHECK(test.remote->exists(left.sandbox.name));
+  const auto shown = left_machines(test.context, left.sandbox.workspace);
+  REQUIRE(shown.size() == 1);
+  CHECK(shown[0].trouble == "the disk there is broken");
+  const Diagnosis seen = test.doctor.look(false);
+  REQUIRE(test.find(seen, left.sandbox.name));
+  CHECK(test.find(seen, left.sandbox.name)->text ==
+        "web went on without the last changes on a (ssh); the last try to fetch them failed: the "
+        "disk there is broken");
+
+  test.remote->fail_salvage("");
+  sweep.sweep(/*now=*/true);
+  CHECK(sweep.wait(kLong));
+  CHECK_FALSE(test.remote->exists(left.sandbox.name));
+  CHECK(test.remote->salvaged() == 2);
+  // It had nothing more.
+  CHECK(state_db::SnapshotTable(test.store).get(left.base).state ==
+        state_db::SnapshotState::dropped);
+  CHECK(left_machines(test.context, left.sandbox.workspace).empty());
+  CHECK_FALSE(base::path_exists(salvage_directory(test.context.options, left.sandbox.id)));
+}
+
+TEST_CASE("nothing is fetched for a workspace that is deleted, or whose base was dropped") {
+  MachinesFixture test;
+  const auto deleted = test.make_left("deleted");
+  test.store.move(deleted.sandbox.workspace, state_db::WorkspaceState::ready,
+                  state_db::WorkspaceState::deleting, "test");
+  const auto dropped = test.make_left("dropped");
+  state_db::SnapshotTable(test.store).drop(dropped.base, "test");
+  MachineSweep sweep(test.context, test.salvage);
+  sweep.sweep();
+  CHECK(sweep.wait(kLong));
+  CHECK(sweep.unused().empty());
+  CHECK(test.remote->salvaged() == 0);
+}
+
 TEST_CASE("a place that does not answer keeps its notes, is asked less often, and delays nobody") {
   MachinesFixture test;
   test.remote->make(test.prefix + "sb_77", "a");
   test.remote->make(test.prefix + "sb_78", "b");
   test.remote->set("a", Reach::refuses);
-  MachineSweep sweep(test.context, {.first_pause_ms = 3'600'000, .longest_pause_ms = 3'600'000});
+  MachineSweep sweep(test.context, test.salvage,
+                     {.first_pause_ms = 3'600'000, .longest_pause_ms = 3'600'000});
   sweep.sweep();
   CHECK(sweep.wait(kLong));
   CHECK(test.remote->exists(test.prefix + "sb_77"));
@@ -156,7 +239,7 @@ TEST_CASE("a sweep never waits for a machine, and begins one visit of a place at
   MachinesFixture test;
   test.remote->make(test.prefix + "sb_77", "a");
   test.remote->set("a", Reach::hangs);
-  MachineSweep sweep(test.context);
+  MachineSweep sweep(test.context, test.salvage);
   sweep.sweep();
   REQUIRE(test.comes([&] { return test.remote->contacts("a") == 1; }));
   sweep.sweep(/*now=*/true);
@@ -172,7 +255,7 @@ TEST_CASE("each place is asked on its own, and one that hangs claims nothing") {
   test.remote->make(test.prefix + "sb_77", "a");
   test.remote->make(test.prefix + "sb_78", "b", /*noted=*/false);
   test.remote->set("a", Reach::hangs);
-  MachineSweep sweep(test.context);
+  MachineSweep sweep(test.context, test.salvage);
   std::vector<PlaceAnswer> answers;
   REQUIRE(test.comes([&] {
     answers = sweep.ask(milliseconds(100));
