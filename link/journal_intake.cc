@@ -24,8 +24,9 @@ constexpr auto kRoomPause = 100ms;     // until the daemon has cut the middle of
 constexpr auto kMissingPause = 500ms;  // the start of its command may still be on its way
 constexpr unsigned kMissingTries = 6;
 
-// The whole frame at the front, checked; empty: more bytes are needed. Throws corrupted.
-std::optional<base::FrameHeader> whole_frame(std::string_view bytes) {
+// The whole frame at the front, checked; empty: more bytes are needed. `output` is the offset that
+// it must have, and then that of the next frame: readers stop at any other. Throws corrupted.
+std::optional<base::FrameHeader> whole_frame(std::string_view bytes, uint64_t& output) {
   if (bytes.size() < base::kFrameHeaderBytes) return std::nullopt;
   base::FrameHeader header;
   header.kind = static_cast<base::FrameKind>(bytes[4]);
@@ -42,11 +43,15 @@ std::optional<base::FrameHeader> whole_frame(std::string_view bytes) {
   const auto expected = base::encode_frame_header(header, payload);
   if (bytes.substr(0, expected.size()) != std::string_view(expected.data(), expected.size()))
     throw Error(Code::corrupted, "the other machine sent a damaged frame of a journal");
+  if (header.output_offset != output)
+    throw Error(Code::corrupted, "the other machine sent a frame of a journal out of order");
+  if (base::is_output(header.kind)) output += header.payload_bytes;
   if (header.kind == base::FrameKind::gap) {
     // Only we cut a journal, so a gap there covers no bytes of the file.
     const auto gap = base::decode_gap(payload);
-    if (!gap || gap->skip_bytes != 0)
+    if (!gap || gap->skip_bytes != 0 || gap->dropped_bytes > UINT64_MAX / 2 - output)
       throw Error(Code::corrupted, "the other machine sent an invalid gap of a journal");
+    output += gap->dropped_bytes;
   }
   return header;
 }
@@ -64,6 +69,7 @@ Journal::Journal(base::Loop& loop, JournalHost& host, JournalFile file)
   struct stat status;
   base::check(fstat(file_.fd.get(), &status), "inspect a journal");
   size_ = reader.file_position();
+  output_ = reader.output_offset();
   // The rest of a frame whose writer was killed comes again.
   if (static_cast<uint64_t>(status.st_size) > size_) {
     const base::Fd writing = base::open_file(base::proc_path(file_.fd.get()), O_WRONLY);
@@ -119,9 +125,11 @@ void Journal::fail(const Error& error) {
 void Journal::take_frames() {
   std::string_view rest = partial_;
   size_t frames_bytes = 0;
-  while (const auto header = whole_frame(rest)) {
+  uint64_t output = output_;
+  while (const auto header = whole_frame(rest, output)) {
     if (header->kind == base::FrameKind::end && !end_seen_) {
       append(std::string_view(partial_).substr(0, frames_bytes));
+      output_ = output;
       partial_.erase(0, frames_bytes);
       return hold_end();
     }
@@ -135,6 +143,7 @@ void Journal::take_frames() {
     return;
   }
   append(std::string_view(partial_).substr(0, frames_bytes));
+  output_ = output;
   partial_.erase(0, frames_bytes);
   give_back();
 }

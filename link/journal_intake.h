@@ -3,9 +3,9 @@
 // same bytes continue at the same place, and the file itself is the only memory. The frame `end`,
 // and whatever follows it, waits until a sync that began after it has arrived here.
 //
-// The bytes are hostile: a frame with a wrong head or checksum is never appended, and a command
-// whose spool sends one gets no more of it. A journal takes no more of the disk than the room that
-// the daemon gave it.
+// The bytes are hostile: a frame with a wrong head, offset or checksum is never appended, and a
+// command whose spool sends one gets no more of it. A journal takes no more of the disk than the
+// room that the daemon gave it.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,8 @@ class Journal : public ChannelUser, public std::enable_shared_from_this<Journal>
   base::Loop& loop_;
   JournalHost& host_;
   JournalFile file_;
-  uint64_t size_ = 0;  // whole frames here
+  uint64_t size_ = 0;    // whole frames here
+  uint64_t output_ = 0;  // bytes of output in them, and dropped
   Stream* stream_ = nullptr;
   uint32_t channel_ = 0;
   std::string partial_;       // bytes that are not in the file: part of a frame, or from `end` on

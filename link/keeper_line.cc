@@ -31,12 +31,13 @@ std::optional<LineMessage> receive_line(int line) {
   const json::value* kind = object ? object->if_contains("kind") : nullptr;
   const json::value* text = object ? object->if_contains("text") : nullptr;
   const json::value* room = object ? object->if_contains("room_bytes") : nullptr;
-  if (!kind || !kind->is_int64() || !text || !text->is_string() || !room || !room->is_number())
+  const uint64_t room_bytes = room ? room->to_number<uint64_t>(error) : 0;
+  if (!kind || !kind->is_int64() || !text || !text->is_string() || !room || error)
     throw Error(Code::corrupted, "an invalid message between keeper and worker");
   LineMessage message;
   message.kind = static_cast<LineMessage::Kind>(kind->get_int64());
   message.text = std::string(text->get_string());
-  message.room_bytes = room->to_number<uint64_t>();
+  message.room_bytes = room_bytes;
   if (!received.fds.empty()) message.fd = std::move(received.fds[0]);
   return message;
 }

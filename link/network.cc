@@ -25,6 +25,7 @@ using std::chrono::milliseconds;
 constexpr uint32_t kNews = EPOLLIN | EPOLLET;  // a request stays in the line until it is answered
 constexpr size_t kMaxRequests = 20'000;        // more than egress listens at
 constexpr int64_t kPatienceMs = 10'000;        // egress has 20 s
+constexpr size_t kMaxUnsentBytes = 2 << 20;    // all requests of a line, and more
 constexpr milliseconds kAgain{1'000};
 constexpr size_t kMaxQuestions = 1'024;
 constexpr size_t kIdBytes = 2;  // a DNS message begins with its id
@@ -68,7 +69,10 @@ class Network::Control : public ChannelUser {
     network_.begin_later();
   }
 
+  // Without room for that many, outpost takes none. Then egress gets no answer in time, and a place
+  // where nobody listens is refused again at its next connection.
   void send_line(const std::string& text) {
+    if (out_.size() > kMaxUnsentBytes) return;
     out_ += relay_frame(RelayKind::line, text);
     on_room();
   }

@@ -50,7 +50,8 @@ std::optional<milliseconds> parse_retry_after(std::string_view text, int64_t now
   const auto [stopped, error] = std::from_chars(text.data(), end, seconds);
   if (error != std::errc() || stopped != end || seconds < 0) {
     tm date{};
-    const char* rest = strptime(std::string(text).c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date);
+    const std::string held(text);  // what strptime returns points into it
+    const char* rest = strptime(held.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date);
     if (!rest || *rest != '\0') return std::nullopt;
     seconds = std::max<int64_t>(0, timegm(&date) - now);
   }

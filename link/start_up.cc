@@ -84,7 +84,13 @@ void StartUp::ask(json::object request, Next next) {
 }
 
 void StartUp::send_pack(json::object request, const PackJob& job, Next next) {
-  call({.request = std::move(request), .body = packer_.begin(job)}, true, std::move(next));
+  base::Fd body;
+  try {
+    body = packer_.begin(job);
+  } catch (const Error& error) {  // a job may be too large, by names that the machine said
+    return std::exchange(done_, nullptr)(&error);
+  }
+  call({.request = std::move(request), .body = std::move(body)}, true, std::move(next));
 }
 
 void StartUp::need_tree(const base::LinkTree& tree, std::function<void()> next) {

@@ -101,6 +101,7 @@ void Stream::read() {
         if (!frame) break;
         greeted_ = true;
         handle(*frame);
+        require_reader();
       }
     } catch (const Error& error) {
       if (error.code() != Code::corrupted || greeted_) return break_off(error);
@@ -109,6 +110,12 @@ void Stream::read() {
     }
     if (static_cast<size_t>(count) < buffer.size()) return;
   }
+}
+
+// Only frames that come in make the output grow beyond kMuxEnoughOutput.
+void Stream::require_reader() const {
+  if (mux_.output().size() <= base::kMuxMostOutput) return;
+  throw Error(Code::unavailable, "the other machine sends, but does not read what it is sent");
 }
 
 void Stream::handle(const base::MuxFrame& frame) {

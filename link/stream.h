@@ -50,6 +50,7 @@ class Stream {
   void on_events(uint32_t events);
   void read();
   void handle(const base::MuxFrame& frame);
+  void require_reader() const;
   void flush();
   void tell_room();
   void break_off(const Error& reason);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/os/files.h"
+#include "base/size_text.h"
 #include "base/wire/link_config.h"
 #include "base/wire/outpost_requests.h"
 
@@ -23,6 +24,19 @@ constexpr const char* kPart = "/part";  // never a pack yet
 constexpr uint64_t kMaxPackBytes = 64ULL << 30;
 constexpr auto kPatience = std::chrono::minutes(10);  // without a byte: a walk there takes time
 constexpr std::string_view kPackEnding = ".pack";
+// Free space that stays for the daemon, which has the same reserve unless it is configured.
+constexpr uint64_t kReservedBytes = 1ULL << 30;
+constexpr uint64_t kReservedShare = 50;       // one fiftieth of the disk, if that is less
+constexpr uint64_t kBetweenChecks = 1 << 20;  // bytes written
+
+void require_room(const std::string& directory) {
+  const base::Space space = base::file_system_space(directory);
+  if (space.free_bytes >= std::min(kReservedBytes, space.total_bytes / kReservedShare)) return;
+  throw Error(Code::resource_exhausted,
+              "the disk here is nearly full: what changed on the other machine waits there (" +
+                  base::size_text(space.free_bytes) + " free)",
+              "moorage gc --explain shows what can be freed, moorage du what uses the disk");
+}
 
 std::optional<uint64_t> pack_number(std::string_view name) {
   if (!name.ends_with(kPackEnding)) return std::nullopt;
@@ -71,6 +85,10 @@ class SyncIntake::Transfer : public ChannelUser {
     try {
       if (bytes_ + bytes.size() > kMaxPackBytes)
         throw Error(Code::corrupted, "the other machine sent a pack that is too large");
+      if (bytes_ >= check_at_) {
+        require_room(intake_.directory_);
+        check_at_ = bytes_ + kBetweenChecks;
+      }
       if (!file_) {
         file_ = base::open_file(intake_.directory_ + kPart, O_WRONLY | O_CREAT | O_TRUNC, 0600);
       }
@@ -123,6 +141,7 @@ class SyncIntake::Transfer : public ChannelUser {
   uint32_t channel_ = 0;
   base::Fd file_;
   uint64_t bytes_ = 0;
+  uint64_t check_at_ = 0;
   base::Timer patience_;
 };
 
@@ -186,7 +205,8 @@ void SyncIntake::commit(uint64_t bytes) {
 void SyncIntake::finished(const Error* error) {
   const std::shared_ptr<Transfer> over = std::move(current_);  // lives until this returns
   current_.reset();
-  if (over->waits()) begun();  // it was to serve those who asked
+  if (over->waits()) begun();                       // it was to serve those who asked
+  if (error) unlink((directory_ + kPart).c_str());  // if any: the next one begins anew
   for (const Done& done : std::exchange(served_, {})) done(error);
   if (current_ || !stream_ || stream_->broken()) return;
   // After a failure nothing is asked for ahead: it would fail at once, again and again.

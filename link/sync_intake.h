@@ -6,7 +6,8 @@
 // One sync at a time. Whoever asks is answered by a sync that began after the question, so those
 // who ask during a sync share the next one. With `ahead`, the request of the next sync is there
 // already when nobody has asked yet: it begins by itself when a command ends. The bytes are
-// hostile; here they are only counted.
+// hostile; here they are only counted: a pack has a limit, none is taken while the disk is nearly
+// full, and one that fails leaves nothing.
 #pragma once
 
 #include <cstdint>

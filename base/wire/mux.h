@@ -40,6 +40,9 @@ inline constexpr uint32_t kMuxPackWindow = 1 << 20;    // of a channel that rece
 inline constexpr uint32_t kMuxMaxWindow = 16 << 20;    // more credit breaks the rules
 inline constexpr size_t kMuxMaxChannels = 2048;        // at the same time
 inline constexpr size_t kMuxEnoughOutput = 256 << 10;  // in output(): write it before sending more
+// Answers to what the peer sends (credit, resets, new channels) wait in output() whatever its size.
+// A peer that makes us answer and does not read that much of it must be given up.
+inline constexpr size_t kMuxMostOutput = 16 << 20;
 
 struct MuxFrame {
   MuxKind kind = MuxKind::data;
@@ -74,6 +77,7 @@ class Mux {
 
   // Frames to write to the stream, in order. The caller erases what it has written.
   std::string& output() { return output_; }
+  const std::string& output() const { return output_; }
 
  private:
   struct Channel {

@@ -14,16 +14,17 @@ std::string relay_frame(RelayKind kind, std::string_view payload) {
 }
 
 std::optional<RelayFrame> RelayReader::next() {
-  if (held_.empty()) return std::nullopt;
-  const auto kind = static_cast<uint8_t>(held_[0]);
+  const std::string_view rest = std::string_view(held_).substr(taken_);
+  if (rest.empty()) return std::nullopt;
+  const auto kind = static_cast<uint8_t>(rest[0]);
   if (kind < static_cast<uint8_t>(RelayKind::line) || kind > static_cast<uint8_t>(RelayKind::place))
     throw Error(Code::corrupted, "not a message about a network: kind " + std::to_string(kind));
-  if (held_.size() < kRelayHeaderBytes) return std::nullopt;
-  const size_t size = number_at<uint16_t>(&held_[1]);
-  if (held_.size() < kRelayHeaderBytes + size) return std::nullopt;
-  RelayFrame frame{static_cast<RelayKind>(kind), held_.substr(kRelayHeaderBytes, size)};
-  held_.erase(0, kRelayHeaderBytes + size);
-  return frame;
+  if (rest.size() < kRelayHeaderBytes) return std::nullopt;
+  const size_t size = number_at<uint16_t>(&rest[1]);
+  if (rest.size() < kRelayHeaderBytes + size) return std::nullopt;
+  taken_ += kRelayHeaderBytes + size;
+  return RelayFrame{static_cast<RelayKind>(kind),
+                    std::string(rest.substr(kRelayHeaderBytes, size))};
 }
 
 std::string place_text(const RelayPlace& place) {

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace moorage::base {
 
@@ -40,12 +41,17 @@ std::string relay_frame(RelayKind kind, std::string_view payload);
 // frame, and holds at most one that is not whole.
 class RelayReader {
  public:
-  void add(std::string_view bytes) { held_ += bytes; }
+  void add(std::string_view bytes) {
+    held_.erase(0, std::exchange(taken_, 0));
+    held_ += bytes;
+  }
   std::optional<RelayFrame> next();
-  std::string take_rest() { return std::move(held_); }  // the bytes after the last frame
+  // The bytes after the last frame.
+  std::string take_rest() { return std::exchange(held_, {}).substr(std::exchange(taken_, 0)); }
 
  private:
   std::string held_;
+  size_t taken_ = 0;  // at its front: to erase them for each small frame would take long
 };
 
 struct RelayPlace {

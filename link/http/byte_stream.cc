@@ -190,6 +190,9 @@ void ByteStream::shake_hands(Deadline deadline) {
 }
 
 size_t ByteStream::read(std::span<char> buffer, Deadline deadline) {
+  // Before the first wait, too: a server that always has more to send would never make us wait.
+  if (cancel_.cancelled()) throw Error(Code::io, "cancelled");
+  if (left_ms(deadline) == 0) throw Error(Code::deadline_exceeded, "no answer in time");
   for (;;) {
     size_t size = 0;
     const auto result = stream_.read(buffer, size);

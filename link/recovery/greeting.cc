@@ -1,8 +1,10 @@
 #include "link/recovery/greeting.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <utility>
 
+#include "base/parts.h"
 #include "base/wire/protocol.h"
 
 namespace moorage::link {
@@ -11,6 +13,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr size_t kMaxLimits = 8;
+constexpr size_t kMaxWordBytes = 16;
 constexpr size_t kMaxLost = 10'000;
 constexpr std::pair<std::string_view, std::string_view> kMounts[] = {{"tree", "/workspace"},
                                                                      {"home", "/home/user"}};
@@ -18,6 +21,19 @@ constexpr std::pair<std::string_view, std::string_view> kMounts[] = {{"tree", "/
 const json::array* list(const json::object& greeting, std::string_view name) {
   const json::value* value = greeting.if_contains(name);
   return value ? value->if_array() : nullptr;
+}
+
+std::string word(const json::string& text) {
+  return std::string(std::string_view(text).substr(0, kMaxWordBytes));
+}
+
+// "tree/a/b": no part of it leads elsewhere.
+bool is_plain(std::string_view path) {
+  if (path.find('\0') != std::string_view::npos) return false;
+  const auto parts = base::split(path, '/');
+  return std::none_of(parts.begin(), parts.end(), [](const std::string_view part) {
+    return part.empty() || part == "." || part == "..";
+  });
 }
 
 }  // namespace
@@ -35,7 +51,7 @@ bool says(const json::object& greeting, std::string_view flag) {
 
 void read_facts(const json::object& greeting, base::LinkStatus& status) {
   const json::value* overlay = greeting.if_contains("overlay");
-  if (overlay && overlay->is_string()) status.overlay = overlay->get_string();
+  if (overlay && overlay->is_string()) status.overlay = word(overlay->get_string());
   status.pid_namespace = says(greeting, "pid_namespace");
   status.net_namespace = says(greeting, "net_namespace");
   status.root_inside = says(greeting, "root_inside");
@@ -44,7 +60,7 @@ void read_facts(const json::object& greeting, base::LinkStatus& status) {
   if (!limits) return;
   for (const json::value& limit : *limits) {
     if (limit.is_string() && status.limits.size() < kMaxLimits)
-      status.limits.emplace_back(limit.get_string());
+      status.limits.push_back(word(limit.get_string()));
   }
 }
 
@@ -63,7 +79,7 @@ std::vector<std::string> read_lost(const json::object& greeting) {
     const std::string_view text = one.is_string() ? std::string_view(one.get_string()) : "";
     for (const auto& [prefix, mount] : kMounts) {
       const bool below = text.starts_with(prefix) && text.substr(prefix.size()).starts_with('/');
-      if ((text == prefix || below) && paths.size() < kMaxLost)
+      if ((text == prefix || below) && is_plain(text) && paths.size() < kMaxLost)
         paths.push_back(std::string(mount) + std::string(text.substr(prefix.size())));
     }
   }

@@ -72,7 +72,10 @@ void Session::read_some() {
   if (count <= 0) return fail();
   std::string_view bytes(received_.data(), static_cast<size_t>(count));
   try {
-    while (const auto frame = mux_.next(bytes)) handle(*frame);
+    while (const auto frame = mux_.next(bytes)) {
+      handle(*frame);
+      if (mux_.output().size() > base::kMuxMostOutput) return fail();  // link does not read
+    }
   } catch (const Error&) {
     return fail();
   }

@@ -26,12 +26,19 @@ TEST_CASE("facts of another form than ours count as absent") {
   CHECK(status.overlay == "none");
   CHECK_FALSE(status.pid_namespace);
   CHECK(status.limits.empty());
+  const std::string huge(1 << 20, 'x');
+  link::read_facts({{"overlay", huge}, {"limits", {huge, huge}}}, status);
+  CHECK(status.overlay.size() == 16);
+  CHECK(status.limits == std::vector<std::string>(2, std::string(16, 'x')));
 }
 
 TEST_CASE("lost paths are below the mounts, and bounded") {
   CHECK(link::read_lost(parsed("{}")).empty());
   CHECK(link::read_lost(parsed(R"({"lost":["tree/a","home","home/b/c","treetop","etc",5,""]})")) ==
         std::vector<std::string>{"/workspace/a", "/home/user", "/home/user/b/c"});
+  CHECK(link::read_lost(parsed(R"({"lost":["tree/../etc","tree/..","home/./a","tree//a","tree/",)"
+                               R"("tree/a\u0000b"]})"))
+            .empty());
   boost::json::array many(100'000, boost::json::value("tree/x"));
   CHECK(link::read_lost({{"lost", std::move(many)}}).size() == 10'000);
 }

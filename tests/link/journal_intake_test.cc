@@ -147,6 +147,7 @@ TEST_CASE("A sync of an earlier stream does not release the end") {
 TEST_CASE("A frame that a hostile machine made up is never appended") {
   Spool spool = make_spool(3);
   const size_t good = spool.bytes.size();
+  const Spool before = spool;
   spool.add(FrameKind::standard_output, "more");
   std::vector<std::string> hostile{std::string(100, 'x')};
   for (const size_t at : {size_t{0}, size_t{4}, size_t{5}, size_t{9}, size_t{12}, size_t{33}}) {
@@ -154,9 +155,15 @@ TEST_CASE("A frame that a hostile machine made up is never appended") {
     bytes[at] = static_cast<char>(bytes[at] ^ 0x41);
     hostile.push_back(bytes);
   }
-  Spool gap;
-  gap.add(FrameKind::gap, base::encode_gap({.skip_bytes = 100, .dropped_bytes = 1}));
-  hostile.push_back(gap.bytes);
+  for (const base::Gap& dropped : {base::Gap{.skip_bytes = 100, .dropped_bytes = 1},
+                                   base::Gap{.dropped_bytes = UINT64_MAX - 1}}) {
+    Spool gap = before;
+    gap.add(FrameKind::gap, base::encode_gap(dropped));
+    hostile.push_back(gap.bytes.substr(good));
+  }
+  Spool again;
+  again.add(FrameKind::standard_output, "the beginning of the output again");
+  hostile.push_back(again.bytes);
   for (const std::string& bytes : hostile) {
     CAPTURE(bytes);
     World world;

@@ -53,9 +53,7 @@ class OtherSide {
     }
   }
   void step() {
-    base::Timer stop(loop_);
-    stop.start(std::chrono::milliseconds(1), [this] { loop_.stop(); });
-    loop_.run();
+    run_loop();
     exchange();
   }
   void pass(int64_t ms) {
@@ -81,6 +79,15 @@ class OtherSide {
     mux.end(channel);
     exchange();
   }
+  // Bytes past the codec, without reading anything.
+  void send_unread(std::string_view bytes) {
+    while (!bytes.empty() && broken.empty()) {
+      const ssize_t sent =
+          ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
+      run_loop();
+    }
+  }
   void cut() { socket_.reset(); }
 
   base::Mux mux{base::Mux::Side::answerer};
@@ -92,6 +99,11 @@ class OtherSide {
   std::unique_ptr<link::Stream> stream;
 
  private:
+  void run_loop() {
+    base::Timer stop(loop_);
+    stop.start(std::chrono::milliseconds(1), [this] { loop_.stop(); });
+    loop_.run();
+  }
   void exchange() {
     if (!socket_) return;
     std::string& output = mux.output();

@@ -1,5 +1,7 @@
 #include "link/sync_intake.h"
 
+#include <sys/mount.h>
+
 #include "base/os/files.h"
 #include "base/temporary_directory.h"
 #include "other_side.h"
@@ -172,4 +174,40 @@ TEST_CASE(
   world.there->end(channel);
   world.there->until([&] { return world.answers == 2; });
   CHECK(world.request(world.there->await("sync"), "waits").as_bool());
+}
+
+TEST_CASE(
+    "A machine that sends without end leaves the reserve of the disk, and no part of a pack") {
+  World world;
+  const std::string small = world.directory / "small";
+  base::make_directories(small);
+  REQUIRE(mount("pack", small.c_str(), "tmpfs", 0, "size=16m") == 0);
+  {
+    link::SyncIntake intake(world.loop, small);
+    intake.attach(*world.there->stream);
+    std::optional<Error> failure;
+    intake.request([&failure](const Error* error) {
+      if (error) failure = *error;
+    });
+    const uint32_t channel = world.there->await("sync");
+    const std::string piece(256 << 10, 'x');
+    for (int n = 0; n < 200 && world.there->mux.is_open(channel); ++n) {
+      if (world.there->mux.room(channel) >= piece.size()) world.there->send(channel, piece);
+      world.there->step();
+    }
+    REQUIRE(failure.has_value());
+    CHECK(failure->code() == Code::resource_exhausted);
+    CHECK(failure->message().find("nearly full") != std::string::npos);
+    CHECK(base::list_directory(small + "/incoming").empty());
+    CHECK(base::file_system_space(small).free_bytes > (15U << 20));
+    // A small one has room again.
+    int answers = 0;
+    intake.request([&answers](const Error* error) { answers += error ? 100 : 1; });
+    const uint32_t next = world.there->await("sync");
+    world.there->send(next, "pack");
+    world.there->end(next);
+    world.there->until([&answers] { return answers == 1; });
+    CHECK(base::read_file(small + "/incoming/1.pack") == "pack");
+  }
+  REQUIRE(umount(small.c_str()) == 0);
 }
