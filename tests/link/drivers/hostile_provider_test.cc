@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <fstream>
+#include <thread>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -74,6 +75,33 @@ TEST_CASE("429 with Retry-After is waited for", "[hostile]") {
   CHECK(driver_for(provider, server)->find(kLabels, after(seconds(30))).empty());
   CHECK(Clock::now() - begun >= seconds(2));
   CHECK(asked == 2);
+}
+
+TEST_CASE("a server that never stops sending is left at the deadline, or when cancelled",
+          "[hostile]") {
+  signal(SIGPIPE, SIG_IGN);
+  const ScriptedServer server([](const Received&, Connection& to) {
+    const std::string piece = "1000\r\n" + std::string(0x1000, 'x') + "\r\n";
+    bool there = to.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    while (there) there = to.write(piece);
+    return false;
+  });
+  const link::Cancel cancel;
+  link::HttpClient client(link::parse_origin(server.url(), true), link::make_trust(""), cancel);
+  const auto read_all = [&client](link::Deadline deadline) {
+    const auto reader = client.open_stream({}, after(seconds(20)));
+    std::string piece(1 << 16, '\0');
+    while (reader->read(piece, deadline) > 0) continue;
+  };
+  const auto begun = Clock::now();
+  CHECK(error_of([&] { read_all(after(milliseconds(200))); }).code() == Code::deadline_exceeded);
+  std::thread later([&cancel] {
+    std::this_thread::sleep_for(milliseconds(200));
+    cancel.cancel();
+  });
+  CHECK(error_of([&] { read_all(link::Deadline::max()); }).message() == "cancelled");
+  later.join();
+  CHECK(Clock::now() - begun < seconds(20));
 }
 
 TEST_CASE("a Retry-After beyond the deadline ends the call at once, with the reason", "[hostile]") {
