@@ -9,7 +9,7 @@ import unittest
 
 import harness
 import moorage
-import verbs
+import verb_calls
 
 DOCUMENT = harness.ROOT / "docs/backends.md"
 BACKENDS = ("lxc", "docker", "ssh", "e2b", "daytona")
@@ -70,14 +70,14 @@ class Verbs(harness.TestCase):
     def setUpClass(cls):
         cls.settings, cls.backends = settings()
         super().setUpClass()
-        cls.results = {verb: {} for verb in [*verbs.VERBS, "idle stop"]}
+        cls.results = {verb: {} for verb in [*verb_calls.VERBS, "idle stop"]}
 
     def call(self, verb, function, backend, name):
         """Notes what is missing there."""
         with self.subTest(verb=verb, backend=backend):
             self.results[verb][backend] = ("**fails**", None)
             try:
-                missing = function(verbs.Task(self, backend, name))
+                missing = function(verb_calls.Task(self, backend, name))
                 self.results[verb][backend] = ("partly", missing) if missing else None
             except moorage.MoorageError as refusal:
                 if refusal.code != "unsupported":
@@ -87,7 +87,7 @@ class Verbs(harness.TestCase):
     def test_every_verb_works_or_the_table_says_what_is_missing(self):
         for backend in self.backends:
             self.client.create(repo_url=self.url, name=backend, backend=backend, limits=LIMITS)
-            for verb, function in verbs.VERBS.items():
+            for verb, function in verb_calls.VERBS.items():
                 self.call(verb, function, backend, backend)
         lines = json.loads(self.daemon.config.read_text())
         lines["sandbox"]["idle_stop_s"] = 1
@@ -95,7 +95,7 @@ class Verbs(harness.TestCase):
         self.daemon.stop()
         self.daemon.start()
         for backend in self.backends:
-            self.call("idle stop", verbs.idle_stop, backend, backend)
+            self.call("idle stop", verb_calls.idle_stop, backend, backend)
         text = DOCUMENT.read_text()
         start, end = between(text)
         made = table(self.results, set(BACKENDS) - set(self.backends), text[start:end])
