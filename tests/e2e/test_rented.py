@@ -170,7 +170,8 @@ class Rented(RentedCase):
             self.make_machine(backend, stray)
             self.make_machine(backend, "moorage-another-sb_1")
             self.assertIn(f"a sandbox exists at {backend}", self.findings()[stray]["text"])
-            self.assertTrue(self.findings("--fix")[stray]["mended"])
+            mended = self.findings("--fix")[stray]
+            self.assertTrue(mended["mended"], mended)
             harness.wait_until(lambda: self.machines(backend) == before + 1, what="only that of another store is left")  # noqa: B023
 
 
