@@ -58,6 +58,7 @@ class Sandbox {
   // Its workspace has gone on elsewhere: it may run nothing more, whoever connects, and only what
   // changed here can still be fetched. Quick.
   void give_up() const;
+  bool has_files() const { return setup().has_value(); }  // it was prepared, perhaps before a boot
   bool given_up() const;
   // Nothing here is synced, and a file that lost its contents in a power cut would look like a
   // change. So a sandbox ends with its machine: not_found.

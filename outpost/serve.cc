@@ -149,6 +149,7 @@ std::string Server::greeting() const {
   answer["release"] = base::kRelease;
   answer["prepared"] = living_;
   answer["started"] = runs();
+  answer["has_files"] = sandbox_.has_files();
   const Acknowledged acknowledged = last_acknowledged(sandbox_.path());
   answer["acknowledged"] = acknowledged.pack;
   answer["next_was_sent"] = acknowledged.next_was_sent;

@@ -6,8 +6,9 @@
 //           "acknowledged":N}. Answer: {"protocol",
 //           "release","overlay":"root|user|none","pid_namespace","net_namespace","root_inside",
 //           "sudo","limits":["memory","pids","cpus"],"reason","prepared","started",
-//           "acknowledged":N,"next_was_sent":bool}: limits that hold, once prepared; the last pack
-//           of `sync` that is known here to have arrived, and whether the next one may have.
+//           "has_files":bool,"acknowledged":N,"next_was_sent":bool}: limits that hold, once prepared;
+//           whether it was ever prepared; the last pack of `sync` that is known here to have
+//           arrived, and whether the next one may have.
 //           The first request of a stream. Every other stream to this sandbox is closed first, so a
 //           link that was killed never competes with its successor. A generation below the newest
 //           seen: reset with conflict. give_up: the workspace has gone on elsewhere. From then on

@@ -47,6 +47,9 @@ class Salvage {
     if (!machine_.exists(deadline)) return answer(false, 0);
     json::object greeting;
     if (!greet(false, deadline, greeting)) greet(true, deadline, greeting);
+    // The machine lost its files; a link that looked for it has made an empty one.
+    const json::value* has_files = greeting.if_contains("has_files");
+    if (has_files && has_files->is_bool() && !has_files->get_bool()) return answer(false, 0);
     ask({{"what", base::outpost::kStop}, {"grace_ms", 0}});
     begin_after(greeting);
     SyncIntake packs(loop_, options_.into);
@@ -87,8 +90,9 @@ class Salvage {
 
   // False: our programs are not there.
   bool greet(bool put_programs, Deadline deadline, json::object& greeting) {
-    stream_ = std::make_unique<Stream>(loop_, machine_.connect({.put_programs = put_programs, .may_create = false}, deadline),
-                                       [](const Error&) {});  // its users get the reason
+    stream_ = std::make_unique<Stream>(
+        loop_, machine_.connect({.put_programs = put_programs, .may_create = false}, deadline),
+        [](const Error&) {});  // its users get the reason
     try {
       greeting = ask({{"what", base::outpost::kHello},
                       {"protocol", json::object{{"oldest", base::kProtocols.oldest},
