@@ -29,7 +29,7 @@ class Machines:
     def __init__(self, directory):
         directory.mkdir()
         self.directory = directory
-        self.host = ssh_host.SshHost(directory / "machine").start()
+        self.host = ssh_host.SshHost(directory / "machine", number=1).start()
         self.ssh = ["/usr/bin/ssh", "-F", str(self.host.config), "-o", "BatchMode=yes", "-o", f"ControlPath={directory}/master"]
         self.rented = subprocess.Popen([sys.executable, str(harness.ROOT / "tests/remote/fake_e2b.py")],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

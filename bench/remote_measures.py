@@ -112,7 +112,7 @@ def remote_push(bench, n=3):
     if not (there := elsewhere(bench)):
         return
     for i in range(n):
-        with there.keeper(base=there.tree, key=f"tree-{i}") as keeper:
+        with there.keeper(base=there.tree, base_key=f"tree-{i}") as keeper:
             os.sync()  # both start without dirty pages
             keeper.start()
             bench.time("remote_push", lambda: keeper.good("/moorage/connect", timeout=PATIENCE_S))
@@ -131,10 +131,10 @@ def remote_push_changed(bench, n=7):
         return
     target = there.directory / "rsync"
     there.rsync(target)
-    with there.running(base=there.tree, key="tree"):
+    with there.running(base=there.tree, base_key="tree"):
         pass
     for i in range(n):
-        with there.keeper(base=there.tree, key="tree") as keeper:
+        with there.keeper(base=there.tree, base_key="tree") as keeper:
             there.change(keeper.directory / "tree", f"change {i}\n")
             keeper.start()
             bench.time("remote_push_changed", keeper.begin)
@@ -149,7 +149,7 @@ def remote_sync(bench, n=50):
     if not (there := elsewhere(bench)):
         return
     files = " ".join(f"'{name}'" for name in there.changed)
-    with there.running(base=there.tree, key="tree") as keeper:
+    with there.running(base=there.tree, base_key="tree") as keeper:
         for i in range(n + 3):
             script = f"for file in {files}; do echo {i} >>$file; done"
             bench.time("remote_sync" if i >= 3 else "warm", command, keeper, f"ex_{i}", "sh", "-c", script)
