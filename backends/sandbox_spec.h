@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/net/provider_rules.h"
+
 namespace moorage::backends {
 
 struct Limits {
@@ -55,8 +57,10 @@ struct SandboxSpec {
   // The warden's end of the line for the network (base/wire/network_line.h), borrowed for the call.
   // Without one, not even the resolver inside answers.
   int network_line = -1;
-  bool reaches_hosts = false;                   // rules allow it some
-  RemoteFiles remote{};                         // for a backend with Capabilities::remote
+  // These two are for a backend with Capabilities::remote. The rules count where a rented machine
+  // gives no network namespace; without them its provider lets nothing out.
+  RemoteFiles remote{};
+  base::ProviderRules provider_rules{};
   std::map<std::string, std::string> labels{};  // for people who inspect the engine
   std::chrono::milliseconds deadline{20'000};
 };

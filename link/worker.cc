@@ -398,9 +398,8 @@ void Worker::sync_for_end(std::function<void()> done) {
 void Worker::tick() {
   tick_.start(std::chrono::seconds(std::max<uint32_t>(config_.sync_interval_s, 1)),
               [this] { tick(); });
-  const bool any = std::any_of(journals_.begin(), journals_.end(),
-                               [](const auto& entry) { return entry.second->running(); });
-  if (!any || !runs_ || !uplink_.stream() || syncs_.busy()) return;
+  const auto runs = [](const auto& entry) { return entry.second->running(); };
+  if (std::ranges::none_of(journals_, runs) || !runs_ || !uplink_.stream() || syncs_.busy()) return;
   if (syncs_.waiting_packs() < kMaxWaitingPacks) syncs_.request([](const Error*) {});
 }
 

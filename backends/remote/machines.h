@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "backends/remote/places.h"
-#include "base/net/provider_rules.h"
 
 namespace moorage::backends {
 
@@ -26,9 +25,6 @@ class Machines {
   virtual void remove_there(const MachineNote& note, std::chrono::milliseconds deadline) = 0;
   // A credential of root's has changed: the links that run find the provider's key where it is now.
   virtual void find_key() = 0;
-  // For the next start of a sandbox: what its provider lets it reach if the machine gives it no
-  // network namespace.
-  virtual void set_provider_rules(const std::string& sandbox, base::ProviderRules rules) = 0;
   // Ends what runs here for the sandbox. Its machine and its note stay, and the machine may run on
   // until salvage_there().
   virtual void leave(const std::string& sandbox) = 0;

@@ -267,7 +267,7 @@ SandboxStatus RemoteBackend::start_keeper(const SandboxSpec& spec, const Machine
   config.memory_bytes = spec.limits.memory_bytes;
   config.pids = spec.limits.pids;
   config.cpus = spec.limits.cpus;
-  if (spec.reaches_hosts) config.provider_rules = take_provider_rules(spec.name);
+  config.provider_rules = spec.provider_rules;
   const RemoteFiles& files = spec.remote;
   if (!files.base_key.empty()) config.base = {files.base_key, kBaseInside};
   if (!files.objects_key.empty()) config.objects = {files.objects_key, kObjectsInside};

@@ -12,9 +12,7 @@
 // forgotten.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -49,7 +47,6 @@ class RemoteBackend : public LocalBackend, public Machines {
                                       std::chrono::milliseconds deadline) override;
   void remove_there(const MachineNote& note, std::chrono::milliseconds deadline) override;
   void find_key() override;
-  void set_provider_rules(const std::string& sandbox, base::ProviderRules rules) override;
   void leave(const std::string& sandbox) override;
   bool salvage_there(const MachineNote& note, const std::string& salvage,
                      std::chrono::milliseconds deadline) override;
@@ -66,7 +63,6 @@ class RemoteBackend : public LocalBackend, public Machines {
   const ProviderOptions* account() const;  // null: ssh, or it is not configured
   std::string key_source() const;          // a path
   base::LinkConfig machine(const MachineNote& note) const;
-  base::ProviderRules take_provider_rules(const std::string& sandbox);
   struct Errand {
     std::vector<std::string> command;  // with arguments of its own
     std::string directory{};           // of the sandbox here
@@ -82,8 +78,6 @@ class RemoteBackend : public LocalBackend, public Machines {
   std::string outpost_copy_;
   std::string warden_copy_;
   base::KeyedMutex attaching_;  // by name
-  std::mutex mutex_;
-  std::map<std::string, base::ProviderRules> provider_rules_;  // by sandbox; of its next start
   PendingKills kills_;
 };
 

@@ -43,19 +43,6 @@ void RemoteBackend::remove_there(const MachineNote& note, std::chrono::milliseco
   places_.release(note.sandbox);
 }
 
-void RemoteBackend::set_provider_rules(const std::string& sandbox, base::ProviderRules rules) {
-  const std::lock_guard lock(mutex_);
-  provider_rules_[sandbox] = std::move(rules);
-}
-
-// Refused if nobody has set them: nothing may be wider than the rules.
-base::ProviderRules RemoteBackend::take_provider_rules(const std::string& sandbox) {
-  const std::lock_guard lock(mutex_);
-  auto rules = provider_rules_.extract(sandbox);
-  if (rules.empty()) return {.refusal = "they are not known"};
-  return std::move(rules.mapped());
-}
-
 void RemoteBackend::leave(const std::string& sandbox) {
   kills_.forget(sandbox);
   LocalBackend::destroy(sandbox);

@@ -161,17 +161,15 @@ LiveSandbox Sandboxes::begin(const state_db::WorkspaceRow& row, const state_db::
   base::Fd line;
   if (running.backend->known_capabilities().network_rules) line = networks_.make_line(sandbox.id);
   spec.network_line = line.get();
-  spec.reaches_hosts = base::reaches_hosts(networks_.policy_of(row));
   base::Fd below;
   if (running.backend->known_capabilities().remote) {
     below = context_.storage.bind_files(base_tree, first_id);
     spec.mounts.push_back({below.get(), backends::kBaseInside});
     spec.remote = remote_files(context_, row, sandbox.id, base_tree);
-    backends::Machines* machines = running.backend->machines();
-    if (machines && spec.reaches_hosts) {
-      machines->set_provider_rules(
-          sandbox.name, base::provider_rules(row.name, networks_.policy_of(row),
-                                             scopes_of(credentials_of(context_.store, row))));
+    const base::NetworkPolicy policy = networks_.policy_of(row);
+    if (base::reaches_hosts(policy)) {
+      spec.provider_rules =
+          base::provider_rules(row.name, policy, scopes_of(credentials_of(context_.store, row)));
     }
   }
   base::make_directories(spec.directory);

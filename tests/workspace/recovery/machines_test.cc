@@ -36,7 +36,6 @@ class FakeRemote : public backends::FakeBackend, public backends::Machines {
     }
     pool_.release(note.sandbox);
   }
-  void set_provider_rules(const std::string&, base::ProviderRules) override {}
 
   void leave(const std::string& sandbox) override { FakeBackend::destroy(sandbox); }
   bool salvage_there(const backends::MachineNote& note, const std::string&, milliseconds) override {
