@@ -22,6 +22,7 @@ Stream::Stream(base::Loop& loop, std::unique_ptr<Run> run, Broken on_broken)
       on_broken_(std::move(on_broken)),
       received_ms_(base::monotonic_ms()),
       watch_(loop, run_->stream(), EPOLLIN, [this](uint32_t events) { on_events(events); }),
+      soon_(loop),
       later_(loop) {}
 
 std::shared_ptr<ChannelUser> Stream::user(uint32_t channel) {
@@ -33,7 +34,7 @@ uint32_t Stream::open(const std::string& request, std::weak_ptr<ChannelUser> use
   if (broken_) throw Error(Code::unavailable, "the stream to the other machine ended");
   const uint32_t channel = mux_.open(request);
   users_[channel] = std::move(user);
-  flush();
+  flush_soon();
   return channel;
 }
 
@@ -45,33 +46,33 @@ size_t Stream::room(uint32_t channel) const {
 void Stream::send(uint32_t channel, std::string_view bytes) {
   if (broken_) return;
   mux_.send(channel, bytes);
-  flush();
+  flush_soon();
 }
 
 void Stream::end(uint32_t channel) {
   if (broken_) return;
   mux_.end(channel);
   if (!mux_.is_open(channel)) users_.erase(channel);  // the other side had ended it
-  flush();
+  flush_soon();
 }
 
 void Stream::reset(uint32_t channel, const Error& reason) {
   users_.erase(channel);
   if (broken_) return;
   mux_.reset(channel, reason);
-  flush();
+  flush_soon();
 }
 
 void Stream::consumed(uint32_t channel, size_t bytes) {
   if (broken_) return;
   mux_.consumed(channel, bytes);
-  flush();
+  flush_soon();
 }
 
 void Stream::grant_pack(uint32_t channel) {
   if (broken_) return;
   mux_.grant(channel, base::kMuxPackWindow - base::kMuxWindow);
-  flush();
+  flush_soon();
 }
 
 void Stream::on_events(uint32_t events) {
@@ -148,7 +149,14 @@ void Stream::handle(const base::MuxFrame& frame) {
   if (!mux_.is_open(frame.channel)) users_.erase(frame.channel);
 }
 
+// What one round of the loop brings goes in one piece: a provider may carry each piece by a request.
+void Stream::flush_soon() {
+  if (mux_.output().size() >= base::kMuxEnoughOutput) return flush();
+  if (!soon_.running()) soon_.start(0ms, [this] { flush(); });
+}
+
 void Stream::flush() {
+  if (broken_) return;
   std::string& output = mux_.output();
   size_t done = 0;
   while (done < output.size()) {

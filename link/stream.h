@@ -51,6 +51,7 @@ class Stream {
   void read();
   void handle(const base::MuxFrame& frame);
   void require_reader() const;
+  void flush_soon();
   void flush();
   void tell_room();
   void break_off(const Error& reason);
@@ -65,6 +66,7 @@ class Stream {
   bool greeted_ = false;
   int64_t received_ms_ = 0;
   base::Watch watch_;
+  base::Timer soon_;
   base::Timer later_;
 };
 
