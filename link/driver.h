@@ -80,7 +80,8 @@ class Driver {
   // All machines of this account or host with at least these labels.
   virtual std::vector<Machine> find(const Labels& labels, Deadline deadline) = 0;
   virtual MachineState state(const Machine& machine, Deadline deadline) = 0;
-  // Keeps it alive for at least so long from now. Never shortens its life.
+  // Keeps it alive for at least so long from now. Never shortens its life. Throws conflict if it
+  // was paused, and this resumed it.
   virtual void extend(const Machine& machine, std::chrono::seconds life, Deadline deadline) = 0;
   // How often extend() must be called; 0: never, the machine does not end by itself.
   virtual std::chrono::seconds extend_every() const { return std::chrono::seconds(0); }

@@ -168,8 +168,7 @@ void Front::Client::on_bytes() {
 
 void Front::Client::begin(HttpHead head) {
   head_ = std::move(head);
-  if (!front_.host_.answers(head_.path))
-    return front_.host_.is_coming_back() ? hold() : relay(head_);
+  if (!front_.host_.answers(head_.path)) return front_.host_.comes_back() ? hold() : relay(head_);
   if (head_.number("content-length") > kMaxOwnBodyBytes)
     throw Error(Code::invalid_argument, "the body of a request is too large");
   in_.erase(0, head_.bytes);

@@ -38,8 +38,8 @@ class FrontHost {
   // `answer` may be called later, once; it does nothing if the daemon has left meanwhile.
   virtual void handle(FrontRequest request, Answer answer) = 0;
   virtual Stream& running_sandbox() = 0;  // throws the reason why requests cannot pass
-  // None pass now, but the sandbox runs there, and the link tries to reach it.
-  virtual bool is_coming_back() const = 0;
+  // None pass now, but the sandbox runs there, and the link tries at once to reach it.
+  virtual bool comes_back() = 0;
   // Called before the request goes out: from now on the journal survives this process.
   virtual void keep_journal(JournalFile journal) = 0;
   virtual void command_asked(const std::string& tag) = 0;  // after the request went out

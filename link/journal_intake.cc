@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <utility>
 
@@ -227,6 +228,10 @@ uint32_t mark_of_running(const std::map<std::string, std::shared_ptr<Journal>>& 
     only = journal.get();
   }
   return only ? base::command_mark(only->tag()) : 0;
+}
+
+bool any_running(const std::map<std::string, std::shared_ptr<Journal>>& journals) {
+  return std::ranges::any_of(journals, [](const auto& entry) { return entry.second->running(); });
 }
 
 }  // namespace moorage::link

@@ -87,5 +87,6 @@ class Journal : public ChannelUser, public std::enable_shared_from_this<Journal>
 // Of the one command that runs: the sandbox there does not say which of several connects.
 // 0: none runs, or several do (base/wire/command_mark.h).
 uint32_t mark_of_running(const std::map<std::string, std::shared_ptr<Journal>>& journals);
+bool any_running(const std::map<std::string, std::shared_ptr<Journal>>& journals);
 
 }  // namespace moorage::link

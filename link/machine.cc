@@ -13,7 +13,6 @@
 namespace moorage::link {
 namespace {
 
-constexpr std::chrono::seconds kLife{15 * 60};
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr const char* kOutpost = "moorage-outpost";
 constexpr const char* kWarden = "moorage-warden";
@@ -68,6 +67,7 @@ void RemoteMachine::put(const std::string& program, const std::string& name, Dea
 
 std::unique_ptr<Run> RemoteMachine::connect(const Way& way, Deadline deadline) {
   const bool known = !machine_.id.empty();
+  asleep_ = false;
   try {
     return run_outpost(way, deadline);
   } catch (const Error& error) {
@@ -88,6 +88,7 @@ std::unique_ptr<Run> RemoteMachine::run_outpost(const Way& way, Deadline deadlin
     if (auto run = driver().run_at_once(argv)) return run;
   }
   if (machine_.id.empty()) {
+    if (!way.may_resume && driver().extend_every().count() > 0) refuse_paused(deadline);
     machine_ =
         way.may_create ? driver().make(labels_, deadline) : driver().reach(labels_, deadline);
     resumed_ = resumed_ || machine_.resumed;
@@ -102,7 +103,24 @@ std::unique_ptr<Run> RemoteMachine::run_outpost(const Way& way, Deadline deadlin
   return driver().run(machine_, argv, deadline);
 }
 
-void RemoteMachine::extend(Deadline deadline) { driver().extend(machine_, kLife, deadline); }
+// One that is not listed is reach()'s, which looks more often before it says so.
+void RemoteMachine::refuse_paused(Deadline deadline) {
+  const std::vector<Machine> found = driver().find(labels_, deadline);
+  asleep_ = std::ranges::any_of(
+      found, [](const Machine& one) { return one.state == MachineState::paused; });
+  if (!asleep_) return;
+  throw Error(Code::unavailable, "the provider has paused the machine, because nothing runs on it",
+              "the next command resumes it");
+}
+
+void RemoteMachine::extend(Deadline deadline) {
+  try {
+    driver().extend(machine_, kLife, deadline);
+  } catch (const Error& error) {
+    resumed_ = resumed_ || error.code() == Code::conflict;
+    throw;
+  }
+}
 
 void RemoteMachine::let_out(Deadline deadline) {
   const base::ProviderRules& rules = config_.provider_rules;

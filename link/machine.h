@@ -3,6 +3,7 @@
 // needed once for each machine and release: the first try just runs them.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,12 +26,17 @@ class RemoteMachine {
   struct Way {
     bool put_programs = false;  // the last try found none there
     bool may_create = true;     // false: a machine that is gone is not_found
+    bool may_resume = true;     // false: one that its provider paused is left so, see is_asleep()
   };
   // A stream to the outpost of this sandbox.
   std::unique_ptr<Run> connect(const Way& way, Deadline deadline);
-  // Whether connect() found the machine paused; true once.
+  // Whether connect() or extend() found the machine paused; true once.
   bool take_resumed() { return std::exchange(resumed_, false); }
-  void extend(Deadline deadline);
+  // Whether the last connect() found it paused, and left it so.
+  bool is_asleep() const { return asleep_; }
+  // Longer than a sandbox is idle by default before the daemon stops it (sandbox.idle_stop_s).
+  static constexpr std::chrono::minutes kLife{35};
+  void extend(Deadline deadline);  // for kLife from now on; throws as Driver::extend
   // Once it is connected: as far as config.provider_rules allow.
   void let_out(Deadline deadline);
   // Once it is connected. 0 s: never.
@@ -41,6 +47,7 @@ class RemoteMachine {
 
  private:
   Driver& driver();
+  void refuse_paused(Deadline deadline);
   std::unique_ptr<Run> run_outpost(const Way& way, Deadline deadline);
   void put(const std::string& program, const std::string& name, Deadline deadline);
 
@@ -50,6 +57,7 @@ class RemoteMachine {
   Labels labels_;
   Machine machine_;  // without an id: not known yet
   bool resumed_ = false;
+  bool asleep_ = false;
   std::string digest_;  // of both programs: their directory below bin/
 };
 

@@ -18,6 +18,9 @@ using std::chrono::seconds;
 
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{30'000};
+// Of an idle machine. While its provider pauses it, it is still listed as running, and to reach it
+// would resume it.
+constexpr milliseconds kIdlePause{10'000};
 constexpr seconds kRemoveDeadline{60};
 constexpr seconds kLetOutDeadline{60};
 constexpr seconds kExtendDeadline{60};
@@ -59,6 +62,17 @@ void Uplink::connect() {
   begin_errand(false);
 }
 
+void Uplink::use() {
+  if (!up_ || stream_->broken()) {
+    wanted_ = true;
+    if (keep_trying_) connect();
+    return;
+  }
+  if (ends_by_itself() &&
+      base::monotonic_ms() - extended_ms_ >= milliseconds(extend_every_).count())
+    extend();
+}
+
 void Uplink::stop_trying() {
   keep_trying_ = false;
   again_.stop();
@@ -67,14 +81,19 @@ void Uplink::stop_trying() {
 void Uplink::begin_errand(bool put_programs) {
   busy_ = true;
   const Deadline deadline = deadline_in(seconds(config_.start_deadline_s));
-  const RemoteMachine::Way way{put_programs, host_.may_create()};
+  const RemoteMachine::Way way{put_programs, host_.may_create(), wanted_ || host_.needed()};
   errands_.post([this, way, deadline, machine = machine_]() -> Errands::Then {
     // Shared, because std::function copies what it holds.
     auto run = std::make_shared<std::unique_ptr<Run>>();
     try {
       *run = machine->connect(way, deadline);
     } catch (const Error& error) {
-      return [this, error] { down(error); };
+      return [this, error, asleep = machine->is_asleep()] {
+        // It became wanted while we looked for it.
+        if (asleep && wanted_) return begin_errand(false);
+        asleep_ = asleep;
+        down(error);
+      };
     } catch (const std::exception& error) {
       return [this, text = std::string(error.what())] { down(Error(Code::internal, text)); };
     }
@@ -138,17 +157,19 @@ void Uplink::reached(const json::object& greeting) {
   busy_ = false;
   up_ = true;
   resumed_ = false;
+  asleep_ = false;
   reason_.reset();
   pause_ = kFirstPause;
   life_.start(kLifeCheck, [this] { check_life(); });
-  if (machine_->extend_every() > seconds(0)) extend();
+  extend_every_ = machine_->extend_every();
+  keep_alive();
   host_.on_up(greeting);
 }
 
 void Uplink::down(const Error& reason) {
   ++streams_;
   busy_ = false;
-  up_ = false;
+  const bool was_up = std::exchange(up_, false);
   reason_ = reason;
   life_.stop();
   extend_.stop();
@@ -156,6 +177,7 @@ void Uplink::down(const Error& reason) {
   host_.on_down(reason);
   stream_.reset();
   if (!keep_trying_) return;
+  if (was_up && ends_by_itself() && !wanted_ && !host_.needed()) pause_ = kIdlePause;
   again_.start(pause_, [this] { connect(); });
   pause_ = std::min(pause_ * 2, kLongestPause);
 }
@@ -174,16 +196,32 @@ void Uplink::check_life() {
   if (silent_ms >= kSilentMs) greet();
 }
 
+void Uplink::keep_alive() {
+  const bool wanted = std::exchange(wanted_, false);
+  if (!ends_by_itself()) return;
+  extend_.start(extend_every_, [this] { keep_alive(); });
+  if (wanted || host_.needed()) extend();
+}
+
 void Uplink::extend() {
-  extend_.start(machine_->extend_every(), [this] { extend(); });
-  errands_.post([machine = machine_]() -> Errands::Then {
+  extended_ms_ = base::monotonic_ms();
+  errands_.post([this, machine = machine_]() -> Errands::Then {
     try {
       machine->extend(deadline_in(kExtendDeadline));
+    } catch (const Error& error) {
+      return [this, error, resumed = machine->take_resumed()] { not_extended(error, resumed); };
     } catch (const std::exception&) {
-      // It comes again; if the machine ends, the stream tells.
+      // As there.
     }
     return [] {};
   });
+}
+
+// It comes again; if the machine ends, the stream tells. After a pause nothing runs there before a
+// greeting, with its comparison.
+void Uplink::not_extended(const Error& error, bool resumed) {
+  resumed_ = resumed_ || resumed;
+  if (resumed && up_) stream_->give_up(error);
 }
 
 void Uplink::remove(std::function<void(const Error* error)> done) {

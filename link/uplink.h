@@ -29,6 +29,7 @@ class UplinkHost {
   virtual void on_down(const Error& reason) = 0;
   virtual uint64_t acknowledged() const = 0;  // the last pack that is here
   virtual bool may_create() const = 0;        // false: the sandbox has begun, or is lost
+  virtual bool needed() const = 0;            // so the life of the machine is extended
 };
 
 class Uplink {
@@ -38,7 +39,11 @@ class Uplink {
   void connect();  // unless it is connected, or tries
   void keep_trying() { keep_trying_ = true; }
   bool keeps_trying() const { return keep_trying_; }
-  void ask_for_sign();  // answered by on_sign()
+  // Something needs the machine now: its life is extended, or it is reached at once, even if its
+  // provider has paused it. Without this, and unless the host needs it, a paused machine stays so.
+  void use();
+  bool asleep() const { return asleep_; }  // paused by its provider
+  void ask_for_sign();                     // answered by on_sign()
   void stop_trying();
   Stream* stream() const { return up_ ? stream_.get() : nullptr; }
   const std::optional<Error>& reason() const { return reason_; }  // why not connected
@@ -55,7 +60,10 @@ class Uplink {
   void reached(const boost::json::object& greeting);
   void down(const Error& reason);
   void check_life();
+  bool ends_by_itself() const { return extend_every_.count() > 0; }
+  void keep_alive();
   void extend();
+  void not_extended(const Error& error, bool resumed);
 
   base::Loop& loop_;
   UplinkHost& host_;
@@ -70,6 +78,10 @@ class Uplink {
   bool resumed_ = false;  // the machine was paused, and no greeting has told it
   bool did_put_ = false;  // for the stream that is greeted now
   bool keep_trying_ = false;
+  bool wanted_ = false;  // use() was called, and it is not reached yet
+  bool asleep_ = false;
+  std::chrono::seconds extend_every_{0};  // 0: not reached yet, or it does not end by itself
+  int64_t extended_ms_ = 0;
   std::optional<Error> reason_;
   std::chrono::milliseconds pause_{100};
   base::Timer again_;

@@ -23,6 +23,7 @@
 #include "link/keeper_line.h"
 #include "link/network.h"
 #include "link/packer.h"
+#include "link/recovery/farewell.h"
 #include "link/recovery/greeting.h"
 #include "link/recovery/restore.h"
 #include "link/start_up.h"
@@ -38,7 +39,6 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMaxWaitingPacks = 1000;  // unapplied; then only those syncs that are asked for
 constexpr milliseconds kSyncAgain{1000};   // after one that failed
-constexpr milliseconds kStopPatience{30'000};
 constexpr size_t kMaxPaths = 10'000;
 constexpr unsigned kLastRounds = 5;  // of syncs, for ends of commands that come meanwhile
 constexpr const char* kDone = "{}";
@@ -58,7 +58,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   bool answers(std::string_view path) const override;
   void handle(FrontRequest request, Answer answer) override;
   Stream& running_sandbox() override;
-  bool is_coming_back() const override;
+  bool comes_back() override;
   void keep_journal(JournalFile journal) override;
   void command_asked(const std::string& tag) override { follow(tag, true); }
   void command_started(const std::string& tag) override { follow(tag, false); }
@@ -73,6 +73,10 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   void on_down(const Error& reason) override;
   uint64_t acknowledged() const override { return syncs_.last(); }
   bool may_create() const override { return !fate_.begun(); }
+  // An idle machine comes to the end of its life. The daemon stops an idle sandbox before that.
+  bool needed() const override {
+    return !fate_.begun() || any_running(journals_) || farewell_.under_way();
+  }
 
  private:
   using Waiting = std::vector<Answer>;
@@ -89,8 +93,7 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   void network_given(FrontRequest request, const Answer& answer);
   void destroy_asked(const Answer& answer);
   void shutdown_asked(const json::object& body, Answer answer);
-  void last_sync(Answer answer);
-  void finish(const Answer& answer);
+  void wake_for_end(const json::object& body, Answer answer);
   void fetch_rest(unsigned rounds);
   void lose(const std::string& reason);
   void serve_sandbox();
@@ -113,19 +116,18 @@ class Worker : public FrontHost, public JournalHost, public UplinkHost {
   std::map<std::string, std::shared_ptr<Journal>> journals_;
   bool trees_there_ = false;  // on this stream
   bool runs_ = false;         // the warden there, as far as we know
-  bool ending_ = false;
   base::LinkStatus known_;
   Waiting connecting_;
   Waiting beginning_;
   Waiting changing_;
   std::vector<std::string> changed_paths_;  // of those
   Restore restore_;
-  std::shared_ptr<Call> stop_;
   base::Timer tick_;
   base::Timer sync_again_;
   base::Timer exit_;
   std::vector<std::function<void()>> ends_;  // that wait for a sync that failed
   Uplink uplink_;
+  Farewell farewell_;
   Front front_;
 };
 
@@ -142,6 +144,7 @@ Worker::Worker(base::LinkConfig config, int line, Packer& packer, InsideSockets*
       sync_again_(loop_),
       exit_(loop_),
       uplink_(loop_, *this, config_, [line] { return ask_for_key(line); }),
+      farewell_(loop_, syncs_, uplink_),
       front_(loop_, *this, std::move(inherited.listener)) {
   for (JournalFile& file : inherited.journals) {
     const std::string tag = file.tag;
@@ -186,9 +189,12 @@ Stream& Worker::running_sandbox() {
   throw Error(Code::unavailable, reason.message(), reason.hint());
 }
 
-bool Worker::is_coming_back() const {
+bool Worker::comes_back() {
   const Stream* stream = uplink_.stream();
-  return uplink_.keeps_trying() && !ending_ && !(stream && runs_ && !stream->broken());
+  if (!uplink_.keeps_trying() || farewell_.under_way()) return false;
+  if (stream && runs_ && !stream->broken()) return false;
+  uplink_.use();
+  return true;
 }
 
 void Worker::answer_all(const Waiting& waiting, const Error* error) {
@@ -283,7 +289,7 @@ void Worker::on_down(const Error& reason) {
   syncs_.detach();
   for (const auto& [tag, journal] : journals_) journal->detach();
   network_.detach();
-  stop_.reset();
+  farewell_.cancel();
   restore_.cancel();
   start_up_.cancel();
   answer_all(std::exchange(connecting_, {}), &reason);
@@ -299,6 +305,7 @@ void Worker::changed_asked(const json::object& body, Answer answer) {
   const json::value* paths = body.if_contains("paths");
   if (!paths || !paths->is_array() || paths->get_array().size() > kMaxPaths)
     throw Error(Code::invalid_argument, "paths must be a list of at most 10000");
+  uplink_.use();
   Stream& stream = running_sandbox();
   for (const json::value& path : paths->get_array())
     changed_paths_.push_back(json::value_to<std::string>(path));
@@ -342,6 +349,7 @@ void Worker::keep_journal(JournalFile journal) {
                     .fd = journal.fd.duplicate()});
   const std::string tag = journal.tag;
   journals_[tag] = std::make_shared<Journal>(loop_, *this, std::move(journal));
+  uplink_.use();
 }
 
 void Worker::keep_asked(FrontRequest request, const Answer& answer) {
@@ -398,8 +406,7 @@ void Worker::sync_for_end(std::function<void()> done) {
 void Worker::tick() {
   tick_.start(std::chrono::seconds(std::max<uint32_t>(config_.sync_interval_s, 1)),
               [this] { tick(); });
-  const auto runs = [](const auto& entry) { return entry.second->running(); };
-  if (std::ranges::none_of(journals_, runs) || !runs_ || !uplink_.stream() || syncs_.busy()) return;
+  if (!any_running(journals_) || !runs_ || !uplink_.stream() || syncs_.busy()) return;
   if (syncs_.waiting_packs() < kMaxWaitingPacks) syncs_.request([](const Error*) {});
 }
 
@@ -424,42 +431,30 @@ void Worker::destroy_asked(const Answer& answer) {
 }
 
 void Worker::shutdown_asked(const json::object& body, Answer answer) {
+  if (uplink_.asleep()) return wake_for_end(body, std::move(answer));
   Stream& stream = running_sandbox();
-  const json::value* grace = body.if_contains("grace_ms");
-  const int64_t grace_ms = grace && grace->is_int64() ? grace->get_int64() : 0;
-  ending_ = true;
-  stop_ = Call::start(
-      loop_, stream,
-      {.request = {{"what", base::outpost::kStop}, {"grace_ms", grace_ms}},
-       .deadline = milliseconds(std::clamp<int64_t>(grace_ms, 0, 600'000)) + kStopPatience},
-      [this, answer = std::move(answer)](const json::object&, const Error* error) {
-        stop_.reset();
-        if (!error) return last_sync(answer);
-        ending_ = false;
-        answer({}, error);
-      });
-}
-
-// All ends of journals wait for a sync that began after them; this one began after all of them.
-void Worker::last_sync(Answer answer) {
-  syncs_.request([this, answer = std::move(answer)](const Error* error) {
-    if (!error) return finish(answer);
-    ending_ = false;
-    answer({}, error);
-  });
-}
-
-void Worker::finish(const Answer& answer) {
-  uplink_.remove([this, answer](const Error* error) {
-    ending_ = !error;
+  farewell_.run(stream, body, [this, answer = std::move(answer)](const Error* error) {
     answer(kDone, error);
-    if (error) return uplink_.ask_for_sign();                 // its processes have ended
+    if (error) return;
     exit_.start(milliseconds(50), [this] { loop_.stop(); });  // the answer leaves first
   });
 }
 
+void Worker::wake_for_end(const json::object& body, Answer answer) {
+  connecting_.push_back(
+      [this, body, answer = std::move(answer)](const std::string&, const Error* failed) {
+        if (failed) return answer({}, failed);
+        try {
+          shutdown_asked(body, answer);
+        } catch (const Error& error) {
+          answer({}, &error);
+        }
+      });
+  uplink_.use();
+}
+
 void Worker::on_sign(const json::object& greeting) {
-  if (!runs_ || ending_ || says(greeting, "started")) return;
+  if (!runs_ || farewell_.under_way() || says(greeting, "started")) return;
   runs_ = false;
   fetch_rest(kLastRounds);
 }

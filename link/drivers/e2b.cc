@@ -27,6 +27,7 @@ constexpr const char* kProvider = "e2b";
 constexpr const char* kEnvdPort = "49983";
 constexpr std::chrono::seconds kExtendEvery{60};
 constexpr std::chrono::seconds kCreateAttempt{120};
+constexpr int kResumed = 201;  // of `connect`; 200: it ran
 constexpr size_t kPage = 100;
 constexpr size_t kMaxPages = 50;
 constexpr size_t kMaxToken = 4 << 10;
@@ -115,6 +116,7 @@ class E2b : public Driver {
   MachineSearch search(const Labels& labels, Deadline deadline);
   Machine create(const Labels& labels, Deadline deadline);
   Machine awake(Machine machine, Deadline deadline);
+  bool wake(const Machine& machine, Deadline deadline);  // whether it was paused
   HttpResponse connect(const Machine& machine, int64_t life_s, Deadline deadline);
   Access remember(const std::string& id, const JsonObject& object);
   Access access_to(const Machine& machine, Deadline deadline);
@@ -263,9 +265,10 @@ Machine E2b::reach(const Labels& labels, Deadline deadline) {
 }
 
 Machine E2b::awake(Machine machine, Deadline deadline) {
-  // Also for one that runs: it may be about to end.
-  resume(machine, deadline);
-  machine.resumed = std::exchange(machine.state, MachineState::running) == MachineState::paused;
+  // Also for one that runs: it may be about to end, or is paused in spite of what the list says.
+  const bool was_paused = wake(machine, deadline);
+  machine.resumed =
+      std::exchange(machine.state, MachineState::running) == MachineState::paused || was_paused;
   Shell shell(*this, machine);
   machine.directory = make_directory(shell, settings_.directory, deadline);
   return machine;
@@ -323,14 +326,21 @@ HttpResponse E2b::connect(const Machine& machine, int64_t life_s, Deadline deadl
 }
 
 void E2b::extend(const Machine& machine, std::chrono::seconds life, Deadline deadline) {
-  connect(machine, std::clamp<int64_t>(life.count(), 60, 86'400), deadline);
+  const HttpResponse response =
+      connect(machine, std::clamp<int64_t>(life.count(), 60, 86'400), deadline);
+  if (response.status == kResumed)
+    throw Error(Code::conflict, "e2b: sandbox " + machine.id + " was paused by its provider");
 }
 
-void E2b::resume(const Machine& machine, Deadline deadline) {
+void E2b::resume(const Machine& machine, Deadline deadline) { wake(machine, deadline); }
+
+bool E2b::wake(const Machine& machine, Deadline deadline) {
   const HttpResponse response = connect(machine, settings_.life_s, deadline);
-  if (response.body.empty()) return;
-  const json::value value = parse_answer(response.body);
-  if (value.is_object()) remember(machine.id, value.get_object());
+  if (!response.body.empty()) {
+    const json::value value = parse_answer(response.body);
+    if (value.is_object()) remember(machine.id, value.get_object());
+  }
+  return response.status == kResumed;
 }
 
 void E2b::pause(const Machine& machine, Deadline deadline) {

@@ -261,6 +261,24 @@ class E2bTest(RentedTest, unittest.TestCase):
     def provider(directory):
         return E2b(directory, False)
 
+    def test_the_life_of_a_machine_is_extended_while_a_command_runs_and_not_otherwise(self):
+        """Longer than the link ever waits to extend it."""
+        lives_s = 75
+        busy, idle = self.keeper(), self.keeper()
+        for keeper in (busy, idle):
+            keeper.begin()
+        idle.run_command("ex_1", "true")
+        journal = busy.start_command("ex_1", "sleep", str(2 * lives_s))
+        sandboxes = {each.metadata["moorage-sandbox"]: each for each in self.rented.fake.sandboxes.values()}
+        for sandbox in sandboxes.values():
+            sandbox.ends = time.monotonic() + lives_s
+        idle.process.wait(timeout=2 * lives_s * harness.PATIENCE)
+        self.assertEqual(sandboxes[idle.name].state, "gone")
+        self.assertIn("the provider has ended the machine", (idle.directory / "gone").read_text())
+        self.assertEqual(sandboxes[busy.name].state, "running")
+        self.assertIsNone(link_keeper.end_of(journal.read_bytes()))
+        self.assertGreater(sandboxes[busy.name].ends, time.monotonic() + lives_s)
+
 
 @unittest.skipUnless(os.geteuid() == 0, "SKIP: needs root")
 class DaytonaTest(RentedTest, unittest.TestCase):
@@ -285,6 +303,30 @@ class PlainE2bTest(PlainTest, unittest.TestCase):
         [sandbox] = self.rented.fake.sandboxes.values()
         asyncio.run_coroutine_threadsafe(self.rented.fake._pause(sandbox, True), self.rented.fake.loop).result(30)
         effect(sandbox.machine.root)
+
+    def wake(self, keeper):
+        keeper.ask("/moorage/changed", {"paths": []})
+        harness.wait_until(lambda: keeper.status()["runs"], 120, what=f"a connection; {keeper.log()}")
+
+    def asleep(self, keeper):
+        """Pauses it, and waits until the link has seen that."""
+        self.paused(lambda _: None)
+        harness.wait_until(lambda: "has paused the machine" in keeper.status()["reason"], 90, what="a look at the machine")
+        [sandbox] = self.rented.fake.sandboxes.values()
+        self.assertEqual(sandbox.state, "paused")
+        return sandbox
+
+    def test_a_machine_that_its_provider_paused_stays_so_until_something_needs_it(self):
+        keeper = self.keeper(settings=self.rented.settings | {"on_stop": "pause"})
+        keeper.begin()
+        keeper.run_command("ex_1", "sh", "-c", "echo one > a")
+        sandbox = self.asleep(keeper)
+        self.assertEqual(sandbox.resumes, 0)
+        self.assertEqual(keeper.run_command("ex_2", "cat", "a")[0], b"one\n")
+        self.assertEqual(sandbox.resumes, 1)
+        self.asleep(keeper)
+        keeper.good("/moorage/shutdown", {"grace_ms": 1000})
+        self.no_machine()
 
     def test_files_that_a_machine_loses_in_a_pause_are_sent_again_and_not_taken_for_changes(self):
         keeper = self.keeper(settings=self.rented.settings | {"on_stop": "pause"})
@@ -312,7 +354,7 @@ class PlainE2bTest(PlainTest, unittest.TestCase):
         harness.wait_until(lambda: not keeper.status()["connected"], 60, what="a loss of the connection")
         for number in packs:
             (keeper.directory / f"incoming/{number}.pack").unlink()
-        harness.wait_until(lambda: keeper.status()["runs"], 120, what=f"a connection; {keeper.log()}")
+        self.wake(keeper)
         self.assertGreaterEqual(keeper.status()["restored"], 4)
         output, _ = keeper.run_command("ex_3", "sh", "-c", "cat a b c/d; ls gone; cmp d0/f0 d1/linked && echo same; ls d3/f3")
         self.assertEqual(output.split(), [b"one", b"two", b"three", b"same"])
@@ -327,6 +369,8 @@ class PlainE2bTest(PlainTest, unittest.TestCase):
         keeper.run_command("ex_1", "sh", "-c", "echo one > a")
         keeper.good("/moorage/sync")
         self.paused(lambda root: (root / f"root/.moorage/sandboxes/{keeper.name}/sync.json").unlink())
+        harness.wait_until(lambda: not keeper.status()["connected"], 60, what="a loss of the connection")
+        keeper.ask("/moorage/changed", {"paths": []})
         keeper.process.wait(timeout=120 * harness.PATIENCE)
         self.assertIn("has lost files and records", (keeper.directory / "gone").read_text())
 
