@@ -41,10 +41,11 @@ void write_proc(const std::string& path, const std::string& text) {
   base::check(write(file.get(), text.data(), text.size()), "write " + path);
 }
 
-void drop_bounding_set() {
+// Without root inside, nobody could have any of them.
+void drop_bounding_set(bool as_root) {
   for (int capability = 0; prctl(PR_CAPBSET_READ, capability) >= 0; ++capability) {
     bool kept = false;
-    for (int name : kKeptCapabilities) kept = kept || name == capability;
+    for (int name : kKeptCapabilities) kept = kept || (as_root && name == capability);
     if (!kept) base::check(prctl(PR_CAPBSET_DROP, capability), "drop a capability");
   }
 }
@@ -90,8 +91,8 @@ void set_up(const RootPlan& plan) {
   forbid_user_namespaces();
 }
 
-void lock_down() {
-  drop_bounding_set();
+void lock_down(bool as_root) {
+  drop_bounding_set(as_root);
   base::check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "forbid new privileges");
   launch::install_allowlist();
   launch::install_late_denylist();
@@ -253,7 +254,7 @@ void make_process_one(const RootPlan& plan, ProcessOne one, const Handover& hand
   process.namespaces = static_cast<unsigned long>(kNamespaces | (as_root ? CLONE_NEWUSER : 0));
   if (as_root) process.made = write_maps;
   process.set_up = [&plan] { set_up(plan); };
-  process.lock_down = lock_down;
+  process.lock_down = [as_root] { lock_down(as_root); };
   process.run = [&handover] { exec_warden(handover, {}); };
   make_recorded_process(plan.sandbox, std::move(one), handover, process);
 }
