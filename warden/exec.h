@@ -56,6 +56,8 @@ class Exec {
   State state() const { return state_; }
   const std::string& tag() const { return options_.tag; }
   uint32_t pid() const { return static_cast<uint32_t>(pid_); }
+  // Also after the command's end, while descendants run; 0: none (subreaper.h).
+  pid_t subreaper() const { return subreaper_; }
   const Command& command() const { return command_; }
 
  private:

@@ -10,6 +10,8 @@
 // --spool DIR: where a command may have its journal without a descriptor (backends/envd_client.h).
 // Opened once at the start, so DIR may be a path that is gone afterwards, /proc/self/fd/N.
 // --subreaper: not process 1; orphans of the commands still come here.
+// --most-left N: a command without a control group that leaves more than N processes behind has
+// left a fork bomb: all of them are killed.
 //
 // SIGTERM ends everything: a host shutting down sends it to every process, and systemd waits 90
 // seconds for one that stays. Process 1 receives it only from outside the sandbox.
@@ -56,6 +58,7 @@ struct Options {
   std::string spool;
   bool subreaper = false;
   uint32_t user_base = 0;
+  size_t most_left = 0;
 };
 
 Options read_options(int argc, char** argv) {
@@ -73,6 +76,8 @@ Options read_options(int argc, char** argv) {
       options.spool = argv[++i];
     } else if (word == "--user-base" && has_value) {
       options.user_base = static_cast<uint32_t>(std::strtoul(argv[++i], nullptr, 10));
+    } else if (word == "--most-left" && has_value) {
+      options.most_left = std::strtoul(argv[++i], nullptr, 10);
     } else {
       throw Error(Code::invalid_argument, "unknown option " + word);
     }
@@ -152,7 +157,7 @@ void run(const Options& options) {
   base::fill_standard_fds();  // spawn.cc relies on ours being above
   Fd null(base::check(::open("/dev/null", O_RDWR | O_CLOEXEC), "open /dev/null"));
   set_up_signals(options.subreaper);
-  SpawnContext context{null.get(), raise_open_files(), options.user_base};
+  SpawnContext context{null.get(), raise_open_files(), options.user_base, options.most_left};
   base::Bootstrapped sockets = options.bootstrap.empty()
                                    ? base::Bootstrapped{Fd(options.listen_fd), {}}
                                    : base::bootstrap(options.bootstrap);

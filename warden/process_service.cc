@@ -1,5 +1,6 @@
 #include "warden/process_service.h"
 
+#include <signal.h>
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
 #include <time.h>
@@ -239,7 +240,6 @@ void ProcessService::close_stdin(const std::shared_ptr<Connection>& connection,
 
 void ProcessService::send_signal(const std::shared_ptr<Connection>& connection,
                                  const json::object& body) {
-  Exec& exec = *find(body).exec;
   const json::value* wanted = body.if_contains("signal");
   std::string name;
   if (wanted && wanted->is_string()) name = std::string(wanted->get_string());
@@ -249,11 +249,18 @@ void ProcessService::send_signal(const std::shared_ptr<Connection>& connection,
   const json::value* tree = body.if_contains("tree");
   if (tree && tree->is_bool() && tree->get_bool()) {
     if (*signal != 9) throw Error(Code::invalid_argument, "\"tree\" requires SIGNAL_SIGKILL");
-    exec.cancel();
+    if (!kill_left(body)) find(body).exec->cancel();
   } else {
-    exec.send_signal(*signal);
+    find(body).exec->send_signal(*signal);
   }
   connection->respond(200, kJson, "{}");
+}
+
+bool ProcessService::kill_left(const json::object& body) {
+  const json::value* tag = member_object(body, "process").if_contains("tag");
+  const auto left =
+      tag && tag->is_string() ? left_.find(std::string(tag->get_string())) : left_.end();
+  return left != left_.end() && ::kill(left->second, SIGUSR1) == 0;
 }
 
 ProcessService::Entry& ProcessService::find(const json::object& body) {
@@ -271,6 +278,7 @@ ProcessService::Entry& ProcessService::find(const json::object& body) {
 }
 
 void ProcessService::process_ended(pid_t pid, int status, const rusage& usage) {
+  std::erase_if(left_, [pid](const auto& one) { return one.second == pid; });
   // An exec that ends here leaves entries_ at once: advance first.
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     Exec& exec = *(*entry++)->exec;
@@ -296,6 +304,8 @@ void ProcessService::remove(const Entry* entry) {
   auto found = std::find_if(entries_.begin(), entries_.end(),
                             [entry](const auto& owned) { return owned.get() == entry; });
   if (found == entries_.end()) return;
+  const Exec& exec = *entry->exec;
+  if (exec.subreaper() > 0 && !exec.tag().empty()) left_[exec.tag()] = exec.subreaper();
   removed_.push_back(std::move(*found));
   entries_.erase(found);
   sweep_.start(std::chrono::milliseconds(0), [this] { removed_.clear(); });

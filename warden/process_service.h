@@ -6,7 +6,9 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "warden/exec.h"
@@ -52,6 +54,8 @@ class ProcessService {
   void send_input(const std::shared_ptr<Connection>& connection, const boost::json::object& body);
   void close_stdin(const std::shared_ptr<Connection>& connection, const boost::json::object& body);
   void send_signal(const std::shared_ptr<Connection>& connection, const boost::json::object& body);
+  // What an ended command left behind. False: nothing is known of it.
+  bool kill_left(const boost::json::object& body);
 
   void launch(StartRequest start, const std::shared_ptr<Connection>& connection);
   Entry& find(const boost::json::object& body);  // by process.pid or process.tag
@@ -66,6 +70,7 @@ class ProcessService {
   LateOutput late_;
   std::list<std::unique_ptr<Entry>> entries_;
   std::vector<std::unique_ptr<Entry>> removed_;  // until the handler that removed them returns
+  std::map<std::string, pid_t> left_;  // subreapers of ended commands that left something, by tag
   Timer sweep_;
   bool shutting_down_ = false;
 };

@@ -261,7 +261,7 @@ pid_t start_session_child(const Command& command, const SpawnContext& context,
   pid_t pid = command.terminal ? start_session_child(command, context, prepared) : ::fork();
   require(pid >= 0 || command.terminal, prepared.status_write.get(), StartStep::fork);
   if (pid == 0) run_child(command, context, prepared);
-  run_subreaper(pid, prepared.report_write.get());
+  run_subreaper(pid, prepared.report_write.get(), context.most_left);
 }
 
 }  // namespace

@@ -87,6 +87,7 @@ struct SpawnContext {
   int null_fd = -1;        // /dev/null, opened before anyone inside could replace it
   rlimit open_files{};     // as a login has, though daemon and warden have more
   uint32_t user_base = 0;  // added to the ids of kUsers: outside a user namespace (--user-base)
+  size_t most_left = 0;    // of a command with a subreaper (subreaper.h)
 };
 
 // PATH in its environment, or else this text (start_failure.cc).

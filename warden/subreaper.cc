@@ -13,9 +13,10 @@ namespace moorage::warden {
 namespace {
 
 constexpr long kKillAgainNs = 10'000'000;
+constexpr unsigned kCountAgainS = 1;
 
-// Returns false when no child is left.
-bool reap(pid_t command, int report_fd) {
+// Returns false when no child is left. `over`: the command has ended.
+bool reap(pid_t command, int report_fd, bool& over) {
   for (;;) {
     SubreaperReport report;
     pid_t pid = ::wait4(-1, &report.status, WNOHANG, &report.usage);
@@ -23,6 +24,7 @@ bool reap(pid_t command, int report_fd) {
     if (pid <= 0) return pid == 0;
     if (pid == command) {
       [[maybe_unused]] ssize_t ignored = ::write(report_fd, &report, sizeof report);
+      over = true;
     }
   }
 }
@@ -37,7 +39,7 @@ void become_subreaper() {
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
 }
 
-void run_subreaper(pid_t command, int report_fd) {
+void run_subreaper(pid_t command, int report_fd, size_t most_left) {
   // As descriptor 0, so that one call can close all the others.
   ::dup2(report_fd, 0);
   ::close_range(1, ~0U, 0);
@@ -45,12 +47,22 @@ void run_subreaper(pid_t command, int report_fd) {
   ::sigemptyset(&awaited);
   ::sigaddset(&awaited, SIGCHLD);
   ::sigaddset(&awaited, SIGUSR1);
+  ::sigaddset(&awaited, SIGALRM);
   bool killing = false;
-  while (reap(command, 0)) {
+  bool over = false;
+  bool counting = false;
+  while (reap(command, 0, over)) {
+    if (over && !counting && most_left > 0) {
+      counting = true;
+      ::raise(SIGALRM);  // the first time at once
+    }
     if (killing) kill_descendants(::getpid());
     timespec again{0, kKillAgainNs};
     int signal = ::sigtimedwait(&awaited, nullptr, killing ? &again : nullptr);
     if (signal == SIGUSR1) killing = true;
+    if (signal != SIGALRM) continue;
+    if (descendants(::getpid()).size() > most_left) killing = true;
+    ::alarm(kCountAgainS);
   }
   ::_exit(0);
 }

@@ -149,10 +149,11 @@ void await_end(pid_t warden) {
   }
 }
 
-[[noreturn]] void run(const Handover& handover) {
+[[noreturn]] void run(const Handover& handover, const Limits& limits) {
   const uint32_t base = geteuid() == 0 ? 0 : geteuid() - kInsideUser;
   const pid_t warden = fork();
-  if (warden == 0) exec_warden(handover, {"--subreaper", "--user-base", std::to_string(base)});
+  if (warden == 0)
+    exec_warden(handover, limits, {"--subreaper", "--user-base", std::to_string(base)});
   for (const Fd* fd : {&handover.listener, &handover.spool, &handover.warden}) close(fd->get());
   if (warden > 0) await_end(warden);
   kill_descendants(getpid(), kEndPatience);
@@ -204,7 +205,7 @@ void make_plain_process(const RootPlan& plan, ProcessOne one, const Handover& ha
     prctl(PR_SET_DUMPABLE, 0);
     base::check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "forbid new privileges");
   };
-  process.run = [&handover] { run(handover); };
+  process.run = [&handover, &plan] { run(handover, plan.limits); };
   make_recorded_process(plan.sandbox, std::move(one), handover, process);
 }
 

@@ -197,14 +197,17 @@ void enter_own_user_namespace(uint32_t inside) {
   write_proc("/proc/self/gid_map", std::to_string(inside) + " " + gid + " 1\n");
 }
 
-void exec_warden(const Handover& handover, const std::vector<std::string>& options) {
+void exec_warden(const Handover& handover, const Limits& limits,
+                 const std::vector<std::string>& options) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   const std::string listener = std::to_string(handover.listener.get());
   const std::string spool = "/proc/self/fd/" + std::to_string(handover.spool.get());
+  // As the daemon does here (docs/decisions/0307), whether or not the limit holds.
+  const std::string most_left = std::to_string(limits.pids / 2);
   std::vector<const char*> argv{"moorage-warden", "--listen-fd", listener.c_str(), "--spool",
-                                spool.c_str()};
+                                spool.c_str(),    "--most-left", most_left.c_str()};
   for (const std::string& option : options) argv.push_back(option.c_str());
   argv.push_back(nullptr);
   const char* environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -255,7 +258,7 @@ void make_process_one(const RootPlan& plan, ProcessOne one, const Handover& hand
   if (as_root) process.made = write_maps;
   process.set_up = [&plan] { set_up(plan); };
   process.lock_down = [as_root] { lock_down(as_root); };
-  process.run = [&handover] { exec_warden(handover, {}); };
+  process.run = [&handover, &plan] { exec_warden(handover, plan.limits, {}); };
   make_recorded_process(plan.sandbox, std::move(one), handover, process);
 }
 

@@ -50,7 +50,8 @@ struct NewProcess {
 };
 void make_recorded_process(const std::string& sandbox, ProcessOne one, const Handover& handover,
                            const NewProcess& process);
-[[noreturn]] void exec_warden(const Handover& handover, const std::vector<std::string>& options);
+[[noreturn]] void exec_warden(const Handover& handover, const Limits& limits,
+                              const std::vector<std::string>& options);
 
 // A child that shall be alone in its user namespace as inside user 1000. For callers that are not
 // root: the owner of such a namespace may do everything to what belongs to it.

@@ -99,6 +99,44 @@ TEST_CASE("cancelling a tree kills everything and a plain SIGKILL only the group
   }
 }
 
+TEST_CASE("what an ended command left behind can still be killed by its tag") {
+  WardenProcess warden;
+  const std::string pids = warden.directory() + "/pids";
+  Journal journal(warden.directory() + "/left");
+  backends::StartRequest request = shell("setsid sh -c 'echo $$ >>" + pids + "; sleep 1000' &");
+  request.tag = "left";
+  request.journal_fd = journal.append_fd.get();
+  warden.client().start(request, 5s);
+  CHECK(journal.wait_for_end().kind() == "exited");
+  REQUIRE(eventually([&] { return read_pids(pids).size() == 1; }));
+  CHECK_FALSE(all_dead(read_pids(pids)));
+  warden.client().kill_tree("left");
+  CHECK(eventually([&] { return all_dead(read_pids(pids)); }, 3s));
+  CHECK(eventually([&] { return warden.children().empty(); }, 3s));
+  CHECK_THROWS_AS(warden.client().kill_tree("left"), base::Error);
+}
+
+TEST_CASE("a command that leaves too many processes behind has left a bomb, which is killed") {
+  WardenProcess warden(Role::subreaper, {"--most-left", "4"});
+  const std::string leaves = "for i in $(seq $N); do sleep 1000 & echo $!; done >pids; exit 0";
+  std::vector<pid_t> few;
+  for (const int number : {4, 5}) {
+    backends::StartRequest request =
+        shell("N=" + std::to_string(number) + "; cd " + warden.directory() + "; " + leaves);
+    CHECK(run(warden, request).kind() == "exited");
+    const auto pids = read_pids(warden.directory() + "/pids");
+    REQUIRE(pids.size() == static_cast<size_t>(number));
+    if (number == 4)
+      few = pids;
+    else
+      CHECK(eventually([&] { return all_dead(pids); }));
+  }
+  for (const pid_t pid : few) {
+    CHECK(process_lives(pid));
+    ::kill(pid, SIGKILL);
+  }
+}
+
 TEST_CASE("a timeout with a cgroup kills through it") {
   const std::string root = "/sys/fs/cgroup/unified";
   const std::string group = (::access(root.c_str(), F_OK) == 0 ? root : "/sys/fs/cgroup") +

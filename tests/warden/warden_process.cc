@@ -41,7 +41,8 @@ std::vector<pid_t> children_of(pid_t pid) {
   return pids;
 }
 
-pid_t spawn_warden(Role role, const std::string& bootstrap, const std::string& spool) {
+pid_t spawn_warden(Role role, const std::string& bootstrap, const std::string& spool,
+                   const std::vector<std::string>& options) {
   std::vector<const char*> argv;
   if (role == Role::process_one) {
     argv = {"/usr/bin/unshare", "--pid",        "--mount",     "--fork",         "--kill-child",
@@ -49,7 +50,9 @@ pid_t spawn_warden(Role role, const std::string& bootstrap, const std::string& s
   } else {
     argv = {MOORAGE_WARDEN, "--bootstrap", bootstrap.c_str(), "--subreaper"};
   }
-  argv.insert(argv.end(), {"--spool", spool.c_str(), nullptr});
+  argv.insert(argv.end(), {"--spool", spool.c_str()});
+  for (const std::string& option : options) argv.push_back(option.c_str());
+  argv.push_back(nullptr);
   pid_t pid = ::fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {
@@ -62,10 +65,11 @@ pid_t spawn_warden(Role role, const std::string& bootstrap, const std::string& s
 
 }  // namespace
 
-WardenProcess::WardenProcess(Role role) : directory_(make_directory()) {
+WardenProcess::WardenProcess(Role role, const std::vector<std::string>& options)
+    : directory_(make_directory()) {
   base::Fd bootstrap = base::listen_unix(directory_ + "/bootstrap.sock", 0600);
   REQUIRE(::mkdir(spool_path().c_str(), 0700) == 0);
-  child_ = spawn_warden(role, directory_ + "/bootstrap.sock", spool_path());
+  child_ = spawn_warden(role, directory_ + "/bootstrap.sock", spool_path(), options);
   REQUIRE(base::wait_readable(bootstrap.get(), 10'000 * patience()));
   base::Fd peer(::accept4(bootstrap.get(), nullptr, nullptr, SOCK_CLOEXEC));
   REQUIRE(base::wait_readable(peer.get(), 10'000 * patience()));

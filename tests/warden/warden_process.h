@@ -25,7 +25,7 @@ enum class Role { subreaper, process_one };
 
 class WardenProcess {
  public:
-  explicit WardenProcess(Role role = Role::subreaper);
+  explicit WardenProcess(Role role = Role::subreaper, const std::vector<std::string>& options = {});
   ~WardenProcess();
   WardenProcess(const WardenProcess&) = delete;
   WardenProcess& operator=(const WardenProcess&) = delete;
