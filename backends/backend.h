@@ -34,13 +34,13 @@ struct Capabilities {
   // Mounts can be exchanged at run time (base/os/namespaces.h): no process inside can keep
   // copies of them in a namespace of its own.
   bool restack = false;
-  bool limits_memory = false;
+  bool limits_memory = false;  // these with `remote`: on each machine, once known
   bool limits_cpu = false;
   bool limits_pids = false;
   bool network_none = false;
   bool network_rules = false;  // hosts by name, through moorage-egress
   bool sudo = false;
-  bool root = false;  // commands may run as the sandbox's root
+  bool root = false;  // commands may run as the sandbox's root; with `remote`, on some machine
   // Commands run on another machine; the files here follow by packs (remote/link_client.h).
   bool remote = false;
 };

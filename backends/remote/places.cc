@@ -194,10 +194,13 @@ void Places::failed(const std::string& place, const std::string& error) {
   }
 }
 
-void Places::learned(const std::string& place, const std::string& overlay) {
+void Places::learned(const std::string& place, const base::LinkStatus& status) {
   const std::lock_guard lock(mutex_);
   for (PlaceUse& each : places_) {
-    if (each.name == place) each.overlay = overlay;
+    if (each.name != place) continue;
+    each.overlay = status.overlay;
+    each.limits = status.limits;
+    each.root_inside = status.root_inside;
   }
 }
 

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/wire/link_config.h"
+
 namespace moorage::backends {
 
 struct PlaceOptions {
@@ -24,7 +26,10 @@ struct PlaceUse {
   uint32_t most = 0;
   int64_t last_contact_wall_ms = 0;  // since this process began; 0: none
   std::string last_error{};          // of the last try; empty: it succeeded, or there was none
-  std::string overlay{};             // of its last sandbox (LinkStatus); empty: none, likewise
+  // Of its last sandbox (LinkStatus); an empty overlay: none, likewise.
+  std::string overlay{};
+  std::vector<std::string> limits{};
+  bool root_inside = false;
 };
 
 struct MachineNote {
@@ -58,7 +63,7 @@ class Places {
 
   void succeeded(const std::string& place, int64_t wall_ms);
   void failed(const std::string& place, const std::string& error);
-  void learned(const std::string& place, const std::string& overlay);
+  void learned(const std::string& place, const base::LinkStatus& status);
   std::vector<PlaceUse> uses() const;  // in the order of the configuration
 
  private:

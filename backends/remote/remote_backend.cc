@@ -3,6 +3,8 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "backends/envd_client.h"
 #include "backends/remote/link_client.h"
 #include "backends/remote/link_program.h"
@@ -132,15 +134,29 @@ RemoteBackend::RemoteBackend(const BackendOptions& options, std::string driver)
       }) {}
 
 // Also while it cannot be used: its sandboxes may run.
-Capabilities RemoteBackend::capabilities() {
-  Capabilities can = LocalBackend::capabilities();
-  can.remote = true;
-  return can;
-}
+Capabilities RemoteBackend::capabilities() { return with_machines(LocalBackend::capabilities()); }
 
 Capabilities RemoteBackend::known_capabilities() {
-  Capabilities can = LocalBackend::known_capabilities();
+  return with_machines(LocalBackend::known_capabilities());
+}
+
+// Root and limits depend on the login there and on the machine: known once a sandbox ran there.
+// Until then no limit is promised; root is not excluded, and the warden there refuses it where it
+// must.
+Capabilities RemoteBackend::with_machines(Capabilities can) const {
   can.remote = true;
+  const std::vector<PlaceUse> uses = places_.uses();
+  const auto holds = [&](const std::string& limit) {
+    return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](const PlaceUse& place) {
+      return std::find(place.limits.begin(), place.limits.end(), limit) != place.limits.end();
+    });
+  };
+  can.limits_memory = holds("memory");
+  can.limits_pids = holds("pids");
+  can.limits_cpu = holds("cpus");
+  can.root = std::any_of(uses.begin(), uses.end(), [](const PlaceUse& place) {
+    return place.overlay.empty() || place.root_inside;
+  });
   return can;
 }
 
@@ -149,11 +165,9 @@ void RemoteBackend::probe(const CgroupHierarchies&, Capabilities& can) {
   // if rules allow it hosts. The provider cuts a rented one off, whatever it can do itself.
   can.network_none = true;
   can.network_rules = true;
-  can.root = true;  // where the login there is root's; elsewhere the warden refuses each command
   can.isolation = isolation();
   can.restack = true;
   can.freeze = false;
-  can.limits_memory = can.limits_cpu = can.limits_pids = false;
   for (const PlaceUse& place : places_.uses()) can.runtimes[place.name] = can.isolation;
   if (can.runtimes.empty()) {
     throw Error(Code::unsupported, "no machines are configured for backend " + driver_,
@@ -303,7 +317,7 @@ void RemoteBackend::attach(const std::string& name, const std::vector<FileLayer>
 // Commands have not run there yet.
 void RemoteBackend::learn(const std::string& name) {
   const base::LinkStatus there = LinkClient(endpoint(name)).status(kStatusDeadline);
-  if (const auto note = places_.find(name)) places_.learned(note->place, there.overlay);
+  if (const auto note = places_.find(name)) places_.learned(note->place, there);
   if (driver_ != "ssh") return;
   if (there.overlay != "none" && there.pid_namespace && there.net_namespace) return;
   throw Error(Code::unsupported,

@@ -57,6 +57,7 @@ class RemoteBackend : public LocalBackend, public Machines {
   void plan(const SandboxSpec& spec, const SandboxCgroup& group, LaunchPlan& plan) override;
 
  private:
+  Capabilities with_machines(Capabilities can) const;
   SandboxStatus start_keeper(const SandboxSpec& spec, const MachineNote& note);
   void learn(const std::string& name);
   Isolation isolation() const;

@@ -12,7 +12,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr size_t kMaxText = 2000;  // of a status
-constexpr size_t kMaxLimits = 8;
+constexpr std::array<std::string_view, 3> kLimits{"memory", "pids", "cpus"};
 
 template <typename T, typename Visit>
 void each_tree_field(T& tree, const Visit& visit) {
@@ -215,8 +215,10 @@ LinkStatus parse_link_status(const std::string& text) {
     status.overlay.resize(std::min(status.overlay.size(), size_t{16}));
     status.network.resize(std::min(status.network.size(), kMaxText));
     status.reason.resize(std::min(status.reason.size(), kMaxText));
-    status.limits.resize(std::min(status.limits.size(), kMaxLimits));
-    for (std::string& limit : status.limits) limit.resize(std::min(limit.size(), size_t{16}));
+    std::erase_if(status.limits, [](const std::string& limit) {
+      return std::find(kLimits.begin(), kLimits.end(), limit) == kLimits.end();
+    });
+    status.limits.resize(std::min(status.limits.size(), kLimits.size()));
     return status;
   });
 }

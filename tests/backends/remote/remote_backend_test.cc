@@ -196,6 +196,38 @@ TEST_CASE("a machine without namespaces for a sandbox is refused with what to ch
   }
 }
 
+TEST_CASE("a backend learns from its first sandbox whether root and limits exist there") {
+  Store store;
+  backends::RemoteBackend backend = store.backend();
+  CHECK(backend.capabilities().root);
+  CHECK_FALSE(backend.capabilities().limits_pids);
+  store.set("status", R"({"root_inside":false,"limits":["pids","cpus"]})");
+  backend.start(store.spec(1));
+  backend.attach(store.name(1), {});
+  for (const auto& can : {backend.capabilities(), backend.known_capabilities()}) {
+    CHECK_FALSE(can.root);
+    CHECK(can.limits_pids);
+    CHECK(can.limits_cpu);
+    CHECK_FALSE(can.limits_memory);
+  }
+}
+
+TEST_CASE("of several machines, root counts on one, and a limit only on all") {
+  Store store;
+  store.add_host("far", 1);
+  store.set("status", R"({"limits":["pids","memory"]})");
+  store.set("status", R"({"root_inside":false,"limits":["pids"]})", "far");
+  backends::RemoteBackend backend = store.backend();
+  for (int number = 1; number <= 2; ++number) {
+    backend.start(store.spec(number, number == 1 ? "near" : "far"));
+    CHECK_FALSE(backend.known_capabilities().limits_pids);
+    backend.attach(store.name(number), {});
+    CHECK(backend.known_capabilities().root);
+  }
+  CHECK(backend.known_capabilities().limits_pids);
+  CHECK_FALSE(backend.known_capabilities().limits_memory);
+}
+
 TEST_CASE("a sandbox whose machine cannot be reached is destroyed here and keeps its note") {
   Store store;
   {
