@@ -49,6 +49,8 @@ void Exec::send_signal(int signal) {
 }
 
 void Exec::cancel() {
+  // What the command left behind while its last output is read. Once over: ProcessService.
+  if (state_ == State::draining && subreaper_ > 0 && ::kill(subreaper_, SIGUSR1) == 0) return;
   require_alive();
   kill_all();
 }

@@ -116,6 +116,27 @@ TEST_CASE("what an ended command left behind can still be killed by its tag") {
   CHECK_THROWS_AS(warden.client().kill_tree("left"), base::Error);
 }
 
+TEST_CASE("a kill just after a command's end reaches what it left behind") {
+  WardenProcess warden;
+  for (int round = 0; round < 5; ++round) {
+    const std::string tag = "left" + std::to_string(round);
+    const std::string pids = warden.directory() + "/" + tag + ".pids";
+    Journal journal(warden.directory() + "/" + tag);
+    backends::StartRequest request =
+        shell("setsid sh -c 'echo $$ >" + pids + "; while :; do :; done' & until [ -s " + pids +
+              " ]; do :; done");
+    request.tag = tag;
+    request.journal_fd = journal.append_fd.get();
+    warden.client().start(request, 5s);
+    REQUIRE(eventually([&] { return journal.read().pid != 0; }));
+    const pid_t command = static_cast<pid_t>(journal.read().pid);
+    REQUIRE(eventually([&] { return !process_lives(command); }));
+    warden.client().kill_tree(tag);  // its end is not recorded yet: the rest holds its output
+    CHECK(eventually([&] { return all_dead(read_pids(pids)); }, 3s));
+    CHECK(journal.wait_for_end().kind() == "exited");
+  }
+}
+
 TEST_CASE("a command that leaves too many processes behind has left a bomb, which is killed") {
   WardenProcess warden(Role::subreaper, {"--most-left", "4"});
   const std::string leaves = "for i in $(seq $N); do sleep 1000 & echo $!; done >pids; exit 0";
