@@ -49,7 +49,7 @@ void Exec::send_signal(int signal) {
 }
 
 void Exec::cancel() {
-  // What the command left behind while its last output is read. Once over: ProcessService.
+  // While its last output is read, its leftovers are reached here; later by ProcessService.
   if (state_ == State::draining && subreaper_ > 0 && ::kill(subreaper_, SIGUSR1) == 0) return;
   require_alive();
   kill_all();
