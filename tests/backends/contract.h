@@ -10,6 +10,7 @@
 #include "backends/cgroups/cgroups.h"
 #include "base/os/files.h"
 #include "fake_backend.h"
+#include "other_machine.h"
 #include "sandbox_fixture.h"
 
 #define EACH_BACKEND GENERATE(from_range(moorage::tests::contract_backends()))
@@ -38,23 +39,14 @@ inline std::string traces_now(const SandboxFixture& sandboxes) {
     auto line = base::read_file_if_exists("/proc/" + pid + "/cmdline");
     if (line && line->find(prefix) != std::string::npos) found += "process " + pid + "\n";
   }
-  // Programs and base trees stay there, for the next sandbox.
-  const std::string there = sandboxes.engine().ssh_directory;
-  if (there.empty()) return found;
-  for (const std::string& name : base::list_directory(there)) {
-    if (name != "bin" && name != "trees" && name != "sandboxes") found += "there " + name + "\n";
-  }
-  for (const std::string& name : base::list_directory(there + "/sandboxes")) {
-    if (name.starts_with(prefix)) found += "there sandboxes/" + name + "\n";
-  }
-  return found;
+  return found + traces_there(sandboxes.engine(), prefix);
 }
 
 // Everything of this store that is still visible on the host after all is destroyed. On another
 // machine, the processes of a closed connection take a moment to end.
 inline std::string traces(const SandboxFixture& sandboxes) {
   std::string found = traces_now(sandboxes);
-  if (sandboxes.engine().ssh_directory.empty()) return found;
+  if (sandboxes.engine().machines_directory.empty()) return found;
   within(std::chrono::seconds(10), [&] { return (found = traces_now(sandboxes)).empty(); });
   return found;
 }

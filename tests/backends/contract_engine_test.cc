@@ -35,8 +35,9 @@ std::vector<pid_t> keepers(SandboxFixture& sandboxes, int number) {
     const std::string init_text = std::to_string(init);
     const std::string children = "/proc/" + init_text + "/task/" + init_text + "/children";
     found.push_back(std::stoi(base::read_file(children)));
-    found.push_back(std::stoi(base::read_file(sandboxes.engine().ssh_directory + "/sandboxes/" +
-                                              sandboxes.name(number) + "/serve.pid")));
+    const auto there = tests::servers_there(sandboxes.name(number));
+    REQUIRE(there.size() == 1);
+    found.push_back(there[0]);
   }
   return found;
 }

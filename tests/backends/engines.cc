@@ -1,6 +1,7 @@
 #include "engines.h"
 
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <sstream>
 
@@ -14,11 +15,23 @@ std::string setting(const std::string& name) {
   return value ? value : "";
 }
 
-constexpr std::array kGiven{"docker", "docker-userns", "ssh"};
+constexpr std::array kGiven{"docker", "docker-userns", "ssh", "ssh-user", "e2b", "daytona"};
 
+bool is_ssh(const std::string& entry) { return entry.starts_with("ssh"); }
+bool is_docker(const std::string& entry) { return entry.starts_with("docker"); }
+
+// The prefix of those of "ssh-user" is MOORAGE_TEST_SSH_USER.
 std::string variable_of(const std::string& entry) {
-  if (entry == "ssh") return "MOORAGE_TEST_SSH";
-  return entry == "docker" ? "MOORAGE_TEST_DOCKER" : "MOORAGE_TEST_DOCKER_USERNS";
+  std::string name = "MOORAGE_TEST_" + entry;
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  return name;
+}
+
+// What is missing of a backend that was not given, after its variable_of().
+std::string needed_of(const std::string& entry) {
+  if (is_ssh(entry)) return "_CONFIG is not set to a file for ssh -F";
+  if (is_docker(entry)) return "_SOCKET is not set to an engine's socket";
+  return "_URL is not set to a provider's API";
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -30,7 +43,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 bool is_given(const std::string& entry) {
   const Engine engine = find_engine(entry);
-  return !engine.socket.empty() || !engine.ssh_config.empty();
+  return !engine.socket.empty() || !engine.ssh_config.empty() || !engine.url.empty();
 }
 
 // The machine of ./check --vm needs no engine.
@@ -39,17 +52,23 @@ bool must_be_there() { return setting("CI") == "true" && setting("MOORAGE_TEST_V
 }  // namespace
 
 Engine find_engine(const std::string& entry) {
+  const std::string variable = variable_of(entry);
   Engine engine;
   engine.entry = engine.backend = entry;
-  if (entry == "ssh") {
-    engine.ssh_config = setting(variable_of(entry) + "_CONFIG");
-    engine.ssh_host = setting(variable_of(entry) + "_HOST");
-    engine.ssh_directory = setting(variable_of(entry) + "_DIRECTORY");
+  if (is_docker(entry)) {
+    engine.backend = "docker";
+    engine.socket = setting(variable + "_SOCKET");
+    engine.pid_file = setting(variable + "_PIDFILE");
+  } else if (is_ssh(entry)) {
+    engine.backend = "ssh";
+    engine.ssh_config = setting(variable + "_CONFIG");
+    engine.ssh_host = setting(variable + "_HOST");
+    engine.machines_directory = setting(variable + "_DIRECTORY");
+  } else if (entry == "e2b" || entry == "daytona") {
+    engine.url = setting(variable + "_URL");
+    engine.key_file = setting(variable + "_KEY");
+    engine.machines_directory = setting(variable + "_DIRECTORY");
   }
-  if (!entry.starts_with("docker")) return engine;
-  engine.backend = "docker";
-  engine.socket = setting(variable_of(entry) + "_SOCKET");
-  engine.pid_file = setting(variable_of(entry) + "_PIDFILE");
   return engine;
 }
 
@@ -63,21 +82,11 @@ std::vector<std::string> contract_backends() {
   return entries;
 }
 
-std::vector<std::string> isolating_backends() {
-  std::vector<std::string> entries = contract_backends();
-  std::erase_if(entries, [](const std::string& entry) {
-    return entry != "lxc" && entry != "ssh" && !entry.starts_with("docker");
-  });
-  return entries;
-}
-
 std::vector<std::string> missing_engines() {
   std::vector<std::string> missing;
   for (const std::string entry : kGiven) {
     if (is_given(entry) || must_be_there()) continue;
-    missing.push_back("backend " + entry + ": " + variable_of(entry) +
-                      (entry == "ssh" ? "_CONFIG is not set to a file for ssh -F"
-                                      : "_SOCKET is not set to an engine's socket"));
+    missing.push_back("backend " + entry + ": " + variable_of(entry) + needed_of(entry));
   }
   return missing;
 }

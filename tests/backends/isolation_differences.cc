@@ -41,7 +41,7 @@ constexpr Line kOfEnginesOnSomeKernels[] = {
     {"mount:/proc/sysrq-trigger", "covered once; LXC mounts it read-only below the cover"},
 };
 
-// For a machine where root logs in.
+// For another machine, whoever logs in.
 constexpr Line kElsewhere[] = {
     {"dial-bootstrap", "no bootstrap socket: the warden there starts with its listener"},
     {"read-warden", "the warden's program has no path inside"},
@@ -62,13 +62,50 @@ constexpr Line kElsewhere[] = {
      "sandbox's own network"},
     {"mount:/proc/sys/kernel/random/boot_id",
      "LXC gives each container its own; here the machine's"},
-    {"mount:/sys/devices/system/*", "without noexec"},
     {"own-NoNewPrivs", "no program grants rights: there is no sudo"},
     {"processes", "a process beside each command that can end all it starts, in place of a group"},
-    {"write-etc",
-     "also refused, but EACCES comes before EROFS: not even root inside owns the place"},
-    {"write:/dev", "refused: not even root inside owns the place"},
 };
+
+// Where root logs in: `root` is known there and owns nothing.
+void add_elsewhere_as_root(std::vector<Allowed>& list, const char* backend) {
+  list.push_back(
+      {backend, "cgroup",
+       "process 1 joins the group with the limits: /proc/self/cgroup shows its name, but "
+       "groups stay hidden and unchangeable"});
+  const std::string reason =
+      "also refused, but EACCES comes before EROFS: not even root inside owns the place";
+  list.push_back({backend, "write-etc", reason});
+  list.push_back({backend, "write:/dev", "refused: not even root inside owns the place"});
+  for (const char* place : {"etc", "home", "mnt", "opt", "srv", "sys", "usr", "var", "var/log"})
+    list.push_back({backend, std::string("write:/") + place, reason});
+}
+
+// Where another user logs in: its id is the only one inside.
+void add_elsewhere_as_user(std::vector<Allowed>& list, const char* backend) {
+  for (const char* line : {"own-uid_map", "own-gid_map"})
+    list.push_back({backend, line, "no root inside: only the id of the login there"});
+  for (const char* line : {"list:/root", "write:/root", "write:/run"})
+    list.push_back({backend, line, "no root inside: that one id owns private places"});
+  list.push_back({backend, "own-CapBnd", "no capability is available at all"});
+  const std::string reason =
+      "also refused, but EROFS comes in place of EACCES: all places are of that one id";
+  for (const char* line : {"write-etc", "write:/"}) list.push_back({backend, line, reason});
+  for (const char* place : {"dev", "etc", "home", "mnt", "opt", "srv", "sys", "var", "var/log"}) {
+    list.push_back({backend, std::string("write:/") + place, reason});
+  }
+}
+
+void add_elsewhere(std::vector<Allowed>& list) {
+  for (const char* backend : {"ssh", "ssh-user", "e2b", "daytona"}) {
+    for (const auto& each : kElsewhere) list.push_back({backend, each.line, each.reason});
+    list.push_back({backend, "read:/proc/locks",
+                    "at times the warden's lock on the output of the command", true});
+  }
+  for (const char* backend : {"ssh", "e2b"}) add_elsewhere_as_root(list, backend);
+  for (const char* backend : {"ssh-user", "daytona"}) add_elsewhere_as_user(list, backend);
+  for (const char* backend : {"ssh", "ssh-user"})
+    list.push_back({backend, "mount:/sys/devices/system/*", "without noexec"});
+}
 
 std::vector<Allowed> all() {
   std::vector<Allowed> list;
@@ -97,14 +134,7 @@ std::vector<Allowed> all() {
         {"docker-userns", line,
          "also refused, but EACCES comes before EROFS: not even root inside owns the place"});
   }
-  for (const auto& each : kElsewhere) list.push_back({"ssh", each.line, each.reason});
-  list.push_back(
-      {"ssh", "read:/proc/locks", "at times the warden's lock on the output of the command", true});
-  for (const char* place : {"etc", "home", "mnt", "opt", "srv", "sys", "usr", "var", "var/log"}) {
-    list.push_back(
-        {"ssh", std::string("write:/") + place,
-         "also refused, but EACCES comes before EROFS: not even root inside owns the place"});
-  }
+  add_elsewhere(list);
   return list;
 }
 

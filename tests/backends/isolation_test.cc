@@ -37,7 +37,8 @@ std::string without_marks(std::string listing) {
 
 // The id of `user` inside: the host's id where there is no user namespace.
 std::string id_of_user(SandboxFixture& sandboxes) {
-  const bool maps_ids = sandboxes.can().isolation >= backends::Isolation::userns;
+  const bool maps_ids =
+      sandboxes.can().remote || sandboxes.can().isolation >= backends::Isolation::userns;
   return std::to_string((maps_ids ? 0 : sandboxes.spec(1).first_host_id) + 1000);
 }
 

@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 
 #include "backends/remote/link_client.h"
 #include "base/error.h"
@@ -43,6 +45,20 @@ base::Fd idmapped_mount(const std::string& path, uint32_t first_host_id) {
   return mount;
 }
 
+// As daemon/settings.cc makes them of the configuration.
+void set_provider(backends::RemoteOptions& options, const Engine& engine) {
+  boost::json::object settings{{"internet", false}};
+  auto& provider = engine.backend == "e2b" ? options.e2b : options.daytona;
+  if (engine.backend == "e2b") {
+    settings["api_url"] = settings["sandbox_url"] = engine.url;
+  } else {
+    settings["api_url"] = engine.url + "/api";
+  }
+  provider.emplace();
+  provider->settings = boost::json::serialize(settings);
+  provider->key_file = engine.key_file;
+}
+
 }  // namespace
 
 SandboxFixture::SandboxFixture(const std::string& entry,
@@ -63,9 +79,11 @@ SandboxFixture::SandboxFixture(const std::string& entry,
   options_.remote.notes_directory = store_ + "/remote";
   options_.remote.ssh_config_file = engine_.ssh_config;
   if (!engine_.ssh_config.empty()) {
-    options_.remote.ssh_hosts = {
-        {.name = "other", .destination = engine_.ssh_host, .directory = engine_.ssh_directory}};
+    options_.remote.ssh_hosts = {{.name = "other",
+                                  .destination = engine_.ssh_host,
+                                  .directory = engine_.machines_directory}};
   }
+  if (!engine_.url.empty()) set_provider(options_.remote, engine_);
   if (change) change(options_);
   base::make_directories(options_.images_directory);
   backend_ = another_backend();
@@ -91,6 +109,27 @@ std::shared_ptr<backends::Backend> SandboxFixture::another_backend() const {
 const backends::Capabilities& SandboxFixture::can() {
   if (!can_) can_ = backend_->capabilities();
   return *can_;
+}
+
+const backends::Capabilities& SandboxFixture::can_there() {
+  if (!can().remote) return can();
+  static std::map<std::string, backends::Capabilities> known;  // by entry
+  const auto found = known.find(kind());
+  if (found != known.end()) return found->second;
+  constexpr int kTrial = 99;
+  start(kTrial);
+  const backends::Capabilities learned = backend_->capabilities();
+  backend_->destroy(name(kTrial));
+  return known[kind()] = learned;
+}
+
+Use SandboxFixture::use(int number) {
+  const backends::SandboxStatus status = backend_->inspect(name(number));
+  if (!can().remote) return {status.memory_bytes, status.processes};
+  std::string& group = groups_[number];
+  if (group.empty())
+    group = shell(number, "grep -om1 'moorage-outpost-[0-9a-f]*' /proc/self/cgroup");
+  return use_of_group(group);
 }
 
 std::string SandboxFixture::workspace(int number) const {
@@ -209,8 +248,8 @@ bool runs_here(SandboxFixture& fixture) {
   return applies(!fixture.can().remote, "its processes are on another machine");
 }
 
-bool limits(SandboxFixture& fixture) {
-  return applies(!fixture.can().remote, "its limits depend on what the other machine can set");
+bool limits(SandboxFixture& fixture, bool backends::Capabilities::*limit) {
+  return applies(fixture.can_there().*limit, "its login there may not make control groups");
 }
 
 }  // namespace moorage::tests

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "backends/cgroups/cgroups.h"
 #include "backends/registry.h"
 #include "engines.h"
+#include "other_machine.h"
 #include "patience.h"
 #include "running_exec.h"
 
@@ -28,10 +30,13 @@ class SandboxFixture {
 
   backends::Backend& backend() { return *backend_; }
   const backends::Capabilities& can();
+  // With all that depends on the login on another machine and on what that machine can set: known
+  // once one sandbox ran there.
+  const backends::Capabilities& can_there();
   const Engine& engine() const { return engine_; }
   const std::string& kind() const { return engine_.entry; }
   bool runs_commands() const { return kind() != "fake"; }
-  bool allows_root() { return can().root; }
+  bool allows_root() { return can_there().root; }
   const std::string& prefix() const { return options_.name_prefix; }
   const std::string& store() const { return store_; }
   // A second backend object over the same store, as after a daemon restart.
@@ -39,6 +44,8 @@ class SandboxFixture {
 
   // A spec with name "<prefix>sb_N", its own id range, directory and mounts.
   backends::SandboxSpec spec(int number);
+  // What its processes use now, wherever they run.
+  Use use(int number);
   // With that spec; keeps none of its mounts, which would stay busy as long as we hold them.
   backends::SandboxStatus start(int number);
   // Likewise of another machine: with the files of the sandbox's number.
@@ -71,7 +78,8 @@ class SandboxFixture {
   backends::BackendOptions options_;
   std::shared_ptr<backends::Backend> backend_;
   std::optional<backends::Capabilities> can_;
-  std::vector<base::Fd> mounts_;  // lent to specs
+  std::vector<base::Fd> mounts_;       // lent to specs
+  std::map<int, std::string> groups_;  // names of the control groups on other machines
   int execs_ = 0;
 };
 
@@ -82,7 +90,7 @@ bool applies(bool condition, const std::string& reason);
 bool runs_commands(const SandboxFixture& fixture);
 bool isolates(SandboxFixture& fixture);
 bool runs_here(SandboxFixture& fixture);  // not on another machine
-bool limits(SandboxFixture& fixture);
+bool limits(SandboxFixture& fixture, bool backends::Capabilities::*limit);
 
 // Waits for the condition; a deadline of one second is itself part of the test.
 template <typename Condition>

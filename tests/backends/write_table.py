@@ -14,7 +14,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs/backends.md"
-COLUMNS = ["fake", "process", "lxc", "docker", "docker-userns", "ssh"]
+COLUMNS = ["fake", "process", "lxc", "docker", "docker-userns", "ssh", "ssh-user", "e2b", "daytona"]
 THEMES = {  # in the order of the page
     "contract_life_test.cc": "Names, starts and ends",
     "contract_commands_test.cc": "Commands",

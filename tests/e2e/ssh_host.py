@@ -1,9 +1,10 @@
 """A machine that only ssh reaches: an sshd of its own in a network namespace of its own, joined to this host by a veth
-pair. Its files are this host's, so what is "there" is a directory. The cable can be pulled."""
+pair. Its files and control groups are this host's, so what is "there" is a directory. The cable can be pulled."""
 
 import contextlib
 import os
 import pathlib
+import shlex
 import socket
 import subprocess
 
@@ -11,15 +12,17 @@ import harness
 
 SSHD = "/usr/sbin/sshd"
 PORT = 22
+USER = "agent"
+USER_ID = 61234  # outside of the ranges of useradd and of systemd
 
 
 class SshHost:
-    """`config` is an ssh_config that reaches it as NAME; `directory` is where sandboxes may live there. `has_groups`: it sees this
-    host's control groups, so that limits hold there."""
+    """`config` is an ssh_config that reaches it as NAME; `directory` is where sandboxes may live there. The login is root's, or
+    with `as_user` that of an ordinary account, which exists for this sshd only."""
 
-    def __init__(self, directory, name="spare", number=0, has_groups=False):
+    def __init__(self, directory, name="spare", number=0, as_user=False):
         self.root = pathlib.Path(directory)
-        self.has_groups = has_groups
+        self.as_user = as_user
         self.root.mkdir(mode=0o755, parents=True)
         self.name = name
         tag = f"{os.getpid() % 100000}{number}"
@@ -56,7 +59,7 @@ class SshHost:
         self.known_hosts.write_text(f"{self.name} {(self.root / 'host.pub').read_text()}")
         self.config = self.root / "ssh_config"
         self.config.write_text(
-            f"Host {self.name}\n HostName {self.address}\n Port {PORT}\n User root\n HostKeyAlias {self.name}\n"
+            f"Host {self.name}\n HostName {self.address}\n Port {PORT}\n User {USER if self.as_user else 'root'}\n HostKeyAlias {self.name}\n"
             f" IdentityFile {self.root / 'key'}\n IdentitiesOnly yes\n GlobalKnownHostsFile {self.known_hosts}\n"
             " UserKnownHostsFile /dev/null\n")
         self.settings = self.root / "sshd_config"
@@ -64,15 +67,33 @@ class SshHost:
             f"ListenAddress {self.address}:{PORT}\nHostKey {self.root / 'host'}\nPidFile none\nStrictModes no\nUsePAM no\n"
             f"AuthorizedKeysFile {self.authorized}\nPasswordAuthentication no\nPermitRootLogin yes\nPrintMotd no\n"
             "MaxStartups 200\nMaxSessions 200\nLogLevel INFO\n")
+        if self.as_user:
+            self._make_account()
+
+    def _make_account(self):
+        self.directory.mkdir(mode=0o700)
+        os.chown(self.directory, USER_ID, USER_ID)
+        lines = {"passwd": f"{USER}:x:{USER_ID}:{USER_ID}::{self.directory}:/bin/sh", "group": f"{USER}:x:{USER_ID}:",
+                 "shadow": f"{USER}:*:1:0:99999:7:::"}
+        for name, line in lines.items():
+            with open(self.root / name, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(pathlib.Path(f"/etc/{name}").read_text() + line + "\n")
+                os.chmod(file.fileno(), 0o600 if name == "shadow" else 0o644)
+
+    def _command(self):
+        # Not `ip netns exec`, which would hide the control groups.
+        enter = ["nsenter", f"--net=/run/netns/{self.namespace}"]
+        sshd = [SSHD, "-D", "-e", "-f", str(self.settings)]
+        if not self.as_user:
+            return enter + sshd
+        binds = "".join(f"mount --bind {shlex.quote(str(self.root / name))} /etc/{name} && " for name in ("passwd", "group", "shadow"))
+        return [*enter, "unshare", "--mount", "sh", "-c", f"{binds}exec {shlex.join(sshd)}"]
 
     def start(self):
         if not os.access(SSHD, os.X_OK):
             raise AssertionError(f"{SSHD} is missing: install openssh-server")
         os.makedirs("/run/sshd", exist_ok=True)
-        # The second one covers /sys.
-        enter = ["nsenter", f"--net=/run/netns/{self.namespace}"] if self.has_groups else ["ip", "netns", "exec", self.namespace]
-        self.process = subprocess.Popen([*enter, SSHD, "-D", "-e", "-f", self.settings], stdout=self.log, stderr=self.log,
-                                        start_new_session=True)
+        self.process = subprocess.Popen(self._command(), stdout=self.log, stderr=self.log, start_new_session=True)
         harness.wait_until(self._answers, what="sshd")
         return self
 

@@ -1,6 +1,6 @@
 """Every verb on every backend, through the daemon: it works, or the table in docs/backends.md says what is missing.
 
-MOORAGE_WRITE_TABLE=1 writes that table from the results. Needs tests/engines/with_engine.py --ssh --groups --rented."""
+MOORAGE_WRITE_TABLE=1 writes that table from the results. Needs tests/engines/with_engine.py --ssh --rented."""
 
 import json
 import os

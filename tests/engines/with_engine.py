@@ -1,16 +1,17 @@
 #!/usr/bin/python3
 """Runs a command with private container engines and another machine, and always ends them.
 
-    with_engine.py [--userns|--only-userns|--no-docker] [--podman] [--ssh [--groups]] [--rented] -- COMMAND...
+    with_engine.py [--userns|--only-userns|--no-docker] [--podman] [--ssh] [--rented] -- COMMAND...
 
 The command finds their sockets in MOORAGE_TEST_DOCKER_SOCKET, with --userns also MOORAGE_TEST_DOCKER_USERNS_SOCKET,
 with --podman also MOORAGE_TEST_PODMAN_SOCKET; with --only-userns the first one is missing. Each has the image of
 MOORAGE_TEST_IMAGE. With --ssh, MOORAGE_TEST_SSH_CONFIG is a file for ssh -F that reaches MOORAGE_TEST_SSH_HOST, which has the
-files of this host: sandboxes may live in MOORAGE_TEST_SSH_DIRECTORY. With --groups, it has this host's control groups, too.
-With --rented, MOORAGE_TEST_E2B_URL and _KEY are those of a fake of E2B (tests/remote): its URL, and the file of its
-key; likewise MOORAGE_TEST_DAYTONA. The file in _PIDFILE in place of _SOCKET has the pid of a dockerd; if the command
-kills it, it restarts after a second or two, as with a service manager. The exit code is the command's, or 128 plus
-the number of a signal to the command or the wrapper.
+files of this host: sandboxes may live in MOORAGE_TEST_SSH_DIRECTORY. The login is root's; with names that begin with
+MOORAGE_TEST_SSH_USER it is that of an ordinary user. With --rented, MOORAGE_TEST_E2B_URL, _KEY and _DIRECTORY are those of a
+fake of E2B (tests/remote): its URL, the file of its key, and where the files of its machines are; likewise
+MOORAGE_TEST_DAYTONA. The file in _PIDFILE in place of _SOCKET has the pid of a dockerd; if the command kills it, it
+restarts after a second or two, as with a service manager. The exit code is the command's, or 128 plus the number of
+a signal to the command or the wrapper.
 """
 
 import argparse
@@ -104,6 +105,20 @@ def end_sandboxes(directory):
 
 
 @contextlib.contextmanager
+def other_machine(variable, number, as_user):
+    """Its part of the environment."""
+    with tempfile.TemporaryDirectory(prefix="moorage-ssh-", dir=engine.BASE) as directory, \
+            contextlib.closing(ssh_host.SshHost(f"{directory}/host", number=number, as_user=as_user)) as host:
+        os.chmod(directory, 0o711)
+        host.start()
+        try:
+            yield {f"{variable}_CONFIG": str(host.config), f"{variable}_HOST": host.name,
+                   f"{variable}_DIRECTORY": str(host.directory)}
+        finally:
+            end_sandboxes(host.directory)
+
+
+@contextlib.contextmanager
 def provider(variable, fake):
     """Its part of the environment."""
     with tempfile.TemporaryDirectory(prefix="moorage-rented-", dir=engine.BASE) as directory:
@@ -112,20 +127,7 @@ def provider(variable, fake):
         with fake(machines) as running:
             key.write_text(running.api_key)
             key.chmod(0o600)
-            yield {f"{variable}_URL": running.url, f"{variable}_KEY": str(key)}
-
-
-@contextlib.contextmanager
-def other_machine(has_groups):
-    """Its part of the environment."""
-    with tempfile.TemporaryDirectory(prefix="moorage-ssh-", dir=engine.BASE) as directory, \
-            contextlib.closing(ssh_host.SshHost(f"{directory}/host", has_groups=has_groups)) as host:
-        host.start()
-        try:
-            yield {"MOORAGE_TEST_SSH_CONFIG": str(host.config), "MOORAGE_TEST_SSH_HOST": host.name,
-                   "MOORAGE_TEST_SSH_DIRECTORY": str(host.directory)}
-        finally:
-            end_sandboxes(host.directory)
+            yield {f"{variable}_URL": running.url, f"{variable}_KEY": str(key), f"{variable}_DIRECTORY": str(machines)}
 
 
 def main():
@@ -134,8 +136,7 @@ def main():
     parser.add_argument("--only-userns", action="store_true", help="no dockerd but the one with userns-remap")
     parser.add_argument("--no-docker", action="store_true", help="no dockerd")
     parser.add_argument("--podman", action="store_true", help="a podman service, too")
-    parser.add_argument("--ssh", action="store_true", help="a machine that only ssh reaches")
-    parser.add_argument("--groups", action="store_true", help="that machine has control groups")
+    parser.add_argument("--ssh", action="store_true", help="two machines that only ssh reaches, as root and as a user")
     parser.add_argument("--rented", action="store_true", help="fakes of E2B and Daytona")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
@@ -158,7 +159,8 @@ def main():
                 environment[name] = str(each.socket)
                 environment[name.replace("_SOCKET", "_PIDFILE")] = str(each.directory / "dockerd.pid")
             if options.ssh:
-                environment |= stack.enter_context(other_machine(options.groups))
+                environment |= stack.enter_context(other_machine("MOORAGE_TEST_SSH", 0, False))
+                environment |= stack.enter_context(other_machine("MOORAGE_TEST_SSH_USER", 1, True))
             if options.rented:
                 environment |= stack.enter_context(provider("MOORAGE_TEST_E2B", fake_e2b.FakeE2B))
                 environment |= stack.enter_context(provider("MOORAGE_TEST_DAYTONA", fake_daytona.FakeDaytona))

@@ -5,6 +5,8 @@
 //   echo                       copies standard input to standard output
 //   hold MEGABYTES             prints "held" once it has them, then waits
 //   count PATH                 writes growing numbers to the file until killed
+//   forks                      a fork bomb
+//   spin MILLISECONDS          of busy time on the clock; prints the microseconds of processor time
 //   clock                      REALTIME, MONOTONIC, BOOTTIME in ns; the result of setting the clock
 //   terminal                   which of 0, 1, 2 are terminals, their size, and each new size
 #include <fcntl.h>
@@ -64,6 +66,26 @@ int count(const char* path) {
   }
 }
 
+[[noreturn]] void bomb() {
+  for (;;) {
+    if (fork() < 0) usleep(1000);
+  }
+}
+
+int64_t now_us(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return now.tv_sec * 1'000'000 + now.tv_nsec / 1000;
+}
+
+int spin(int64_t milliseconds) {
+  const int64_t end = now_us(CLOCK_MONOTONIC) + milliseconds * 1000;
+  while (now_us(CLOCK_MONOTONIC) < end) {
+  }
+  std::printf("%ld\n", static_cast<long>(now_us(CLOCK_PROCESS_CPUTIME_ID)));
+  return 0;
+}
+
 const char* answer(long result) { return result < 0 ? strerrorname_np(errno) : "ok"; }
 
 int tell_clocks() {
@@ -113,6 +135,8 @@ int main(int argc, char** argv) {
   if (what == "echo") return echo();
   if (what == "hold" && argc > 2) return hold(std::stoul(argv[2]));
   if (what == "count" && argc > 2) return count(argv[2]);
+  if (what == "forks") bomb();
+  if (what == "spin" && argc > 2) return spin(std::stol(argv[2]));
   if (what == "clock") return tell_clocks();
   if (what == "terminal") return tell_terminal();
   return 2;
