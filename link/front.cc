@@ -128,6 +128,7 @@ class Front::Client : public ChannelUser, public std::enable_shared_from_this<Cl
   bool answered_ = false;  // bytes of an answer have been sent
   bool ended_ = false;     // out_ is the rest
   std::string tag_;        // of a Start that was not yet answered
+  std::string began_;      // its answer, as long as its status is not there
   base::Watch watch_;
   base::Timer held_;
 };
@@ -240,10 +241,10 @@ void Front::Client::take_journal(const HttpHead& head) {
 
 // The first bytes of the answer to Start.
 void Front::Client::judge_start(std::string_view bytes) {
-  const std::string begin = out_ + std::string(bytes.substr(0, kGood.size()));
-  if (begin.size() < kGood.size() && kGood.starts_with(begin)) return;
+  began_ += bytes.substr(0, kGood.size() - began_.size());
+  if (began_.size() < kGood.size() && kGood.starts_with(began_)) return;
   const std::string tag = std::exchange(tag_, {});
-  if (begin.starts_with(kGood))
+  if (began_ == kGood)
     front_.host_.command_started(tag);
   else
     front_.host_.command_refused(tag);

@@ -124,6 +124,8 @@ void Journal::fail(const Error& error) {
 }
 
 void Journal::take_frames() {
+  // It waits, within the channel's window: not to be checked again with each byte that comes.
+  if (later_.running() || (end_seen_ && !released_)) return;
   std::string_view rest = partial_;
   size_t frames_bytes = 0;
   uint64_t output = output_;
@@ -138,7 +140,6 @@ void Journal::take_frames() {
     frames_bytes += size;
     rest.remove_prefix(size);
   }
-  if (end_seen_ && !released_) return;  // it waits in partial_, within the channel's window
   if (!has_room()) {
     later_.start(kRoomPause, [this] { retry(); });
     return;

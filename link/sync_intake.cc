@@ -162,12 +162,15 @@ size_t SyncIntake::waiting_packs() const {
       names.begin(), names.end(), [](const auto& name) { return pack_number(name).has_value(); }));
 }
 
+// The machine says when such a sync begins, so it must not fill the directory.
+bool SyncIntake::asks_ahead() const { return ahead_ && waiting_packs() < kMaxWaitingPacks; }
+
 bool SyncIntake::busy() const { return current_ && !current_->waits(); }
 
 void SyncIntake::attach(Stream& stream, bool ahead) {
   stream_ = &stream;
   ahead_ = ahead;
-  if (!current_ && (!waiting_.empty() || ahead_)) start(waiting_.empty());
+  if (!current_ && (!waiting_.empty() || asks_ahead())) start(waiting_.empty());
 }
 
 void SyncIntake::detach() { stream_ = nullptr; }
@@ -209,9 +212,9 @@ void SyncIntake::finished(const Error* error) {
   if (error) unlink((directory_ + kPart).c_str());  // if any: the next one begins anew
   for (const Done& done : std::exchange(served_, {})) done(error);
   if (current_ || !stream_ || stream_->broken()) return;
-  // After a failure nothing is asked for ahead: it would fail at once, again and again.
   if (!waiting_.empty()) return start(false);
-  if (ahead_ && !error) start(true);
+  // After a failure nothing is asked for ahead: it would fail at once, again and again.
+  if (!error && asks_ahead()) start(true);
 }
 
 }  // namespace moorage::link

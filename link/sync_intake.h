@@ -24,6 +24,9 @@
 
 namespace moorage::link {
 
+// Not applied by the daemon; then only those syncs that are asked for.
+inline constexpr size_t kMaxWaitingPacks = 1000;
+
 class SyncIntake {
  public:
   using Done = std::function<void(const Error* error)>;
@@ -40,6 +43,7 @@ class SyncIntake {
 
  private:
   class Transfer;
+  bool asks_ahead() const;
   void start(bool waits);
   void begun();
   void finished(const Error* error);

@@ -8,11 +8,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/os/event_loop.h"
 #include "base/os/files.h"
 #include "base/wire/link_config.h"
@@ -37,8 +37,7 @@ namespace {
 namespace json = boost::json;
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxWaitingPacks = 1000;  // unapplied; then only those syncs that are asked for
-constexpr milliseconds kSyncAgain{1000};   // after one that failed
+constexpr milliseconds kSyncAgain{1000};  // after one that failed
 constexpr size_t kMaxPaths = 10'000;
 constexpr unsigned kLastRounds = 5;  // of syncs, for ends of commands that come meanwhile
 constexpr const char* kDone = "{}";
@@ -387,7 +386,8 @@ void Worker::drop_journal(const std::string& tag) {
 
 void Worker::journal_failed(const std::string& tag, const Error& reason) {
   uplink_.ask_for_sign();  // its sandbox may have ended
-  const std::string text = "moorage-link: the journal of " + tag + ": " + reason.message() + "\n";
+  const std::string text = "moorage-link: the journal of " + tag + ": " +
+                           base::escape_for_message(reason.message()) + "\n";
   [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
   drop_journal(tag);
 }

@@ -64,8 +64,7 @@ void read_pieces(FrameReader& in, PackVisitor& visitor) {
     auto offset = in.number<uint64_t>();
     const auto length = in.number<uint32_t>();
     if (length == 0) return visitor.end_pieces();
-    if (length > kMaxPieceBytes || offset > INT64_MAX - kMaxPieceBytes)
-      damaged("an invalid piece");
+    if (length > kMaxPieceBytes || offset > INT64_MAX - kMaxPieceBytes) damaged("an invalid piece");
     // Not put together first: most of a pack's bytes come this way.
     in.pass_on(length, [&](std::string_view part) {
       visitor.piece(offset, part);
@@ -198,9 +197,9 @@ PackReader::PackReader(Fd file) : file_(std::move(file)) {
 
 uint64_t PackReader::bytes() const { return changes_bytes_ + list_bytes_ + kFootBytes; }
 
-void PackReader::verify() const {
-  verify_frame(file_.get(), 0, changes_bytes_, kWhat);
-  verify_frame(file_.get(), changes_bytes_, list_bytes_, kWhat);
+void PackReader::verify(const std::function<void()>& check_stopping) const {
+  verify_frame(file_.get(), 0, changes_bytes_, kWhat, check_stopping);
+  verify_frame(file_.get(), changes_bytes_, list_bytes_, kWhat, check_stopping);
 }
 
 void PackReader::read_changes(PackVisitor& visitor) const {

@@ -73,7 +73,7 @@ class PackReader {
  public:
   explicit PackReader(Fd file);  // corrupted: not a pack
   // Reads all of it; throws corrupted if it differs from the written one.
-  void verify() const;
+  void verify(const std::function<void()>& check_stopping = {}) const;
   void read_changes(PackVisitor& visitor) const;
   void read_list(const std::function<void(std::string_view)>& sink) const;
   uint64_t bytes() const;  // of the file

@@ -28,12 +28,14 @@ ByteSource part_of_file(int fd, uint64_t from, uint64_t bytes) {
   };
 }
 
-void verify_frame(int fd, uint64_t from, uint64_t bytes, const std::string& what) {
+void verify_frame(int fd, uint64_t from, uint64_t bytes, const std::string& what,
+                  const std::function<void()>& check_stopping) {
   if (bytes < kTrailerBytes) damaged(what, "a part of it is too short");
   const ByteSource source = part_of_file(fd, from, bytes - kTrailerBytes);
   base::Sha256 digest;
   uint64_t read = 0;
   for (std::string_view piece = source(); !piece.empty(); piece = source()) {
+    if (check_stopping) check_stopping();
     digest.add(piece);
     read += piece.size();
   }

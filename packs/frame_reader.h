@@ -15,8 +15,10 @@ namespace moorage::packs {
 
 // Reads a part of a file, from its beginning; the caller keeps the descriptor.
 ByteSource part_of_file(int fd, uint64_t from, uint64_t bytes);
-// Checks the SHA-256 before a decompressor sees the frame. `what`: "a pack".
-void verify_frame(int fd, uint64_t from, uint64_t bytes, const std::string& what);
+// Checks the SHA-256 before a decompressor sees the frame. `what`: "a pack". `check_stopping`:
+// called now and then, and may throw to stop.
+void verify_frame(int fd, uint64_t from, uint64_t bytes, const std::string& what,
+                  const std::function<void()>& check_stopping = {});
 
 class FrameReader {
  public:

@@ -398,7 +398,7 @@ void MergedApplier::end_pieces() {
 void MergedApplier::finish() { close_levels(0); }
 
 AppliedChanges apply_pack(const PackReader& pack, const MergedApplier::Options& options) {
-  pack.verify();
+  pack.verify(options.check_stopping);
   MergedApplier applier(options);
   pack.read_changes(applier);
   applier.finish();

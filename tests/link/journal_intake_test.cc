@@ -103,6 +103,29 @@ TEST_CASE("The end of a command waits for a sync that began after it arrived") {
   CHECK(base::number_at<uint64_t>(&acknowledged[acknowledged.size() - 8]) == spool.bytes.size());
 }
 
+TEST_CASE(
+    "Late output waits behind its end, and is appended or refused once a sync released that") {
+  for (const bool is_hostile : {false, true}) {
+    World world;
+    Spool spool = make_spool(3);
+    spool.add(FrameKind::end, "{\"exit_code\":0}");
+    const size_t good = spool.bytes.size();
+    spool.add(FrameKind::standard_output, std::string(50'000, 'l'));
+    if (is_hostile) spool.bytes[good + 40] ^= 1;
+    world.there->send(world.channel, spool.bytes.substr(0, good));
+    for (size_t at = good; at < spool.bytes.size(); at += 997)
+      world.there->send(world.channel, spool.bytes.substr(at, 997));
+    world.there->end(world.channel);
+    world.there->until([&] { return world.host.syncs.size() == 1; });
+    world.there->pass(5);
+    CHECK(world.host.failed.empty());
+    world.host.syncs[0]();
+    world.there->until([&] { return world.host.finished || !world.host.failed.empty(); });
+    CHECK(world.host.finished != is_hostile);
+    if (!is_hostile) CHECK(world.here() == spool.bytes);
+  }
+}
+
 TEST_CASE("However often the worker is killed, the journal has each byte of the spool once") {
   World world;
   Spool spool = make_spool(200);

@@ -1,6 +1,7 @@
 #include "link/sync_intake.h"
 
 #include <sys/mount.h>
+#include <unistd.h>
 
 #include "base/os/files.h"
 #include "base/temporary_directory.h"
@@ -173,6 +174,26 @@ TEST_CASE(
   CHECK_FALSE(world.request(channel, "waits").as_bool());
   world.there->end(channel);
   world.there->until([&] { return world.answers == 2; });
+  CHECK(world.request(world.there->await("sync"), "waits").as_bool());
+}
+
+TEST_CASE("A machine whose packs wait here is asked only for syncs that somebody wants") {
+  World world;
+  for (size_t number = 1; number <= link::kMaxWaitingPacks; ++number)
+    base::write_file(world.directory / ("incoming/" + std::to_string(number) + ".pack"), "pack");
+  world.open(true);
+  const auto sync = [&world](int answers) {
+    world.ask();
+    const uint32_t channel = world.there->await("sync");
+    CHECK_FALSE(world.request(channel, "waits").as_bool());
+    world.there->end(channel);
+    world.there->until([&] { return world.answers == answers; });
+  };
+  sync(1);
+  world.there->pass(5);
+  CHECK_FALSE(world.there->newest.contains("sync"));
+  REQUIRE(unlink((world.directory / "incoming/1.pack").c_str()) == 0);  // as applied
+  sync(2);
   CHECK(world.request(world.there->await("sync"), "waits").as_bool());
 }
 

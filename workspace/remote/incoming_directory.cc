@@ -109,7 +109,7 @@ std::vector<IncomingDirectory::Applied> IncomingDirectory::applied() const {
 }
 
 base::Fd IncomingDirectory::open(uint64_t number) const {
-  return base::open_file(pack_path(number), O_RDONLY | O_NOFOLLOW);
+  return base::open_file(pack_path(number), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
 }
 
 // A pack that came again under its number contains the first one's changes, so it may replace it.

@@ -33,7 +33,7 @@ packs::MergedRoot root_of(const std::string& prefix, const base::Fd& directory,
 void write_pack(Context& context, const state_db::WorkspaceRow& row, const SharedMounts& mounted,
                 base::Fd file, const std::function<void()>& check_stopping) {
   const packs::PackReader pack(std::move(file));
-  pack.verify();
+  pack.verify(check_stopping);
   const base::Fd tree = base::open_directory_beneath(mounted.mounts.tree.get(), "");
   const base::Fd home = base::open_directory_beneath(mounted.mounts.home.get(), "");
   // Where only the watch counts the workspace's disk use, it counts later.
