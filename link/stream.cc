@@ -149,7 +149,8 @@ void Stream::handle(const base::MuxFrame& frame) {
   if (!mux_.is_open(frame.channel)) users_.erase(frame.channel);
 }
 
-// What one round of the loop brings goes in one piece: a provider may carry each piece by a request.
+// What one round of the loop brings goes in one piece: a provider may carry each piece by a
+// request.
 void Stream::flush_soon() {
   if (mux_.output().size() >= base::kMuxEnoughOutput) return flush();
   if (!soon_.running()) soon_.start(0ms, [this] { flush(); });
