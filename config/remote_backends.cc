@@ -125,6 +125,7 @@ const std::vector<DriverSetting>& daytona_settings() {
                                               {"memory_gb", Shape::number, {1, 65'536}},
                                               {"disk_gb", Shape::number, {1, 1'048'576}},
                                               {"directory", Shape::path},
+                                              {"volume", Shape::name},
                                               {"auto_stop_min", Shape::number, {2, 10'080}},
                                               {"ca_file", Shape::path},
                                               {"allow_plain_http", Shape::flag}};

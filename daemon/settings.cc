@@ -55,7 +55,8 @@ backends::ProviderOptions provider_options(const config::ProviderSettings& from)
   return {.settings = boost::json::serialize(settings),
           .key_file = from.key_file,
           .credential = from.credential,
-          .max_sandboxes = from.max_sandboxes};
+          .max_sandboxes = from.max_sandboxes,
+          .has_volume = from.driver.contains("volume")};
 }
 
 backends::RemoteOptions remote_options(const config::Settings& settings) {

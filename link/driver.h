@@ -108,6 +108,9 @@ class Driver {
 struct DriverOptions {
   std::string settings;  // JSON object of the provider, from the link's configuration (config.h)
   std::string key;       // the provider's secret; empty: none. Never in messages
+  // The base tree whose part of a volume a new machine gets at kVolumePlace (kept_tree.h); empty:
+  // none.
+  std::string tree = {};
 };
 
 // One line each in drivers.cc: "ssh", "e2b", "daytona". Throws invalid_argument.

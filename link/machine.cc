@@ -50,7 +50,8 @@ RemoteMachine::RemoteMachine(const base::LinkConfig& config, KeyReader key)
 Driver& RemoteMachine::driver() {
   if (!driver_) {
     driver_ = make_driver(config_.driver, {.settings = config_.settings,
-                                           .key = config_.key.empty() ? std::string() : key_()});
+                                           .key = config_.key.empty() ? std::string() : key_(),
+                                           .tree = config_.base.key});
   }
   return *driver_;
 }

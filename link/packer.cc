@@ -14,7 +14,9 @@
 #include <set>
 #include <utility>
 
+#include "base/digest.h"
 #include "base/os/files.h"
+#include "link/volume/kept_tree.h"
 #include "packs/merged/finder.h"
 
 namespace moorage::link {
@@ -30,6 +32,7 @@ constexpr const char* kHome = "/home/user";
 std::string job_text(const PackJob& job) {
   json::object object{
       {"kind", static_cast<int>(job.kind)}, {"path", job.path}, {"after", job.after}};
+  object["keep"] = job.keep;
   object["present"] = json::value_from(job.present);
   object["paths"] = json::value_from(job.paths);
   object["layers"] = base::link_layers_text(job.layers);
@@ -44,6 +47,7 @@ PackJob parse_job(const std::string& text) {
   job.kind = static_cast<PackJob::Kind>(object.at("kind").as_int64());
   job.path = json::value_to<std::string>(object.at("path"));
   job.after = json::value_to<std::string>(object.at("after"));
+  job.keep = json::value_to<std::string>(object.at("keep"));
   job.present = json::value_to<std::vector<std::string>>(object.at("present"));
   job.paths = json::value_to<std::vector<std::string>>(object.at("paths"));
   job.layers = base::parse_link_layers(json::value_to<std::string>(object.at("layers")));
@@ -105,7 +109,41 @@ void add_sources(const base::LinkConfig& config, const PackJob& job, Sources& so
   sources.add("home", kHome, uppers_of(job.layers, &base::LinkLayer::home));
 }
 
+// The digest is that of the bytes which leave this process, whatever becomes of them there.
+class KeptPack {
+ public:
+  KeptPack(const base::LinkConfig& config, const PackJob& job) : config_(config), name_(job.keep) {
+    const bool whole = job.kind == PackJob::Kind::tree && job.path == config.base.path &&
+                       job.after.empty() && job.present.empty();
+    if (!name_.empty() && !whole)
+      throw Error(Code::invalid_argument, "only a whole base tree is kept in a volume");
+  }
+  void add(std::string_view bytes) {
+    if (name_.empty()) return;
+    digest_.add(bytes);
+    bytes_ += bytes.size();
+  }
+  // A push does not fail because of this.
+  void note() const {
+    if (name_.empty()) return;
+    try {
+      note_kept_tree(config_, {name_, base::to_hex(digest_.raw()), bytes_});
+    } catch (const Error& error) {
+      const std::string line =
+          "moorage-link: a base tree is sent again to the next machine: " + error.message() + "\n";
+      [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
+    }
+  }
+
+ private:
+  const base::LinkConfig& config_;
+  const std::string name_;
+  base::Sha256 digest_;
+  uint64_t bytes_ = 0;
+};
+
 void make_pack(const base::LinkConfig& config, const PackJob& job, int out) {
+  KeptPack kept(config, job);
   Sources sources(config);
   add_sources(config, job, sources);
   sources.options.passes = 1;
@@ -118,8 +156,11 @@ void make_pack(const base::LinkConfig& config, const PackJob& job, int out) {
   packs::PackCompression compression;
   // A tree may be large: compress beside reading it.
   if (job.kind == PackJob::Kind::tree) compression.threads = 2;
-  packs::PackWriter pack([out](std::string_view bytes) { base::write_all(out, bytes); },
-                         compression);
+  const auto write = [out, &kept](std::string_view bytes) {
+    base::write_all(out, bytes);
+    kept.add(bytes);
+  };
+  packs::PackWriter pack(write, compression);
   packs::SentList sent;
   packs::MergedFinder finder(sources.options, sent);
   const auto to_pack = [&pack]() -> packs::PackWriter& { return pack; };
@@ -131,6 +172,7 @@ void make_pack(const base::LinkConfig& config, const PackJob& job, int out) {
     finder.find_paths(paths, to_pack);
   }
   pack.finish();
+  kept.note();
 }
 
 std::string result_text(const base::LinkConfig& config, const std::string& job, int out) {

@@ -21,6 +21,7 @@ struct PackJob {
   std::string path = {};                     // tree: its directory
   std::string after = {};                    // tree: the last entry that is there already
   std::vector<std::string> present = {};     // tree: files below it that are there already
+  std::string keep = {};                     // the whole base tree: its name in a volume, noted
   std::vector<base::LinkLayer> layers = {};  // layers: oldest first
   std::vector<std::string> paths = {};       // paths: "/workspace/a"
 };

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -101,18 +102,54 @@ void StartUp::need_tree(const base::LinkTree& tree, std::function<void()> next) 
       });
 }
 
+// What it has is worth a try: if it fails, the tree is sent.
+void StartUp::take_tree(const base::LinkTree& tree, const KeptTree& kept,
+                        std::function<void()> next) {
+  Call::Options options{.request = {{"what", outpost::kTakeTree},
+                                    {"key", tree.key},
+                                    {"file", std::string(kVolumePlace) + "/" + kept.name},
+                                    {"digest", kept.digest},
+                                    {"bytes", kept.bytes}},
+                        .deadline = kPatience};
+  call_ = Call::start(
+      loop_, *stream_, std::move(options),
+      [this, &tree, next = std::move(next)](const json::object&, const Error* error) {
+        call_.reset();
+        if (!error) return next();
+        if (stream_->broken()) return std::exchange(done_, nullptr)(error);
+        const std::string line =
+            "moorage-link: the volume does not have the base tree: " + error->message() + "\n";
+        [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
+        push_tree(tree, {}, next);
+      });
+}
+
 void StartUp::send_tree(const base::LinkTree& tree, const json::object& there,
                         std::function<void()> next) {
-  const bool has = flag(there, "has");
   const bool is_objects = &tree == &config_.objects;
-  if (has && !is_objects) return next();
-  PackJob job{.kind = PackJob::Kind::tree, .path = tree.path};
+  if (flag(there, "has") && !is_objects) return next();
+  PackJob job;
   if (is_objects)
     job.present = present_files(there, tree.path);
   else
     job.after = text(there, "after");
-  send_pack({{"what", outpost::kPutTree}, {"key", tree.key}, {"more", is_objects}}, job,
-            [next = std::move(next)](const json::object&) { next(); });
+  const bool whole_base = &tree == &config_.base && job.after.empty();
+  if (const auto kept = whole_base ? read_kept_tree(config_) : std::nullopt)
+    return take_tree(tree, *kept, std::move(next));
+  push_tree(tree, std::move(job), std::move(next));
+}
+
+void StartUp::push_tree(const base::LinkTree& tree, PackJob job, std::function<void()> next) {
+  job.kind = PackJob::Kind::tree;
+  job.path = tree.path;
+  json::object request{
+      {"what", outpost::kPutTree}, {"key", tree.key}, {"more", &tree == &config_.objects}};
+  const bool whole_base = &tree == &config_.base && job.after.empty();
+  if (whole_base && !config_.kept_trees.empty()) {
+    job.keep = new_kept_name(config_);
+    request["keep"] = std::string(kVolumePlace) + "/" + job.keep;
+  }
+  send_pack(std::move(request), job, [next = std::move(next)](const json::object&) { next(); });
 }
 
 void StartUp::send_trees(Stream& stream, Done done) {

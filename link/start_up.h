@@ -15,6 +15,7 @@
 #include "link/call.h"
 #include "link/packer.h"
 #include "link/stream.h"
+#include "link/volume/kept_tree.h"
 
 namespace moorage::link {
 
@@ -43,6 +44,8 @@ class StartUp {
   void call(Call::Options options, bool with_pack, Next next);
   void send_tree(const base::LinkTree& tree, const boost::json::object& there,
                  std::function<void()> next);
+  void take_tree(const base::LinkTree& tree, const KeptTree& kept, std::function<void()> next);
+  void push_tree(const base::LinkTree& tree, PackJob job, std::function<void()> next);
   void need_tree(const base::LinkTree& tree, std::function<void()> next);
   uint64_t next_sequence();
 

@@ -21,6 +21,7 @@
 #include "outpost/stream/channels.h"
 #include "outpost/stream/network.h"
 #include "outpost/stream/session.h"
+#include "outpost/trees.h"
 
 namespace boost::json {
 class object;
@@ -61,6 +62,7 @@ class Server {
   std::unique_ptr<Channel> hello(Peer& peer, const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> has_tree(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> put_tree(const boost::json::object& request, Wire wire);
+  std::unique_ptr<Channel> take_tree(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> prepare(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> apply(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> start(const boost::json::object& request, Wire wire);
@@ -80,8 +82,13 @@ class Server {
   void enqueue(Job job);
   void next_job();
   void job_done(Operation::Outcome outcome);
-  void run_aside(const Operation::Work& work, std::vector<int> keep_fds, Operation::Done done);
+  void run_aside(const Operation::Work& work, const Operation::Options& options,
+                 Operation::Done done);
+  // Nobody waits for it. `what` follows "cannot".
+  void run_unasked(const std::string& what, const Operation::Work& work, std::vector<int> keep_fds);
   void settle(const std::string& key);
+  ReceiveTree wanted_tree(const boost::json::object& request) const;
+  Operation::Done answer_with(std::weak_ptr<Later> waiting, std::function<void()> on_success);
   void notice_process();
   // A sync makes a dead process 1 again, but does not start it.
   bool runs() const { return living_ && process_->started; }

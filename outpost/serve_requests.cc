@@ -12,6 +12,7 @@
 #include "outpost/serve.h"
 #include "outpost/stream/journal.h"
 #include "outpost/trees.h"
+#include "outpost/volume_files.h"
 
 namespace moorage::outpost {
 namespace {
@@ -21,6 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMaxAside = 4;
 constexpr auto kUploadDeadline = std::chrono::hours(24);
+constexpr auto kTakeDeadline = std::chrono::minutes(9);  // link waits for ten, then sends the tree
 constexpr uint64_t kMaxGraceMs = 600'000;
 
 Limits limits_in(const json::object& request) {
@@ -37,29 +39,63 @@ std::unique_ptr<Channel> Server::has_tree(const json::object& request, Wire wire
   return text_answer(wire, describe_tree(directory_, text_in(request, "key")));
 }
 
-std::unique_ptr<Channel> Server::put_tree(const json::object& request, Wire wire) {
+// Checked.
+ReceiveTree Server::wanted_tree(const json::object& request) const {
   ReceiveTree wanted{text_in(request, "key"), flag_in(request, "more"),
                      overlay_of(json::parse(abilities_).at("overlay").as_string())};
-  directory_.tree(wanted.key);  // checks it
+  directory_.tree(wanted.key);
   if (aside_.size() >= kMaxAside)
     throw Error(Code::resource_exhausted, "4 trees are arriving for this sandbox already");
+  return wanted;
+}
+
+Operation::Done Server::answer_with(std::weak_ptr<Later> waiting,
+                                    std::function<void()> on_success) {
+  return [waiting = std::move(waiting),
+          on_success = std::move(on_success)](const Operation::Outcome& outcome) {
+    if (!outcome.error) on_success();
+    const auto asked = waiting.lock();
+    if (!asked) return;
+    if (outcome.error) return asked->fail(*outcome.error);
+    asked->answer(text_answer(asked->wire(), outcome.answer));
+  };
+}
+
+std::unique_ptr<Channel> Server::put_tree(const json::object& request, Wire wire) {
+  ReceiveTree wanted = wanted_tree(request);
+  const std::string kept = request.contains("keep") ? text_in(request, "keep") : "";
+  auto copy = std::make_shared<Fd>();
+  if (!kept.empty()) *copy = base::open_file(directory_.trees(), O_TMPFILE | O_RDWR, 0600);
+  wanted.copy = copy->get();
   base::Pipe pipe = base::make_pipe();
   const int source = pipe.read_end.get();
   auto channel = std::make_unique<Upload>(loop_, wire, std::move(pipe.write_end), true);
   run_aside([this, wanted, source] { return receive_tree(directory_, wanted, Fd(source)); },
-            {source},
-            [this, waiting = channel->self(), key = wanted.key](Operation::Outcome outcome) {
-              if (!outcome.error) settle(key);
-              const auto asked = waiting.lock();
-              if (!asked) return;
-              if (outcome.error) return asked->fail(*outcome.error);
-              asked->answer(text_answer(asked->wire(), outcome.answer));
-            });
+            {{source, wanted.copy}, kUploadDeadline},
+            answer_with(channel->self(), [this, key = wanted.key, kept, copy] {
+              settle(key);
+              if (kept.empty()) return;
+              const auto keep = [kept, copy] { return keep_file(*copy, kept), std::string(); };
+              run_unasked("keep a copy of the tree " + key, keep, {copy->get()});
+            }));
+  return channel;
+}
+
+std::unique_ptr<Channel> Server::take_tree(const json::object& request, Wire wire) {
+  const ReceiveTree wanted = wanted_tree(request);
+  const VolumeFile file{text_in(request, "file"), text_in(request, "digest"),
+                        number_in(request, "bytes")};
+  const auto take = [this, wanted, file] {
+    return receive_tree(directory_, wanted, take_file(file, directory_.trees()));
+  };
+  auto channel = std::make_unique<Later>(wire);
+  run_aside(take, {{}, kTakeDeadline},
+            answer_with(channel->self(), [this, key = wanted.key] { settle(key); }));
   return channel;
 }
 
 // Beside the jobs, which do not wait for it.
-void Server::run_aside(const Operation::Work& work, std::vector<int> keep_fds,
+void Server::run_aside(const Operation::Work& work, const Operation::Options& options,
                        Operation::Done done) {
   const auto place = aside_.emplace(aside_.end());
   auto ended = [this, place, done = std::move(done)](Operation::Outcome outcome) {
@@ -72,31 +108,35 @@ void Server::run_aside(const Operation::Work& work, std::vector<int> keep_fds,
     done(std::move(outcome));
   };
   try {
-    *place = std::make_unique<Operation>(
-        loop_, work, Operation::Options{std::move(keep_fds), kUploadDeadline}, std::move(ended));
+    *place = std::make_unique<Operation>(loop_, work, options, std::move(ended));
   } catch (...) {
     aside_.erase(place);
     throw;
   }
 }
 
-// Nobody waits for it.
-void Server::settle(const std::string& key) {
-  const auto report = [key](const Error& error) {
-    const std::string line = "cannot sync the tree " + key + ": " + error.message() + "\n";
+void Server::run_unasked(const std::string& what, const Operation::Work& work,
+                         std::vector<int> keep_fds) {
+  const auto report = [what](const Error& error) {
+    const std::string line = "cannot " + what + ": " + error.message() + "\n";
     [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
   };
+  try {
+    run_aside(work, {std::move(keep_fds), kUploadDeadline},
+              [report](const Operation::Outcome& outcome) {
+                if (outcome.error) report(*outcome.error);
+              });
+  } catch (const Error& error) {
+    report(error);
+  }
+}
+
+void Server::settle(const std::string& key) {
   const auto work = [this, key] {
     settle_tree(directory_, key);
     return std::string();
   };
-  try {
-    run_aside(work, {}, [report](const Operation::Outcome& outcome) {
-      if (outcome.error) report(*outcome.error);
-    });
-  } catch (const Error& error) {
-    report(error);
-  }
+  run_unasked("sync the tree " + key, work, {});
 }
 
 std::unique_ptr<Channel> Server::prepare(const json::object& request, Wire wire) {

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -74,6 +75,22 @@ void drain(const Fd& source) {
   }
 }
 
+class Copy {
+ public:
+  explicit Copy(int fd) : fd_(fd) {}
+  void add(std::string_view bytes) {
+    if (fd_ < 0) return;
+    try {
+      base::write_all(fd_, bytes);
+    } catch (const Error&) {  // the tree matters more
+      base::check(ftruncate(std::exchange(fd_, -1), 0), "empty a copy");
+    }
+  }
+
+ private:
+  int fd_;
+};
+
 std::string complete_file(const std::string& tree) { return tree + "/complete"; }
 
 void apply_stream(const std::string& tree, const ReceiveTree& wanted, const Fd& source) {
@@ -82,6 +99,7 @@ void apply_stream(const std::string& tree, const ReceiveTree& wanted, const Fd& 
   options.roots = {{"tree", root.get(), {}, owners_inside(wanted.overlay)}};
   packs::MergedApplier applier(options);
   std::vector<char> piece(kReadBytes);
+  Copy copy(wanted.copy);
   auto noted = Clock::now();
   const auto note = [&] {
     if (!applier.last().empty()) note_after(tree, applier.last());
@@ -92,7 +110,9 @@ void apply_stream(const std::string& tree, const ReceiveTree& wanted, const Fd& 
     if (!base::wait_readable(source.get(), kNoteEveryMs) ||
         Clock::now() - noted > std::chrono::milliseconds(kNoteEveryMs))
       note();
-    return read_some(source, piece);
+    const std::string_view bytes = read_some(source, piece);
+    copy.add(bytes);
+    return bytes;
   };
   try {
     packs::read_pack_stream(next, applier);

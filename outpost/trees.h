@@ -23,13 +23,14 @@ std::string complete_tree(const Directory& directory, const std::string& key);
 // the first 1000 files: git objects of a base come in packs.
 std::string describe_tree(const Directory& directory, const std::string& key);
 
-// Adds the entries of a pack as it arrives through `source`, a pipe. After a cut, the entries so
-// far stay. `more`: adds to a tree that is complete already (git objects); without it, such a tree
-// is not changed.
+// Adds the entries of a pack as it arrives through `source`, a pipe or a file. After a cut, the
+// entries so far stay. `more`: adds to a tree that is complete already (git objects); without it,
+// such a tree is not changed.
 struct ReceiveTree {
   std::string key;
   bool more = false;
   OverlayKind overlay = OverlayKind::root;  // of the sandboxes here
+  int copy = -1;  // a file for what arrives, as long as it can be written; then it is empty
 };
 std::string receive_tree(const Directory& directory, const ReceiveTree& wanted, Fd source);
 // Syncs a tree that has arrived, so that it outlasts this boot. May take as long as the disk needs.

@@ -27,6 +27,7 @@ struct ProviderOptions {
   std::string key_file;    // absolute; only moorage-link reads it
   std::string credential;  // of root
   uint32_t max_sandboxes = 8;
+  bool has_volume = false;        // where base trees are kept for the next machine
   bool machines_are_vms = false;  // false: what its machines are is not known
 };
 

@@ -282,6 +282,8 @@ SandboxStatus RemoteBackend::start_keeper(const SandboxSpec& spec, const Machine
   config.pids = spec.limits.pids;
   config.cpus = spec.limits.cpus;
   config.provider_rules = spec.provider_rules;
+  if (const ProviderOptions* rented = account(); rented && rented->has_volume)
+    config.kept_trees = options_.remote.notes_directory + "/volumes/" + driver_;
   const RemoteFiles& files = spec.remote;
   if (!files.base_key.empty()) config.base = {files.base_key, kBaseInside};
   if (!files.objects_key.empty()) config.objects = {files.objects_key, kObjectsInside};

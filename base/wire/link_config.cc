@@ -59,6 +59,7 @@ void each_config_field(T& config, const Visit& visit) {
   visit("first_id", config.first_id);
   visit("outpost", config.outpost);
   visit("warden", config.warden);
+  visit("kept_trees", config.kept_trees);
   visit("sync_interval_s", config.sync_interval_s);
   visit("start_deadline_s", config.start_deadline_s);
   visit("machine_is_ours", config.machine_is_ours);

@@ -77,6 +77,9 @@ struct LinkConfig {
   LinkTree base;          // the files below all layers
   LinkTree objects;       // git objects: packs come and go, the key stays
   LinkTree certificates;  // shown inside at kCertificatesInside (trust.h): nothing secret
+  // Directory of the notes about base trees in a volume of the provider (link/volume/kept_tree.h);
+  // empty: there is no volume.
+  std::string kept_trees;
   uint32_t sync_interval_s = 10;
   uint32_t start_deadline_s = 600;
   // The whole machine belongs to this sandbox: true for e2b and daytona, false for ssh. Then it may

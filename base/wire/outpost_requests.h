@@ -6,23 +6,27 @@
 //           "acknowledged":N}. Answer: {"protocol",
 //           "release","overlay":"root|user|none","pid_namespace","net_namespace","root_inside",
 //           "sudo","limits":["memory","pids","cpus"],"reason","prepared","started",
-//           "has_files":bool,"acknowledged":N,"next_was_sent":bool}: limits that hold, once prepared;
-//           whether it was ever prepared; the last pack of `sync` that is known here to have
-//           arrived, and whether the next one may have.
-//           The first request of a stream. Every other stream to this sandbox is closed first, so a
-//           link that was killed never competes with its successor. A generation below the newest
-//           seen: reset with conflict. give_up: the workspace has gone on elsewhere. From then on
-//           only such a hello is accepted, and after it only sync, stop and destroy.
-//           resumed: the machine was paused, and may have lost files. Link has packs up to N. Then
-//           the answer has "lost":[PATH...], what differs from what link has although nothing ran;
-//           not_found: too much. It is repeated in later answers until link has sent it again, and
-//           sync is refused until then: conflict.
+//           "has_files":bool,"acknowledged":N,"next_was_sent":bool}: limits that hold, once
+//           prepared; whether it was ever prepared; the last pack of `sync` that is known here to
+//           have arrived, and whether the next one may have. The first request of a stream. Every
+//           other stream to this sandbox is closed first, so a link that was killed never competes
+//           with its successor. A generation below the newest seen: reset with conflict. give_up:
+//           the workspace has gone on elsewhere. From then on only such a hello is accepted, and
+//           after it only sync, stop and destroy. resumed: the machine was paused, and may have
+//           lost files. Link has packs up to N. Then the answer has "lost":[PATH...], what differs
+//           from what link has although nothing ran; not_found: too much. It is repeated in later
+//           answers until link has sent it again, and sync is refused until then: conflict.
 // has_tree  {"key"}. Answer: {"has":bool,"after":"path","entries":[{"name","size"}...]}.
 //           entries: of git objects, the files below the tree that are complete, so that link sends
 //           only others. after: the last entry of a partial tree that is complete
 //           (MergedApplier::last).
-// put_tree  {"key","more":bool}; link sends a pack, then ends. Paths begin with "tree/". Answer:
-//           {"ok":true}: the tree is complete. more: the tree may exist, the pack adds to it.
+// put_tree  {"key","more":bool,"keep":"/path"}; link sends a pack, then ends. Paths begin with
+//           "tree/". Answer: {"ok":true}: the tree is complete. more: the tree may exist, the pack
+//           adds to it. keep, if given: afterwards the pack also becomes this new file; nobody
+//           waits for it, and it may fail.
+// take_tree {"key","file":"/path","digest":SHA-256 in hex,"bytes":N}. The pack is this file, which
+//           anybody may have written: not a byte of it is used unless size and digest are right.
+//           Answer: {"ok":true}: the tree is complete.
 // prepare   {"tree":K|"","objects":K|"","certificates":K|"","plain":bool,
 //           "limits":{"memory_bytes","pids","cpu_thousandths"}}; 0: none. Answer: as hello. Again
 //           when prepared: the same answer. plain: a machine without namespaces may do (overlay
@@ -63,6 +67,7 @@ namespace moorage::base::outpost {
 inline constexpr const char* kHello = "hello";
 inline constexpr const char* kHasTree = "has_tree";
 inline constexpr const char* kPutTree = "put_tree";
+inline constexpr const char* kTakeTree = "take_tree";
 inline constexpr const char* kPrepare = "prepare";
 inline constexpr const char* kApply = "apply";
 inline constexpr const char* kStart = "start";

@@ -16,6 +16,7 @@
 #include "link/drivers/remote_shell.h"
 #include "link/drivers/session_stream.h"
 #include "link/drivers/stream_run.h"
+#include "link/volume/daytona_volume.h"
 
 namespace moorage::link {
 namespace {
@@ -85,6 +86,7 @@ class Daytona : public Driver {
   std::string path_of(const Machine& machine) const { return "/sandbox/" + machine.id; }
 
   const DaytonaSettings settings_;
+  const std::string tree_;
   const std::vector<std::pair<std::string, std::string>> headers_;
   const Cancel cancel_;
   const Trust trust_;
@@ -138,6 +140,7 @@ class Daytona::Shell : public RemoteShell {
 
 Daytona::Daytona(const DriverOptions& options)
     : settings_(read_daytona_settings(options.settings)),
+      tree_(options.tree),
       headers_(daytona_headers(settings_, options.key)),
       trust_(make_trust(settings_.ca_file)),
       api_({kProvider, settings_.api, trust_, headers_}, cancel_) {}
@@ -182,6 +185,10 @@ Machine Daytona::create(const Labels& labels, Deadline deadline) {
   for (const auto& [name, value] : labels) labels_object[name] = value;
   request["labels"] = labels_object;
   request["name"] = daytona_name(labels);
+  if (!settings_.volume.empty() && !tree_.empty()) {
+    const std::string volume = ready_volume(api_, settings_.volume, deadline);
+    request["volumes"] = json::array{part_of_volume(volume, part_name(labels, tree_))};
+  }
   const ApiCall call{.what = "create a sandbox",
                      .method = "POST",
                      .target = "/sandbox",
@@ -236,6 +243,7 @@ Daytona::Look Daytona::look(const Machine& machine, Deadline deadline) {
   if (response.status == 404) return {Phase::gone, "gone", {}};
   const json::value value = parse_answer(response.body);
   const JsonObject& object = object_in(value, "the sandbox");
+  require_part_of_volume(object);
   remember(machine.id, object);
   const std::string state = text_field(object, "state");
   return {phase_of(state), printable(state), printable(text_field(object, "errorReason"))};

@@ -9,6 +9,7 @@
 //   user              default: the image's
 //   cpu, memory_gb, disk_gb
 //   directory         DIR; default: .moorage in the user's home
+//   volume            keeps base trees (volume/daytona_volume.h); made if it is missing
 //   on_stop           "pause" or "kill" (default): whether can_pause()
 //   auto_stop_min     it stops after so long without use; default 15
 //   internet          false: the provider cuts the sandbox off

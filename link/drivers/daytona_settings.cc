@@ -37,6 +37,7 @@ DaytonaSettings read_daytona_settings(const std::string& text) {
   settings.toolbox_url = text_field(object, "toolbox_url");
   settings.organization = text_field(object, "organization");
   settings.directory = text_field(object, "directory");
+  settings.volume = text_field(object, "volume");
   settings.ca_file = text_field(object, "ca_file");
   settings.pauses = text_field(object, "on_stop") == "pause";
   settings.auto_stop_min =

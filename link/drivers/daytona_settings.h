@@ -18,6 +18,7 @@ struct DaytonaSettings {
   JsonObject create;  // the fields of a create that do not depend on the sandbox
   std::string organization;
   std::string directory;
+  std::string volume;  // its name; empty: none
   std::string ca_file;
   bool allow_plain_http = false;
   bool pauses = false;

@@ -16,6 +16,7 @@ TEST_CASE("a link's configuration reads back as it was written", "[base][link]")
       base::ssh_settings_text({"spare", "me@spare.example", "/etc/moorage/ssh.conf", "~/m"});
   config.first_id = 1'000'000'000;
   config.base = {"moorage-ab12-repo_3-c0ffee", "/.moorage/remote/base"};
+  config.kept_trees = "/var/lib/moorage/remote/volumes/daytona";
   config.sync_interval_s = 3;
   config.machine_is_ours = true;
   config.provider_rules = {{"web.example", ".other.example"}, "why", "hint"};
@@ -36,6 +37,7 @@ TEST_CASE("a link's configuration reads back as it was written", "[base][link]")
   CHECK(read.base.key == config.base.key);
   CHECK(read.base.path == config.base.path);
   CHECK(read.objects.key.empty());
+  CHECK(read.kept_trees == config.kept_trees);
   CHECK(read.certificates.key.empty());
   CHECK(read.sync_interval_s == 3);
   CHECK(read.machine_is_ours);

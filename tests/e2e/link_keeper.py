@@ -117,7 +117,7 @@ class Keeper:
             "name": self.name, "directory": str(self.directory), "generation": 1, "driver": "ssh",
             "settings": host.settings_of(), "place": "", "key": "", "first_id": FIRST_ID, "outpost": str(self.outpost),
             "warden": str(harness.BIN / "moorage-warden"), "base": {"key": base_key, "path": str(self.base)} if base else none,
-            "objects": none, "certificates": none, "sync_interval_s": 1, "start_deadline_s": 120, "machine_is_ours": False,
+            "objects": none, "certificates": none, "kept_trees": "", "sync_interval_s": 1, "start_deadline_s": 120, "machine_is_ours": False,
             "provider_rules": {"hosts": [], "refusal": "", "hint": ""},
             "memory_bytes": 0, "pids": 0, "cpus": 0} | config))
         self.socket = str(self.directory / "warden.sock")

@@ -1,8 +1,11 @@
 """Sandboxes on rented machines: a daemon whose backends e2b and daytona speak with the fakes of tests/remote."""
 
+import base64
+import hashlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import sys
@@ -204,6 +207,88 @@ class Plain(RentedCase):
         harness.wait_until(lambda: self.machines("e2b") == 0, what="the end of the machine")
         self.client.update("ruled", network="none")
         self.assertEqual(self.out("ruled", "cat src/a.txt"), "a")
+
+
+class Volume(RentedCase):
+    """A volume of Daytona keeps the base tree, which is larger than all else that is sent."""
+
+    template = "plain"
+    more = {"e2b": {}, "daytona": {"volume": "trees"}}
+    files = {"src/a.txt": "a\n", "text": base64.b64encode(random.Random(7).randbytes(3 << 20)).decode()}
+    TREE = "find . -mindepth 1 -path ./.git -prune -o -print0 | sort -z | xargs -0 stat -c '%n %A %Y' | sha256sum; sha256sum text src/a.txt"
+
+    def volumes(self):
+        return list(self.fakes["daytona"].volumes.values())
+
+    def kept(self):
+        """The files in the volume, by their place."""
+        return {path: path.read_bytes() for volume in self.volumes() for path in volume.directory.rglob("*") if path.is_file()}
+
+    def digest_and_bytes(self, name):
+        """Of the tree there, and how much was sent until it was seen."""
+        before = self.fakes["daytona"].received
+        self.create(name, "daytona")
+        digest = self.out(name, self.TREE)
+        return digest, self.fakes["daytona"].received - before
+
+    def stop(self, name):
+        self.client.stop(name)
+        harness.wait_until(lambda: self.machines("daytona") == 0, what="the end of the machine")
+
+    def push(self):
+        """By a first machine, if no other test did; returns as digest_and_bytes, and the file."""
+        before = self.kept()
+        digest, sent = self.digest_and_bytes("first")
+        harness.wait_until(lambda: len(self.kept()) > len(before), what="the copy in the volume")
+        [place] = set(self.kept()) - set(before)
+        self.stop("first")
+        return digest, sent, place
+
+    def setUp(self):
+        # Each test begins with an empty volume.
+        for place in self.kept():
+            place.unlink()
+
+    def test_the_next_machine_takes_the_base_tree_from_the_volume(self):
+        digest, sent, place = self.push()
+        key = place.parent.name
+        self.assertEqual(place.parent.parent.name, f"moorage-{self.daemon.known_store_id}")
+        note = json.loads((self.daemon.store / "remote/volumes/daytona" / key).read_text())
+        self.assertEqual((note["name"], note["digest"]), (place.name, hashlib.sha256(place.read_bytes()).hexdigest()))
+        kept = self.kept()
+        again, less = self.digest_and_bytes("second")
+        self.assertEqual(again, digest)
+        self.assertLess(less, sent - len(kept[place]))
+        # The user there sees the part with its own tree, and nothing else of the volume.
+        self.assertEqual(self.out("second", "ls /mnt/moorage-trees"), place.name)
+        self.stop("second")
+        self.assertEqual(self.kept(), kept)
+
+    def test_a_file_in_the_volume_that_is_cut_changed_or_gone_costs_a_push(self):
+        digest, sent, place = self.push()
+        for name in ("cut", "changed", "gone"):
+            with self.subTest(name):
+                pack = place.read_bytes()
+                half = len(pack) // 2
+                changed = pack[:half] + bytes([pack[half] ^ 1]) + pack[half + 1:]
+                place.unlink()
+                if name != "gone":
+                    place.write_bytes(pack[:half] if name == "cut" else changed)
+                    place.chmod(0o644)
+                before = set(self.kept())
+                again, more = self.digest_and_bytes(name)
+                self.assertEqual(again, digest)
+                self.assertGreater(more, sent - half)
+                harness.wait_until(lambda: set(self.kept()) - before, what="a new copy in the volume")  # noqa: B023
+                [place] = set(self.kept()) - before
+                self.stop(name)
+
+    def test_a_server_that_shows_whole_volumes_is_refused(self):
+        self.fakes["daytona"].knows_subpath = False
+        self.addCleanup(setattr, self.fakes["daytona"], "knows_subpath", True)
+        self.create("whole", "daytona")
+        self.assertIn("base trees of others", self.refusal("whole"))
+        harness.wait_until(lambda: self.machines("daytona") == 0, what="the end of the machine")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import itertools
 import json
 import pathlib
 import re
+import shutil
 import time
 import uuid
 
@@ -38,6 +39,7 @@ class Sandbox:
         self.snapshot = request.get("snapshot") or SNAPSHOT
         self.build = request.get("buildInfo")
         self.user, self.environment = request.get("user") or "daytona", request.get("env") or {}
+        self.volumes = request.get("volumes") or []
         self.labels, self.public = request.get("labels") or {}, bool(request.get("public"))
         self.network = {name: request[name] for name in NETWORK if name in request}
         self.size = {"cpu": request.get("cpu", 1), "gpu": request.get("gpu", 0), "memory": request.get("memory", 1),
@@ -51,6 +53,27 @@ class Sandbox:
         self.machine, self.toolbox, self.task, self.starts, self.first_stop = None, None, None, 0, None
 
 
+class Volume:
+    """Its files are those of a directory here. Unlike object storage it could rename and append; whoever uses it must not."""
+
+    def __init__(self, name, directory, created):
+        self.id, self.name, self.created, self.state = str(uuid.uuid4()), name, created, "creating"
+        self.directory = directory / f"volume-{self.id}"
+        self.directory.mkdir()
+
+    def part(self, subpath):
+        """The directory that a sandbox gets. Whoever is there may write."""
+        place = self.directory / subpath
+        place.mkdir(parents=True, exist_ok=True)
+        place.chmod(0o777)
+        return place
+
+    def details(self):
+        times = {name: fake_e2b.timestamp(self.created) for name in ("createdAt", "updatedAt", "lastUsedAt")}
+        return {"id": self.id, "name": self.name, "organizationId": str(uuid.UUID(int=1)), "state": self.state,
+                "errorReason": None, **times}
+
+
 class FakeDaytona(wire.Provider):
     """`minute_s`: how long a minute of an interval lasts. `pausable`: the class of its sandboxes can be paused."""
 
@@ -60,7 +83,8 @@ class FakeDaytona(wire.Provider):
         self.max_sandboxes, self.transition_s = max_sandboxes, transition_s
         self.minute_s, self.pausable = minute_s, pausable
         self.network_settings = NETWORK  # those that it knows; an older server ignores others
-        self.sandboxes = {}
+        self.knows_subpath = True  # an older server ignores it, and mounts the whole volume
+        self.sandboxes, self.volumes = {}, {}
         super().__init__(port, certificate)
         self.reaper = asyncio.run_coroutine_threadsafe(self._follow_intervals(), self.loop)
 
@@ -93,7 +117,7 @@ class FakeDaytona(wire.Provider):
         if sandbox.machine is None:
             place = self.directory / sandbox.id
             sandbox.machine = await self._in_thread(machine.Machine, sandbox.id, place, sandbox.user,
-                                                    sandbox.snapshot == machine.PLAIN)
+                                                    sandbox.snapshot == machine.PLAIN, self._mounts(sandbox))
         else:
             if sandbox.starts - 1 == self.faults.lose_files_at_resume:
                 await self._in_thread(sandbox.machine.lose_changes_since, sandbox.first_stop)
@@ -147,8 +171,11 @@ class FakeDaytona(wire.Provider):
         await self.end_sandboxes()
 
     async def end_sandboxes(self):
+        """And their volumes."""
         for identifier in list(self.sandboxes):
             await self.destroy(identifier)
+        for volume in list(self.volumes.values()):
+            shutil.rmtree(self.volumes.pop(volume.id).directory)
 
     async def destroy(self, identifier):
         """At once, whatever its state."""
@@ -207,6 +234,8 @@ class FakeDaytona(wire.Provider):
             self.fail(409, f"Sandbox with name {body['name']} already exists")
         if len(self.sandboxes) >= self.max_sandboxes:
             self.fail(403, "Total CPU limit exceeded")
+        for wanted in body.get("volumes") or []:
+            self._check_mount(wanted)
         sandbox = Sandbox(body, request.origin, self.now())
         self.sandboxes[sandbox.id] = sandbox
         self._go(sandbox, "pending_build" if sandbox.build else "creating", "started", self._boot, "started")
@@ -225,7 +254,7 @@ class FakeDaytona(wire.Provider):
             details["errorReason"] = sandbox.reason
         if short:
             return details
-        return {**details, "env": sandbox.environment, "volumes": [], "networkBlockAll": False, **sandbox.network}
+        return {**details, "env": sandbox.environment, "volumes": sandbox.volumes, "networkBlockAll": False, **sandbox.network}
 
     async def info(self, request, identifier):
         lie = self.faults.lies.get(identifier)
@@ -327,6 +356,54 @@ class FakeDaytona(wire.Provider):
         sandbox.network |= {name: value for name, value in network.items() if name in self.network_settings}
         return Answer(200, self._details(sandbox))
 
+    # Volumes.
+
+    def _volume(self, identifier):
+        for volume in self.volumes.values():
+            if identifier in (volume.id, volume.name):
+                return volume
+        self.fail(404, f"Volume {identifier} not found")
+
+    def _check_mount(self, wanted):
+        volume, subpath = self._volume(wanted.get("volumeId")), wanted.get("subpath", "")
+        if volume.state != "ready":
+            self.fail(400, f"Volume '{volume.name}' is not in a ready state. Current state: {volume.state}")
+        if not re.fullmatch(r"(/[\w.-]+)+", wanted.get("mountPath", "")) or ".." in subpath or subpath.startswith("/"):
+            self.fail(400, "invalid mount path or subpath")
+        wanted["volumeId"] = volume.id
+        if not self.knows_subpath:
+            wanted.pop("subpath", None)
+
+    def _mounts(self, sandbox):
+        return [(self._volume(each["volumeId"]).part(each.get("subpath", "")), each["mountPath"]) for each in sandbox.volumes]
+
+    async def create_volume(self, request):
+        name = request.json().get("name")
+        if not isinstance(name, str) or not name:
+            self.fail(400, "name must be a string")
+        if name in [each.name for each in self.volumes.values()]:
+            self.fail(409, f"Volume with name {name} already exists")
+        volume = Volume(name, self.directory, self.now())
+        self.volumes[volume.id] = volume
+
+        def settle():
+            volume.state = "ready"
+        self.loop.call_later(self.transition_s, settle)
+        return Answer(200, volume.details())
+
+    async def list_volumes(self, _):
+        return Answer(200, [volume.details() for volume in self.volumes.values()])
+
+    async def volume(self, _, identifier):
+        return Answer(200, self._volume(identifier).details())
+
+    async def delete_volume(self, _, identifier):
+        volume = self._volume(identifier)
+        if any(each["volumeId"] == volume.id for sandbox in self.sandboxes.values() for each in sandbox.volumes):
+            self.fail(409, f"Volume {volume.name} is in use by one or more sandboxes")
+        shutil.rmtree(self.volumes.pop(volume.id).directory)
+        return Answer(200)
+
     async def proxy_url(self, request, identifier):
         self._find(identifier)
         return Answer(200, {"url": f"{request.origin}/toolbox"})
@@ -346,6 +423,10 @@ class FakeDaytona(wire.Provider):
         ("POST", r"/sandbox/([^/]+)/last-activity", activity),
         ("POST", r"/sandbox/([^/]+)/network-settings", network),
         ("GET", r"/sandbox/([^/]+)/toolbox-proxy-url", proxy_url),
+        ("GET", r"/volumes", list_volumes),
+        ("POST", r"/volumes", create_volume),
+        ("GET", r"/volumes/(?:by-name/)?([^/]+)", volume),
+        ("DELETE", r"/volumes/([^/]+)", delete_volume),
     )
 
 

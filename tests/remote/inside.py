@@ -4,7 +4,7 @@ Called by machine.py in new namespaces: inside.py ROOT USER CONTROL CGROUP GROUP
 one byte with descriptors: an answer socket, and the program's standard streams. A child reads its request, one line of
 JSON, from the answer socket, answers one line, and does it. When the child ended, process 1 writes a last line: its
 exit code or signal. At the end of CONTROL the machine ends, whoever let go of it. GROUPS is JSON: directories of control groups
-to be joined by process 1, and those that are the machine's own. `plain`: no program may make namespaces, mounts or
+to be joined by process 1, those that are the machine's own, and directories that are mounted: (of the host, in the machine). `plain`: no program may make namespaces, mounts or
 control groups there, as root neither, as in many containers.
 """
 
@@ -122,6 +122,9 @@ def make_root(root, user, groups, plain):
         make_etc(f"{root}/etc", user)
     mount("/usr", f"{root}/usr", None, MS_BIND | MS_REC)
     mount(None, f"{root}/usr", None, MS_REMOUNT | MS_BIND | MS_RDONLY)
+    for source, target in groups["volumes"]:
+        os.makedirs(f"{root}/{target}", 0o755, exist_ok=True)
+        mount(source, f"{root}/{target}", None, MS_BIND)
     make_dev(f"{root}/dev")
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     mount("sysfs", f"{root}/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)

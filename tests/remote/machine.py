@@ -139,8 +139,10 @@ class Program:
 class Machine:
     """Functions that are not coroutines block; call them in an executor."""
 
-    def __init__(self, name, directory, user="user", plain=False):
+    def __init__(self, name, directory, user="user", plain=False, volumes=()):
+        """`volumes`: (directory of this host, mount point)."""
         self.name, self.directory, self.user, self.plain = name, pathlib.Path(directory), user, plain
+        self.volumes = [(str(source), target) for source, target in volumes]
         self.root = self.directory / "root"
         self.root.mkdir(parents=True, exist_ok=True)
         self.groups = Groups(f"rented-{os.getpid()}-{name}")
@@ -151,7 +153,8 @@ class Machine:
     def boot(self):
         self.control, other = socket.socketpair()
         cgroup = self.groups.descriptor()
-        groups = {"joined": [str(path) for path in self.groups.joined], "shown": [str(path) for path in self.groups.shown]}
+        groups = {"joined": [str(path) for path in self.groups.joined], "shown": [str(path) for path in self.groups.shown],
+                  "volumes": self.volumes}
         try:
             self.process = subprocess.Popen(
                 ["unshare", "--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "/usr/bin/python3",

@@ -126,6 +126,24 @@ module.exports = (require) => {
       return values;
     },
 
+    async volumes() {
+      const volume = await daytona.volume.get("trees", true);
+      while ((await daytona.volume.get("trees")).state !== "ready") await sleep(50);
+      const make = (subpath) => daytona.create({ volumes: [{ volumeId: volume.id, mountPath: "/mnt/trees", subpath }] });
+      const run = async (sandbox, text) => (await sandbox.process.executeCommand(`cd /mnt/trees; ${text}`)).result;
+      const writer = await make("a/b");
+      await run(writer, "echo kept > file");
+      const reader = await make("a/b"), other = await make("a/c");
+      const values = { name: volume.name, seen: [await run(reader, "cat file"), await run(other, "ls | wc -l")] };
+      values.mounts = (await daytona.get(reader.id)).volumes;
+      values.id = volume.id;
+      values.used = await failure(daytona.volume.delete(volume));
+      for (const sandbox of [writer, reader, other]) await sandbox.delete(60, true);
+      await daytona.volume.delete(volume);
+      values.left = (await daytona.volume.list()).length;
+      return values;
+    },
+
     create: async (options) => (await daytona.create(options)).id,
     list: async () => await ids(),
     state: async (id) => (await daytona.get(id)).state,

@@ -354,6 +354,12 @@ class Daytona(ProviderTest):
         self.assertEqual(["DaytonaValidationError", "DaytonaValidationError", "DaytonaNotFoundError"],
                          [seen[name]["name"] for name in ("stopped", "again", "gone")])
 
+    def test_a_volume_is_shared_by_those_that_mount_the_same_part_of_it(self):
+        seen = self.value("volumes")
+        self.assertEqual(("trees", ["kept\n", "0\n"], 0), (seen["name"], seen["seen"], seen["left"]))
+        self.assertEqual([{"volumeId": seen["id"], "mountPath": "/mnt/trees", "subpath": "a/b"}], seen["mounts"])
+        self.assertEqual("DaytonaConflictError", seen["used"]["name"])
+
     def test_an_idle_sandbox_stops_by_itself(self):
         with self.sandbox(autoStopInterval=1) as identifier, unittest.mock.patch.object(self.fake, "minute_s", 1):
             self.assertEqual("stopped", self.value("wait_stopped", [identifier, 30000]))

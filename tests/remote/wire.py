@@ -159,6 +159,7 @@ class Provider:
         machine.end_left_over()
         self.faults = faults.Faults()
         self.requests = collections.deque(maxlen=20000)  # (method, target, status)
+        self.received = 0  # bytes of their bodies
         self.connections = set()
         self.loop = asyncio.new_event_loop()
         # Each machine call holds a thread for as long as process 1 of that machine needs.
@@ -248,6 +249,7 @@ class Provider:
         if request.header("expect") == "100-continue":
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         await request.read_body()
+        self.received += len(request.body)
         if request.path.startswith("/_fake/"):
             await self._send(request, await self._control(request))
             return True

@@ -245,6 +245,32 @@ TEST_CASE("a machine that changes its state is waited for", "[drivers]") {
   CHECK(driver->state(machine, soon()) == MachineState::running);
 }
 
+TEST_CASE("a volume is made once, and a machine mounts the part with its base tree", "[drivers]") {
+  if (!usable()) return;
+  const RemoteFake& fake = RemoteFake::shared("daytona");
+  const std::string volume = "\"volume\":\"trees\"";
+  Labels next = kLabels;
+  next["moorage-generation"] = "4";
+  const auto driver = fake.driver(volume, "ab12-repo_1-c0ffee");
+  const Machine machine = driver->make(kLabels, soon());
+  fake.driver(volume, "ab12-repo_1-c0ffee")->make(next, soon());
+  const std::string requests = fake.requests();
+  const std::string made = R"(["POST","/api/volumes",200])";
+  std::string dense;
+  for (const char c : requests) dense += c == ' ' ? "" : std::string(1, c);
+  REQUIRE(dense.find(made) != std::string::npos);
+  CHECK(dense.find(made, dense.find(made) + 1) == std::string::npos);
+  fake.control("faults", R"({"kind":"status","method":"GET","path":"/api/volumes/.*","count":null,)"
+                         R"("status":200,"body":{"id":"v","state":"error","errorReason":"full"}})");
+  next["moorage-generation"] = "5";
+  try {
+    driver->make(next, soon());
+    FAIL("a machine without its volume");
+  } catch (const Error& error) {
+    CHECK(error.message() == "daytona: volume trees has an error: full");
+  }
+}
+
 TEST_CASE("a provider's lies about a machine end as errors", "[drivers]") {
   if (!usable()) return;
   const std::string provider = GENERATE(values(kProviders));

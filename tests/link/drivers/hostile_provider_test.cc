@@ -223,6 +223,19 @@ TEST_CASE("machines without our labels are not ours, whatever the provider's fil
   CHECK(driver_for(provider, server)->find(kLabels, after(seconds(30))).empty());
 }
 
+TEST_CASE("a machine that would see the base trees of others is refused", "[hostile]") {
+  const std::string subpath = GENERATE(R"(,"subpath":"")", "", R"(,"subpath":null)");
+  const ScriptedServer server([&](const Received&, Connection& to) {
+    return to.write(answer(200, R"({"id":"i1","state":"started","volumes":[{"volumeId":"v1",)"
+                                R"("mountPath":"/mnt/moorage-trees")" +
+                                    subpath + "}]}"));
+  });
+  const Error error =
+      error_of([&] { driver_for("daytona", server)->resume(kMachine, after(seconds(30))); });
+  CHECK(error.code() == Code::unsupported);
+  CHECK(error.hint().find("volume") != std::string::npos);
+}
+
 TEST_CASE("a token cannot put a header into a request", "[hostile]") {
   std::atomic<bool> injected{false};
   const ScriptedServer server([&](const Received& request, Connection& to) {

@@ -68,11 +68,12 @@ const RemoteFake& RemoteFake::shared(const std::string& provider) {
   return fake;
 }
 
-std::unique_ptr<link::Driver> RemoteFake::driver(const std::string& more) const {
+std::unique_ptr<link::Driver> RemoteFake::driver(const std::string& more,
+                                                 const std::string& tree) const {
   std::string settings = "{\"api_url\":\"" + url_ + (provider_ == "daytona" ? "/api" : "") + "\"";
   if (provider_ == "e2b") settings += ",\"sandbox_url\":\"" + url_ + "\"";
   settings += (more.empty() ? "" : ",") + more + "}";
-  return link::make_driver(provider_, {settings, key_});
+  return link::make_driver(provider_, {settings, key_, tree});
 }
 
 void RemoteFake::control(const std::string& what, const std::string& json) const {

@@ -18,8 +18,9 @@ class RemoteFake {
   static const RemoteFake& shared(const std::string& provider);
   ~RemoteFake();
 
-  // `more`: settings besides the URL, as `"name":value,...`.
-  std::unique_ptr<link::Driver> driver(const std::string& more = "") const;
+  // `more`: settings besides the URL, as `"name":value,...`. `tree`: the key of a base tree.
+  std::unique_ptr<link::Driver> driver(const std::string& more = "",
+                                       const std::string& tree = "") const;
   // Requests of faults.py: "faults", "set", "die".
   void control(const std::string& what, const std::string& json) const;
   std::string requests() const;  // JSON of all that were received
