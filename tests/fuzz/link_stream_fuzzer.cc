@@ -5,9 +5,7 @@
 // handler throws.
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <array>
 #include <boost/json.hpp>
 #include <map>
 #include <memory>
@@ -15,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/little_endian.h"
 #include "base/os/event_loop.h"
 #include "base/os/files.h"
 #include "base/wire/journal.h"
@@ -27,20 +24,13 @@
 #include "link/recovery/greeting.h"
 #include "link/stream.h"
 #include "link/sync_intake.h"
-
-extern "C" ssize_t __real_write(int fd, const void* bytes, size_t size);
-// An event loop writes there only what a handler threw, and goes on.
-extern "C" ssize_t __wrap_write(int fd, const void* bytes, size_t size) {
-  const ssize_t written = __real_write(fd, bytes, size);
-  if (fd == STDERR_FILENO) abort();
-  return written;
-}
+#include "scripted_peer.h"
+#include "socket_run.h"
 
 namespace moorage {
 namespace {
 
 namespace json = boost::json;
-using base::MuxKind;
 
 constexpr int kMaxSteps = 64;
 constexpr const char* kKinds[] = {"journal", "sync", "network", "accept", "hello"};
@@ -48,30 +38,6 @@ constexpr const char* kPlaces[] = {"198.18.0.1 443", "198.18.0.2 80", "127.0.0.5
                                    "127.0.0.1 22"};
 constexpr const char* kLines[] = {"listening 198.18.0.1 443", "refused 198.18.0.1 443 98",
                                   "listening 198.18.0.2 80", "listen 198.18.0.1 443", "dns"};
-
-class SocketRun : public link::Run {
- public:
-  explicit SocketRun(base::Fd socket) : socket_(std::move(socket)) {}
-  int stream() const override { return socket_.get(); }
-  std::optional<Error> reason() override { return std::nullopt; }
-
- private:
-  base::Fd socket_;
-};
-
-std::pair<base::Fd, base::Fd> socket_pair(int type) {
-  std::array<int, 2> ends{};
-  base::check(socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), "a pair");
-  return {base::Fd(ends[0]), base::Fd(ends[1])};
-}
-
-std::string raw_frame(MuxKind kind, uint32_t channel, std::string_view payload) {
-  std::string frame;
-  base::append_number(frame, static_cast<uint32_t>(kind));
-  base::append_number(frame, channel);
-  base::append_number(frame, static_cast<uint32_t>(payload.size()));
-  return frame.append(payload);
-}
 
 // All inputs share it: making a namespace takes long. Empty without root.
 link::InsideSockets* inside_sockets() {
@@ -92,7 +58,7 @@ class World : public link::JournalHost {
       : path_(fuzz::scratch_directory() + "/link"),
         syncs_(loop_, path_),
         network_(loop_, inside_sockets(), [] { return uint32_t{7}; }) {
-    auto line = socket_pair(SOCK_SEQPACKET);
+    auto line = test::socket_pair(SOCK_SEQPACKET);
     egress_ = std::move(line.first);
     if (inside_sockets()) network_.set_line(std::move(line.second));
     keep_journal();
@@ -106,43 +72,52 @@ class World : public link::JournalHost {
   void step(fuzz::Script& script) {
     switch (script.below(16)) {
       case 0:
-        raw_ = true;
-        to_link_ += script.piece();
+        peer_->add_raw(script.piece());
         break;
-      case 1:
-        raw_ = true;
-        to_link_ += raw_frame(static_cast<MuxKind>(script.byte()), channel(script), script.piece());
+      case 1: {
+        const uint8_t kind = script.byte();
+        const uint32_t number = channel(script);
+        peer_->add_raw_frame(kind, number, script.piece());
         break;
-      case 2:
-        send(channel(script), script.piece());
+      }
+      case 2: {
+        const uint32_t number = channel(script);
+        peer_->send(number, script.piece());
         break;
+      }
       case 3:
-        mux_->end(channel(script));
+        peer_->mux.end(channel(script));
         break;
-      case 4:
-        mux_->reset(channel(script), Error(static_cast<Code>(script.below(8)), "reason"));
+      case 4: {
+        const uint32_t number = channel(script);
+        peer_->mux.reset(number, Error(static_cast<Code>(script.below(8)), "reason"));
         break;
+      }
       case 5:
       case 6:
-        send(newest("journal"), journal_frame(script));
+        peer_->send(newest("journal"), journal_frame(script));
         break;
-      case 7:
-        send(newest(script.byte() & 1 ? "network" : "accept"), relayed(script));
+      case 7: {
+        const char* kind = script.byte() & 1 ? "network" : "accept";
+        peer_->send(newest(kind), fuzz::relayed(script, kLines, kPlaces));
         break;
+      }
       case 8:
-        send(newest("sync"), script.piece());
+        peer_->send(newest("sync"), script.piece());
         break;
       case 9:
-        send(newest("hello"), script.piece());
+        peer_->send(newest("hello"), script.piece());
         break;
       default:
         here(script);
     }
-    exchange();
+    peer_->write();
+    run();
+    receive();
   }
 
   void check() {
-    fuzz::require(!stream_ || stream_->broken() || mux_->channels() <= base::kMuxMaxChannels,
+    fuzz::require(!stream_ || stream_->broken() || peer_->mux.channels() <= base::kMuxMaxChannels,
                   "channels have their limit");
     fuzz::require(network_.connections() <= base::kMaxRelayed, "connections have their limit");
     const base::Fd file = base::open_file(path_ + "/output", O_RDONLY);
@@ -172,13 +147,10 @@ class World : public link::JournalHost {
   }
 
   void connect() {
-    auto ends = socket_pair(SOCK_STREAM);
-    there_ = std::move(ends.first);
-    mux_.emplace(base::Mux::Side::answerer);
+    auto ends = test::socket_pair();
+    peer_.emplace(base::Mux::Side::answerer, std::move(ends.first));
     stream_ = std::make_unique<link::Stream>(
-        loop_, std::make_unique<SocketRun>(std::move(ends.second)), [](const Error&) {});
-    raw_ = false;
-    to_link_.clear();
+        loop_, std::make_unique<test::SocketRun>(std::move(ends.second)), [](const Error&) {});
     newest_.clear();
     syncs_.attach(*stream_);
     if (journal_->running()) journal_->follow(*stream_);
@@ -188,7 +160,7 @@ class World : public link::JournalHost {
   }
   // As a worker does it when the stream has ended.
   void cut() {
-    there_.reset();
+    peer_->socket.reset();
     run();
     stream_->give_up(Error(Code::unavailable, "cut"));
     syncs_.detach();
@@ -266,17 +238,6 @@ class World : public link::JournalHost {
     const auto head = base::encode_frame_header(header, payload);
     return std::string(head.data(), head.size()) + payload;
   }
-  static std::string relayed(fuzz::Script& script) {
-    const uint8_t what = script.byte();
-    const auto kind = static_cast<base::RelayKind>(1 + what % 3);
-    if (what & 128) return base::relay_frame(kind, script.piece());
-    if (kind == base::RelayKind::line)
-      return base::relay_frame(kind, kLines[script.below(std::size(kLines))]);
-    if (kind == base::RelayKind::place)
-      return base::relay_frame(kind, kPlaces[script.below(std::size(kPlaces))]);
-    return base::relay_frame(kind, "ABCDEF" + std::string(20, 'q'));
-  }
-
   uint32_t newest(const std::string& kind) const {
     const auto found = newest_.find(kind);
     return found == newest_.end() ? 1 : found->second;
@@ -285,40 +246,14 @@ class World : public link::JournalHost {
     const uint8_t number = script.byte();
     return number < 200 ? number : newest(kKinds[number % std::size(kKinds)]);
   }
-  void send(uint32_t channel, std::string_view bytes) {
-    mux_->send(channel, bytes.substr(0, mux_->room(channel)));
-  }
 
-  void run() {
-    base::Timer stop(loop_);
-    stop.start(std::chrono::milliseconds(0), [this] { loop_.stop(); });
-    loop_.run();
-  }
-  void exchange() {
-    to_link_ += std::exchange(mux_->output(), {});
-    const ssize_t sent =
-        ::send(there_.get(), to_link_.data(), to_link_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent > 0) to_link_.erase(0, static_cast<size_t>(sent));
-    run();
-    receive();
-  }
-  // A raw frame may have put the two codecs at odds.
+  void run() { test::run_for(loop_, std::chrono::milliseconds(0)); }
   void receive() {
-    const bool refused = fuzz::refused([this] {
-      std::array<char, 16 << 10> piece;
-      ssize_t count = 0;
-      while ((count = ::recv(there_.get(), piece.data(), piece.size(), MSG_DONTWAIT)) > 0)
-        take({piece.data(), static_cast<size_t>(count)});
+    peer_->receive([this](const base::MuxFrame& frame) {
+      if (frame.kind != base::MuxKind::open) return;
+      const json::object request = json::parse(frame.payload).as_object();
+      newest_[std::string(request.at("what").as_string())] = frame.channel;
     });
-    fuzz::require(!refused || raw_, "what this side sends keeps the rules");
-  }
-  void take(std::string_view bytes) {
-    while (auto frame = mux_->next(bytes)) {
-      if (frame->kind == MuxKind::data) mux_->consumed(frame->channel, frame->payload.size());
-      if (frame->kind != MuxKind::open) continue;
-      const json::object request = json::parse(frame->payload).as_object();
-      newest_[std::string(request.at("what").as_string())] = frame->channel;
-    }
   }
 
   const std::string path_;
@@ -332,12 +267,9 @@ class World : public link::JournalHost {
   std::vector<std::function<void()>> ends_;  // that wait for a sync
   std::vector<std::shared_ptr<link::Call>> calls_;
   std::unique_ptr<link::Stream> stream_;
-  base::Fd there_;
-  std::optional<base::Mux> mux_;  // of the machine there
+  std::optional<fuzz::ScriptedPeer> peer_;  // the machine there
   std::map<std::string, uint32_t> newest_;
-  std::string to_link_;
   uint64_t output_ = 0;
-  bool raw_ = false;
   bool over_ = false;
 };
 

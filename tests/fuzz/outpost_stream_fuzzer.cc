@@ -15,33 +15,21 @@
 #include <utility>
 #include <vector>
 
-#include "base/little_endian.h"
 #include "base/os/event_loop.h"
 #include "base/os/files.h"
 #include "base/wire/journal.h"
-#include "base/wire/mux.h"
-#include "base/wire/network_relay.h"
 #include "fuzz.h"
 #include "outpost/request_fields.h"
 #include "outpost/stream/channels.h"
 #include "outpost/stream/journal.h"
 #include "outpost/stream/network.h"
 #include "outpost/stream/session.h"
-
-extern "C" ssize_t __real_write(int fd, const void* bytes, size_t size);
-// An event loop writes there only what a handler threw, and goes on.
-extern "C" ssize_t __wrap_write(int fd, const void* bytes, size_t size) {
-  const ssize_t written = __real_write(fd, bytes, size);
-  if (fd == STDERR_FILENO) abort();
-  return written;
-}
+#include "scripted_peer.h"
 
 namespace moorage {
 namespace {
 
 namespace json = boost::json;
-using base::MuxKind;
-using base::RelayKind;
 using outpost::Channel;
 using outpost::Wire;
 
@@ -59,14 +47,6 @@ constexpr const char* kRequests[] = {R"({"what":"text","bytes":70000})",
 constexpr const char* kLines[] = {"listen 198.18.0.1 443", "refused 198.18.0.1 443 98",
                                   "listening 198.18.0.1 443", "listen 198.18.0.2 80"};
 
-std::string raw_frame(MuxKind kind, uint32_t channel, std::string_view payload) {
-  std::string frame;
-  base::append_number(frame, static_cast<uint32_t>(kind));
-  base::append_number(frame, channel);
-  base::append_number(frame, static_cast<uint32_t>(payload.size()));
-  return frame.append(payload);
-}
-
 void make_journal(const std::string& path) {
   std::string bytes;
   const auto add = [&bytes](base::FrameKind kind, const std::string& payload) {
@@ -82,22 +62,7 @@ void make_journal(const std::string& path) {
 
 class World {
  public:
-  World()
-      : path_(fuzz::scratch_directory() + "/outpost"),
-        made_((base::make_directories(path_), path_)),
-        warden_(base::listen_unix(path_ + "/warden.sock", 0600)),
-        network_(loop_, path_ + "/warden.sock") {
-    fcntl(warden_.get(), F_SETFL, O_NONBLOCK);
-    make_journal(path_ + "/journal");
-    std::array<int, 2> ends{};
-    base::check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()),
-                "a pair");
-    link_.reset(ends[0]);
-    session_ = std::make_unique<outpost::Session>(
-        loop_, base::Fd(ends[1]),
-        [this](std::string_view request, Wire wire) { return open(request, wire); },
-        [this] { over_ = true; });
-  }
+  World() : World(test::socket_pair()) {}
   ~World() {
     session_.reset();
     base::remove_tree(path_);
@@ -107,41 +72,58 @@ class World {
   void step(fuzz::Script& script) {
     switch (script.below(12)) {
       case 0:
-        to_outpost_ += script.piece();
-        raw_ = true;
+        link_.add_raw(script.piece());
         break;
-      case 1:
-        to_outpost_ +=
-            raw_frame(static_cast<MuxKind>(script.byte()), script.byte(), script.piece());
-        raw_ = true;
+      case 1: {
+        const uint8_t kind = script.byte();
+        const uint32_t number = script.byte();
+        link_.add_raw_frame(kind, number, script.piece());
         break;
+      }
       case 2:
       case 3:
-        mux_.open(kRequests[script.below(std::size(kRequests))]);
+        link_.mux.open(kRequests[script.below(std::size(kRequests))]);
         break;
       case 4:
-        if (const auto request = script.piece(); !request.empty()) mux_.open(request);
+        if (const auto request = script.piece(); !request.empty()) link_.mux.open(request);
         break;
-      case 5:
-        send(script.byte(), script.piece());
+      case 5: {
+        const uint32_t number = script.byte();
+        link_.send(number, script.piece());
         break;
-      case 6:
-        send(script.byte(), relayed(script));
+      }
+      case 6: {
+        const uint32_t number = script.byte();
+        link_.send(number, fuzz::relayed(script, kLines, {}));
         break;
+      }
       case 7:
-        mux_.end(script.byte());
+        link_.mux.end(script.byte());
         break;
       case 8:
-        mux_.reset(script.byte(), Error(Code::conflict, "reason"));
+        link_.mux.reset(script.byte(), Error(Code::conflict, "reason"));
         break;
       default:
         there(script);
     }
     exchange();
-    fuzz::require(mux_.output().size() < 32 << 20, "what waits is bounded");
+    fuzz::require(link_.mux.output().size() < 32 << 20, "what waits is bounded");
   }
 
  private:
+  explicit World(std::pair<base::Fd, base::Fd> ends)
+      : path_(fuzz::scratch_directory() + "/outpost"),
+        made_((base::make_directories(path_), path_)),
+        warden_(base::listen_unix(path_ + "/warden.sock", 0600)),
+        network_(loop_, path_ + "/warden.sock"),
+        link_(base::Mux::Side::opener, std::move(ends.first)) {
+    fcntl(warden_.get(), F_SETFL, O_NONBLOCK);
+    make_journal(path_ + "/journal");
+    session_ = std::make_unique<outpost::Session>(
+        loop_, std::move(ends.second),
+        [this](std::string_view request, Wire wire) { return open(request, wire); },
+        [this] { over_ = true; });
+  }
   std::unique_ptr<Channel> open(std::string_view text, Wire wire) {
     const json::object request = outpost::parse_request(text);
     const std::string what = outpost::text_in(request, "what");
@@ -236,41 +218,11 @@ class World {
     fuzz::refused([&] { base::send_with_fds(line_.get(), text, {fds.data(), count}); });
   }
 
-  static std::string relayed(fuzz::Script& script) {
-    const uint8_t what = script.byte();
-    const auto kind = static_cast<RelayKind>(1 + what % 3);
-    if (what & 128) return base::relay_frame(kind, script.piece());
-    if (kind == RelayKind::line)
-      return base::relay_frame(kind, kLines[script.below(std::size(kLines))]);
-    return base::relay_frame(kind, "ABCDEF" + std::string(20, 'q'));
-  }
-  void send(uint32_t channel, std::string_view bytes) {
-    mux_.send(channel, bytes.substr(0, mux_.room(channel)));
-  }
-  void run() {
-    base::Timer stop(loop_);
-    stop.start(std::chrono::milliseconds(0), [this] { loop_.stop(); });
-    loop_.run();
-  }
   void exchange() {
-    to_outpost_ += std::exchange(mux_.output(), {});
-    const ssize_t sent =
-        ::send(link_.get(), to_outpost_.data(), to_outpost_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent > 0) to_outpost_.erase(0, static_cast<size_t>(sent));
-    run();  // reads
-    run();  // writes
-    const bool refused = fuzz::refused([this] {
-      std::array<char, 16 << 10> piece;
-      ssize_t count = 0;
-      while ((count = ::recv(link_.get(), piece.data(), piece.size(), MSG_DONTWAIT)) > 0)
-        take({piece.data(), static_cast<size_t>(count)});
-    });
-    fuzz::require(!refused || raw_, "what this side sends keeps the rules");
-  }
-  void take(std::string_view bytes) {
-    while (auto frame = mux_.next(bytes)) {
-      if (frame->kind == MuxKind::data) mux_.consumed(frame->channel, frame->payload.size());
-    }
+    link_.write();
+    for (int round = 0; round < 2; ++round)  // it reads, then it writes
+      test::run_for(loop_, std::chrono::milliseconds(0));
+    link_.receive([](const base::MuxFrame&) {});
   }
 
   const std::string path_;
@@ -282,10 +234,7 @@ class World {
   base::Fd line_;
   std::weak_ptr<outpost::Later> later_;
   outpost::Network network_;
-  base::Fd link_;
-  base::Mux mux_{base::Mux::Side::opener};  // of link
-  std::string to_outpost_;
-  bool raw_ = false;
+  fuzz::ScriptedPeer link_;
   bool over_ = false;
   std::unique_ptr<outpost::Session> session_;
 };
