@@ -2,23 +2,17 @@
 // Daytona's logs, and both drivers. The first byte selects who asks; each piece of the rest answers
 // one request. A piece's first byte says whether it is a whole answer, a body whose head is made
 // here, or what follows the handshake of a WebSocket. No call outlasts its deadline by much.
-#include <arpa/inet.h>
+// Nothing here really waits: virtual_time.h.
 #include <fcntl.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <deque>
 #include <list>
-#include <mutex>
-#include <thread>
 
 #include "base/digest.h"
 #include "base/os/files.h"
@@ -28,13 +22,13 @@
 #include "link/drivers/envd_stream.h"
 #include "link/drivers/session_stream.h"
 #include "link/http/websocket.h"
+#include "virtual_time.h"
 
 namespace moorage {
 namespace {
 
-// Too short for a second try of the drivers, which would sleep before it.
-constexpr std::chrono::milliseconds kDeadline{80};
-constexpr std::chrono::seconds kMuchLater{10};
+constexpr std::chrono::seconds kDeadline{30};
+constexpr std::chrono::minutes kMuchLater{3};  // a WebSocket has 40 s for a sign of life
 constexpr const char* kNothingMore = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 
 struct Answer {
@@ -43,40 +37,27 @@ struct Answer {
   std::string bytes;
 };
 
-// The namespace of a run by run.py has a loopback device that is down.
-void bring_up_loopback() {
-  const base::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::string("lo").copy(request.ifr_name, IFNAMSIZ - 1);
-  base::check(ioctl(socket.get(), SIOCGIFFLAGS, &request), "look at lo");
-  if (request.ifr_flags & IFF_UP) return;
-  request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
-  base::check(ioctl(socket.get(), SIOCSIFFLAGS, &request), "bring up lo");
-}
-
-// One thread; each whole request gets the next answer.
-class Provider {
+// Each whole request gets the next answer.
+class Provider : public fuzz::OtherEnds {
  public:
-  Provider() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    bring_up_loopback();
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    auto* raw = reinterpret_cast<sockaddr*>(&address);
-    socklen_t size = sizeof address;
-    base::check(bind(listener_.get(), raw, size), "bind");
-    base::check(::listen(listener_.get(), 64), "listen");
-    base::check(getsockname(listener_.get(), raw, &size), "name");
-    port_ = ntohs(address.sin_port);
-    std::thread([this] {
-      for (;;) serve();
-    }).detach();
-  }
-  uint16_t port() const { return port_; }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  static link::Origin origin() { return {false, "127.0.0.1", 80, ""}; }
   void set_answers(std::deque<Answer> answers) {
-    const std::lock_guard lock(mutex_);
     answers_ = std::move(answers);
+    clients_.clear();
+  }
+  void connected(base::Fd socket) override { clients_.push_back({std::move(socket), {}}); }
+  bool act() override {
+    bool heard = false;
+    for (auto client = clients_.begin(); client != clients_.end();) {
+      const auto one = client++;
+      std::array<char, 64 << 10> piece;
+      const ssize_t count = recv(one->socket.get(), piece.data(), piece.size(), MSG_DONTWAIT);
+      if (count < 0 && errno == EAGAIN) continue;
+      heard = true;
+      if (count <= 0 || !hear(*one, {piece.data(), static_cast<size_t>(count)}))
+        clients_.erase(one);
+    }
+    return heard;
   }
 
  private:
@@ -85,25 +66,9 @@ class Provider {
     std::string held;
   };
 
-  void serve() {
-    std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
-    for (const Client& client : clients_) polled.push_back({client.socket.get(), POLLIN, 0});
-    ::poll(polled.data(), polled.size(), -1);
-    auto client = clients_.begin();
-    for (size_t i = 1; i < polled.size(); ++i) {
-      const auto one = client++;
-      if (polled[i].revents != 0 && !hear(*one)) clients_.erase(one);
-    }
-    if (polled[0].revents == 0) return;
-    base::Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (socket) clients_.push_back({std::move(socket), {}});
-  }
-  // False: it has left, or is left.
-  bool hear(Client& client) {
-    std::array<char, 64 << 10> piece;
-    const ssize_t count = recv(client.socket.get(), piece.data(), piece.size(), MSG_DONTWAIT);
-    if (count <= 0) return count < 0 && errno == EAGAIN;
-    client.held.append(piece.data(), static_cast<size_t>(count));
+  // False: it is left.
+  bool hear(Client& client, std::string_view bytes) {
+    client.held.append(bytes);
     const size_t end = client.held.find("\r\n\r\n");
     if (end == std::string::npos) return true;
     const std::string head = client.held.substr(0, end + 4);
@@ -115,16 +80,13 @@ class Provider {
   }
   bool answer(const Client& client, const std::string& head) {
     Answer next{Answer::Form::whole, true, kNothingMore};
-    {
-      const std::lock_guard lock(mutex_);
-      if (!answers_.empty()) {
-        next = std::move(answers_.front());
-        answers_.pop_front();
-      }
+    if (!answers_.empty()) {
+      next = std::move(answers_.front());
+      answers_.pop_front();
     }
     const std::string bytes = text_of(next, head);
-    const bool sent = send(client.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-                      static_cast<ssize_t>(bytes.size());
+    const bool sent = send(client.socket.get(), bytes.data(), bytes.size(),
+                           MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
     // Half of it, as a close would discard what the client has not read.
     if (sent && !next.stays) shutdown(client.socket.get(), SHUT_WR);
     return sent;
@@ -148,9 +110,6 @@ class Provider {
            base::base64_text(raw) + "\r\n\r\n" + answer.bytes;
   }
 
-  const base::Fd listener_;
-  uint16_t port_ = 0;
-  std::mutex mutex_;
   std::deque<Answer> answers_;
   std::list<Client> clients_;
 };
@@ -253,19 +212,21 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     signal(SIGPIPE, SIG_IGN);  // as moorage-link does
     // Reading the system's authorities takes seconds here.
     setenv("SSL_CERT_FILE", "/dev/null", 1);
-    return new Provider;
+    auto* const made = new Provider;
+    fuzz::set_other_ends(*made);
+    return made;
   }();
   fuzz::Script script(data, size);
   const uint8_t what = script.byte();
   provider.set_answers(answers_of(script));
   const link::Cancel cancel;
-  const link::Origin origin{false, "127.0.0.1", provider.port(), ""};
+  const link::Origin origin = Provider::origin();
   const auto began = std::chrono::steady_clock::now();
   fuzz::refused([&] {
     if (what % 8 < 2) return ask_plainly(origin, cancel, what % 8 == 0);
     if (what % 8 == 2) return listen(origin, cancel);
     if (what % 8 < 5) return run_program(origin, cancel, what % 8 == 3);
-    drive(what % 8 == 5 ? "e2b" : "daytona", provider.url(), what / 8 % 8);
+    drive(what % 8 == 5 ? "e2b" : "daytona", origin.str(), what / 8 % 8);
   });
   fuzz::require(std::chrono::steady_clock::now() - began < kMuchLater, "no call waits for ever");
   return 0;
