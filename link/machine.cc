@@ -75,10 +75,16 @@ std::unique_ptr<Run> RemoteMachine::connect(const Way& way, Deadline deadline) {
     // It may be paused, or gone: the next try looks for it.
     machine_ = {};
     if (error.code() == Code::permission_denied) driver_.reset();
-    // That it is gone is believed only of the provider's list.
-    if (!known || error.code() != Code::not_found) throw;
+    if (error.code() != Code::not_found || (!known && way.may_create)) throw;
+    if (!known) throw_why_missing(error, deadline);
   }
   return connect(way, deadline);
+}
+
+// That it is gone is believed only of the provider's list. Everything else may be missing, too.
+void RemoteMachine::throw_why_missing(const Error& error, Deadline deadline) {
+  if (driver_ && driver_->find(labels_, deadline).empty()) throw Error(error);
+  throw Error(Code::unavailable, error.message(), error.hint());
 }
 
 std::unique_ptr<Run> RemoteMachine::run_outpost(const Way& way, Deadline deadline) {

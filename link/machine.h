@@ -49,6 +49,7 @@ class RemoteMachine {
   Driver& driver();
   void refuse_paused(Deadline deadline);
   std::unique_ptr<Run> run_outpost(const Way& way, Deadline deadline);
+  [[noreturn]] void throw_why_missing(const Error& error, Deadline deadline);
   void put(const std::string& program, const std::string& name, Deadline deadline);
 
   const base::LinkConfig config_;

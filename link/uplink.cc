@@ -106,6 +106,7 @@ void Uplink::begin_errand(bool put_programs) {
 
 void Uplink::take_run(std::unique_ptr<Run> run, bool put_programs) {
   did_put_ = put_programs;
+  refused_ = false;
   stream_ = std::make_unique<Stream>(loop_, std::move(run), [this](const Error& reason) {
     // A machine that does not have our programs yet.
     if (!up_ && !did_put_ && reason.code() == Code::not_found) {
@@ -113,7 +114,9 @@ void Uplink::take_run(std::unique_ptr<Run> run, bool put_programs) {
       stream_.reset();
       return begin_errand(true);
     }
-    down(reason);
+    // A call of the stream found nothing. Whether the machine is gone shows the next look for it.
+    const bool missing = reason.code() == Code::not_found && !host_.may_create() && !refused_;
+    down(missing ? Error(Code::unavailable, reason.message(), reason.hint()) : reason);
   });
   greet();
 }
@@ -128,6 +131,7 @@ void Uplink::greet() {
 void Uplink::greeted(const json::object& answer, const Error* error) {
   if (error) {
     const Error reason = *error;
+    refused_ = !stream_->broken();
     return stream_->give_up(reason);  // nothing, if its end is the reason
   }
   if (up_) return host_.on_sign(answer);

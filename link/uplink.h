@@ -77,6 +77,7 @@ class Uplink {
   bool up_ = false;
   bool resumed_ = false;  // the machine was paused, and no greeting has told it
   bool did_put_ = false;  // for the stream that is greeted now
+  bool refused_ = false;  // by the outpost itself
   bool keep_trying_ = false;
   bool wanted_ = false;  // use() was called, and it is not reached yet
   bool asleep_ = false;

@@ -2,6 +2,7 @@
 `plain`, do not. What a command prints and writes arrives once and whole, whatever is killed or cut between the two."""
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -28,12 +29,15 @@ EXPECTED = "".join(f"line {i} of a command that goes on\n" for i in range(LINES)
 
 
 class Provider:
+    """`CALLS`: paths of the calls that give a program input, and that start one."""
+
     def settings_of(self):
         return self.settings
 
 
 class E2b(Provider):
     NAME = "e2b"
+    CALLS = (r"/process\.Process/SendInput", r"/process\.Process/Start")
 
     def __init__(self, directory, plain, **settings):
         self.plain = plain
@@ -48,6 +52,7 @@ class E2b(Provider):
 
 class Daytona(Provider):
     NAME = "daytona"
+    CALLS = (r".*/input", r".*/process/execute")
 
     def __init__(self, directory, plain, **settings):
         self.plain = plain
@@ -109,6 +114,10 @@ class RentedTest:
             program.close()
             return output.decode()
         return asyncio.run_coroutine_threadsafe(run(), self.rented.fake.loop).result(60)
+
+    def runs(self, keeper):
+        with contextlib.suppress(OSError):  # its worker ends now
+            return keeper.status()["runs"]
 
     def no_machine(self):
         harness.wait_until(lambda: not self.rented.fake.sandboxes, what="the end of the machine")
@@ -177,6 +186,21 @@ class RentedTest:
         self.assertEqual(link_keeper.output_of(journal.read_bytes()), EXPECTED)
         packs = [keeper.directory / f"incoming/{number}.pack" for number in keeper.packs()]
         self.assertGreater(sum(pack.stat().st_size for pack in packs), 5_000_000)
+
+    def test_a_call_that_finds_nothing_says_nothing_about_the_machine(self):
+        keeper = self.keeper()
+        keeper.begin()
+        journal = keeper.start_command("ex_1", "sh", "-c", "echo first; until [ -e go ]; do sleep 0.05; done; echo last")
+        harness.wait_until(lambda: link_keeper.output_of(journal.read_bytes()), what="output")
+        for path in self.rented.CALLS:
+            fault = self.rented.fake.faults.add("status", path=path, status=404)
+            keeper.kill_worker()
+            harness.wait_until(lambda: fault.met, 60, what=f"a call of {path}")  # noqa: B023
+            harness.wait_until(lambda: self.runs(keeper), 60, what="a connection")  # noqa: B023
+        keeper.run_command("ex_2", "touch", "go")
+        harness.wait_until(lambda: link_keeper.end_of(journal.read_bytes()), 60, what="the end")
+        self.assertEqual(link_keeper.output_of(journal.read_bytes()), b"first\nlast\n")
+        self.assertFalse((keeper.directory / "gone").exists())
 
     def test_a_machine_that_its_provider_ended_is_not_replaced(self):
         keeper = self.keeper()
