@@ -209,7 +209,7 @@ Machine Daytona::create(const Labels& labels, Deadline deadline) {
 MachineSearch Daytona::search(const Labels& labels, Deadline deadline) {
   MachineSearch search;
   search.find = [=, this] { return find(labels, deadline); };
-  search.create = [=, this] { return create(labels, deadline); };
+  search.create = [=, this] { return create(labels_now(labels), deadline); };
   search.end = [=, this](const Machine& machine) { end(machine, deadline); };
   return search;
 }

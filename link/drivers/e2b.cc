@@ -251,7 +251,7 @@ Machine E2b::create(const Labels& labels, Deadline deadline) {
 MachineSearch E2b::search(const Labels& labels, Deadline deadline) {
   MachineSearch search;
   search.find = [=, this] { return find(labels, deadline); };
-  search.create = [=, this] { return create(labels, deadline); };
+  search.create = [=, this] { return create(labels_now(labels), deadline); };
   search.end = [=, this](const Machine& machine) { end(machine, deadline); };
   return search;
 }

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "link/retry.h"
 
@@ -17,11 +20,19 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLooks[] = {milliseconds(0), milliseconds(250), milliseconds(500),
                                    milliseconds(1'000), milliseconds(2'000)};
 
+constexpr const char* kCreatedLabel = "moorage-created";  // milliseconds since 1970
+
+std::string created(const Machine& machine) {
+  const auto found = machine.labels.find(kCreatedLabel);
+  return found == machine.labels.end() ? std::string() : found->second;
+}
+
 std::optional<Machine> keep_one(const MachineSearch& search) {
   std::vector<Machine> found = search.find();
   std::erase_if(found, [](const Machine& one) { return one.state == MachineState::gone; });
-  std::sort(found.begin(), found.end(),
-            [](const Machine& a, const Machine& b) { return a.id < b.id; });
+  std::sort(found.begin(), found.end(), [](const Machine& a, const Machine& b) {
+    return std::pair(created(b), a.id) < std::pair(created(a), b.id);
+  });
   if (found.empty()) return std::nullopt;
   for (size_t i = 1; i < found.size(); ++i) search.end(found[i]);
   return found.front();
@@ -38,6 +49,11 @@ std::optional<Machine> look_again(const MachineSearch& search, Deadline deadline
 }
 
 }  // namespace
+
+Labels labels_now(Labels labels) {
+  labels[kCreatedLabel] = std::to_string(base::system_clock().wall_ms());
+  return labels;
+}
 
 Machine find_existing(const MachineSearch& search, Deadline deadline) {
   const std::optional<Machine> found = look_again(search, deadline);

@@ -1,6 +1,6 @@
 // Finds the machine with certain labels or creates it, so that a create without an answer never
-// leaves a second one: looks before, and for some time after such a create, and of several keeps
-// the one with the smallest id, which is the same one for every process that looks.
+// leaves a second one: looks before, and for some time after such a create. Of several it keeps
+// the one that was asked for last: the others came up too late to be seen, so nobody uses them.
 #pragma once
 
 #include <functional>
@@ -15,6 +15,9 @@ struct MachineSearch {
   std::function<Machine()> create;  // unknown_outcome: it may exist
   std::function<void(const Machine&)> end;
 };
+
+// Of a machine that is created now.
+Labels labels_now(Labels labels);
 
 Machine find_or_create(const MachineSearch& search, Deadline deadline);
 // Never creates one. A list may be behind, so not_found comes after several looks.

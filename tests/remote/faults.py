@@ -6,6 +6,7 @@ A fault waits for `count` requests (None: all) whose method and path match, afte
   refuse        closes the connection unanswered; the request has no effect
   stall         never answers; the request has no effect
   lost_answer   the request takes effect, but its connection is closed instead of an answer (`stall`: and stays open)
+  late          closes the connection unanswered; the request takes effect `delay_s` later
   cut           the connection is reset after `bytes` bytes of the answer's body or WebSocket stream
   slow          the answer's body comes at `bytes_per_s`
   delay         the request is handled `delay_s` late
@@ -22,7 +23,7 @@ import dataclasses
 import re
 import threading
 
-KINDS = ("status", "refuse", "stall", "lost_answer", "cut", "slow", "delay")
+KINDS = ("status", "refuse", "stall", "lost_answer", "late", "cut", "slow", "delay")
 
 
 @dataclasses.dataclass
@@ -34,7 +35,7 @@ class Fault:
     skip: int = 0
     status: int = 500
     retry_after_s: float | None = None
-    body: dict | None = None
+    body: dict | list | None = None
     stall: bool = False
     bytes: int = 0
     bytes_per_s: int = 1024

@@ -160,7 +160,7 @@ class Provider:
         self.faults = faults.Faults()
         self.requests = collections.deque(maxlen=20000)  # (method, target, status)
         self.received = 0  # bytes of their bodies
-        self.connections = set()
+        self.connections, self.late = set(), set()
         self.loop = asyncio.new_event_loop()
         # Each machine call holds a thread for as long as process 1 of that machine needs.
         self.loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(64))
@@ -254,7 +254,7 @@ class Provider:
             await self._send(request, await self._control(request))
             return True
         fault = request.fault = self.faults.take(method, request.path)
-        answer = await self._meet(fault)
+        answer = await self._meet(request, fault)
         if answer is None:
             answer = await self._answer(request)
         self.requests.append((method, target, 101 if answer is None else answer.status))
@@ -267,12 +267,20 @@ class Provider:
         await self._send(request, answer)
         return request.header("connection", "").lower() != "close"
 
-    async def _meet(self, fault):
+    async def _take_effect(self, request, seconds):
+        await asyncio.sleep(seconds)
+        answer = await self._answer(request)
+        self.requests.append((request.method, request.target, answer.status))
+
+    async def _meet(self, request, fault):
         kind = fault.kind if fault else None
         if kind == "status":
             headers = {} if fault.retry_after_s is None else {"Retry-After": f"{fault.retry_after_s:g}"}
-            return Answer(fault.status, fault.body or self.error(fault.status, "a scripted fault"), headers)
-        if kind in ("refuse", "stall"):
+            body = self.error(fault.status, "a scripted fault") if fault.body is None else fault.body
+            return Answer(fault.status, body, headers)
+        if kind == "late":
+            self.late.add(asyncio.ensure_future(self._take_effect(request, fault.delay_s)))
+        if kind in ("refuse", "stall", "late"):
             await self._vanish(kind == "stall")
         if kind == "delay":
             await asyncio.sleep(fault.delay_s)

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <iostream>
@@ -114,7 +115,8 @@ TEST_CASE("a machine is made once, found by labels, and gone after its end", "[d
   CHECK(other.id != machine.id);
   CHECK(driver->find({{"moorage-store", "ab12"}}, soon()).size() == 2);
   CHECK(driver->find({{"moorage-store", "ff"}}, soon()).empty());
-  CHECK(driver->find(kLabels, soon()).at(0).labels == kLabels);
+  const Labels labels = driver->find(kLabels, soon()).at(0).labels;
+  CHECK(std::includes(labels.begin(), labels.end(), kLabels.begin(), kLabels.end()));
   CHECK(driver->state(machine, soon()) == MachineState::running);
   driver->extend(machine, seconds(3600), soon());
   driver->end(machine, soon());
@@ -211,6 +213,22 @@ TEST_CASE("a create without an answer makes no second machine", "[drivers]") {
     make();
   }
   CHECK(driver->find({{"moorage-store", "ab12"}}, soon()).size() == 1);
+}
+
+// At Daytona a machine has a name, and no other one can have it.
+TEST_CASE("a machine that comes up late does not take the place of a newer one", "[drivers]") {
+  if (!usable()) return;
+  const RemoteFake& fake = RemoteFake::shared("e2b");
+  const auto driver = fake.driver();
+  fake.control("faults", R"({"kind":"late","method":"POST","path":".*/sandboxes","delay_s":6})");
+  const Machine used = driver->make(kLabels, soon());
+  const auto all = [&] { return driver->find(kLabels, soon()).size(); };
+  const Deadline end = soon();
+  while (all() < 2 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(milliseconds(100));
+  REQUIRE(all() == 2);
+  CHECK(fake.driver()->reach(kLabels, soon()).id == used.id);
+  CHECK(all() == 1);
 }
 
 TEST_CASE("a create that fails without effect, or must wait, is sent again", "[drivers]") {
