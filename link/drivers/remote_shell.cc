@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMaxFile = 64 << 20;  // programs; trees go through the outpost
 constexpr size_t kMaxDirectory = 200;
 constexpr int64_t kNoCommand = 127;
+constexpr int64_t kKilled = 128;  // and the signal; some providers say -1
 
 bool is_plain_directory(std::string_view path) {
   const bool plain = std::all_of(path.begin(), path.end(), [](char c) {
@@ -46,7 +47,14 @@ std::string look_up_digest(RemoteShell& shell, const std::string& path, Deadline
   return result.exit_code == 0 ? result.output.substr(0, 64) : "";
 }
 
+// A shell that was killed, as by the end of its machine, says nothing about the image.
 [[noreturn]] void refuse(const std::string& what, const RemoteShell::Result& result) {
+  if (result.exit_code < 0 || result.exit_code > kKilled) {
+    throw Error(Code::unavailable,
+                "the machine could not " + what + ": its shell was killed with exit code " +
+                    std::to_string(result.exit_code),
+                "try again");
+  }
   throw Error(Code::unsupported,
               "the machine cannot " + what + ": exit code " + std::to_string(result.exit_code) +
                   ": " + printable(result.output),
