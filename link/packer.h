@@ -35,6 +35,8 @@ class Packer {
 
   // The end of a pipe, non-blocking, from which the pack comes. Closing it cancels the job.
   base::Fd begin(const PackJob& job);
+  // Hangs up when its process ends.
+  int socket() const { return socket_.get(); }
   // Why the last job failed, if it is known. The pipe ends early then.
   std::optional<Error> failure();
 

@@ -1,5 +1,6 @@
 #include "link/start_up.h"
 
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,6 +56,13 @@ std::vector<std::string> present_files(const json::object& there, const std::str
 }
 
 }  // namespace
+
+// Only the next worker can have another process that makes packs.
+StartUp::StartUp(base::Loop& loop, const base::LinkConfig& config, Packer& packer)
+    : loop_(loop),
+      config_(config),
+      packer_(packer),
+      packer_end_(loop, packer.socket(), EPOLLRDHUP, [](uint32_t) { _exit(1); }) {}
 
 // Rises across restarts of this process; the machine there applies each number once.
 uint64_t StartUp::next_sequence() {

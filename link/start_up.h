@@ -22,8 +22,7 @@ namespace moorage::link {
 class StartUp {
  public:
   using Done = std::function<void(const Error* error)>;
-  StartUp(base::Loop& loop, const base::LinkConfig& config, Packer& packer)
-      : loop_(loop), config_(config), packer_(packer) {}
+  StartUp(base::Loop& loop, const base::LinkConfig& config, Packer& packer);
 
   void send_trees(Stream& stream, Done done);
   void begin(Stream& stream, const std::vector<base::LinkLayer>& layers, Done done);
@@ -52,6 +51,7 @@ class StartUp {
   base::Loop& loop_;
   const base::LinkConfig& config_;
   Packer& packer_;
+  const base::Watch packer_end_;
   Stream* stream_ = nullptr;
   std::shared_ptr<Call> call_;
   Done done_;

@@ -1,11 +1,13 @@
 """moorage-link and moorage-outpost over a real sshd, without a daemon: what a command prints and writes arrives once and
 whole, whatever is killed or cut between the two."""
 
+import contextlib
 import json
 import os
 import pathlib
 import random
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -126,6 +128,24 @@ class LinkTest(unittest.TestCase):
         harness.wait_until(lambda: keeper.status()["connected"], 60, what="a connection after the last kill")
         output, _ = keeper.run_command("ex_2", "sh", "-c", "cat file-* | sort -n | tr '\\n' ' '", seconds=60)
         self.assertEqual(output.split(), [str(i).encode() for i in range(1000, LINES + 1, 1000)])
+
+    def test_the_process_that_makes_packs_may_be_killed(self):
+        keeper = self.keeper()
+        keeper.begin()
+        worker = keeper.worker()
+        children = pathlib.Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+        packer, = (pid for pid in children if b"\0worker\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(int(packer), signal.SIGKILL)
+        workspace = pathlib.Path(f"/proc/{keeper.process.pid}/root/workspace")
+        (workspace / "by-file-api").write_text("hello\n")
+        os.chown(workspace / "by-file-api", link_keeper.FIRST_ID + 1000, link_keeper.FIRST_ID + 1000)
+
+        def sent():
+            with contextlib.suppress(OSError):  # its worker ends now
+                return keeper.ask("/moorage/changed", {"paths": ["/workspace/by-file-api"]})[0] == 200
+        harness.wait_until(sent, 60, what="a new process")
+        self.assertNotEqual(keeper.worker(), worker)
+        self.assertEqual(keeper.run_command("ex_1", "cat", "by-file-api")[0], b"hello\n")
 
     def test_a_stream_that_is_cut_again_and_again_loses_and_doubles_nothing(self):
         keeper = self.keeper()
