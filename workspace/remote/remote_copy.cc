@@ -14,6 +14,7 @@
 #include "layers/inside_path.h"
 #include "layers/sandbox_mounts.h"
 #include "state_db/tables/execs.h"
+#include "workspace/remote/at_rest.h"
 
 namespace moorage::workspace {
 namespace {
@@ -153,6 +154,7 @@ RemoteCopy::Change RemoteCopy::begin(base::WorkspaceId workspace,
                                      const std::vector<std::string>& paths) {
   Change change;
   auto running = context_.live.running(workspace);
+  if (!running) require_at_rest(context_, workspace);
   if (!running || !running->remote) return change;
   const base::LinkStatus status = link_of(*running).status(kQuery);
   if (!status.connected || !status.runs) {

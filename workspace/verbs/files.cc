@@ -6,6 +6,7 @@
 #include "layers/sandbox_mounts.h"
 #include "state_db/store.h"
 #include "state_db/tables/integrity.h"
+#include "workspace/remote/at_rest.h"
 
 namespace moorage::workspace {
 namespace {
@@ -45,6 +46,7 @@ FileChange Files::change(const Caller& caller, const FilesLease& lease,
   auto alone = context_.locks.lock(id.str() + " files", "changing its files");
   FileChange change{std::move(alone), leases_.write(caller, lease.row), {}, {}};
   const auto running = context_.live.without_mounts(id);
+  if (!running) require_at_rest(context_, id);
   if (!running || !running->remote) return change;
   change.paths = without_links(roots_of(*lease.mounted), paths);
   change.remote = remote_.begin(id, change.paths);
