@@ -368,10 +368,13 @@ class MergedFinder::Round {
   // A recorded entry that the walk did not meet. The merged directory knows what is there now.
   void vanish(Directory& directory, const SentEntry& gone) {
     if (directory.forced || is_below(gone.path, forced_) || is_below(gone.path, cleared_)) return;
+    const bool here = is_below(gone.path, directory.path);
+    const std::string name = here ? gone.path.substr(directory.path.size() + 1) : "";
+    const bool deep = name.find('/') != std::string::npos;  // its directory could not be read
+    // One that was made may need no node of its own.
+    if (gone.learned && (!here || deep || is_there(directory, name))) return;
     cleared_ = gone.path;
-    if (!is_below(gone.path, directory.path)) return;
-    const std::string name = gone.path.substr(directory.path.size() + 1);
-    if (name.find('/') != std::string::npos) return;  // its directory could not be read
+    if (!here || deep) return;
     if (options_.wanted && !options_.wanted(gone.path)) return;
     const bool there = directory.index && is_there(directory, name);
     const LearnedEntry* const learned = sent_.learned(gone.path);

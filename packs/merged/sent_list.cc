@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <utility>
@@ -164,7 +165,17 @@ const LearnedEntry* SentList::learned(std::string_view path) const {
   return found == learned_.end() ? nullptr : &found->second;
 }
 
-void SentList::start_round() { last_ = 0; }
+void SentList::start_round() {
+  last_ = 0;
+  unmet_.clear();
+  next_unmet_ = 0;
+  for (const auto& [path, entry] : learned_) {
+    if (!entry.removed) unmet_.push_back(path);
+  }
+  std::sort(unmet_.begin(), unmet_.end(), [](const std::string& one, const std::string& other) {
+    return compare_in_walk(one, other) < 0;
+  });
+}
 
 void SentList::start_pass() {
   Fd file;
@@ -181,22 +192,38 @@ void SentList::start_pass() {
   writer_->file = base::open_beneath(directory_, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
 }
 
-std::optional<SentEntry> SentList::passed_over(std::string_view path) {
-  const auto& next = reader_->peek();
-  if (!next || compare_in_walk(next->path, path) >= 0) return std::nullopt;
+// The next entry, of the list or learned, if `wanted(path)`.
+template <typename Wanted>
+std::optional<SentEntry> SentList::take_if(const Wanted& wanted) {
+  const auto& listed = reader_->peek();
+  const bool of_list = listed && wanted(listed->path);
+  if (next_unmet_ < unmet_.size() && wanted(unmet_[next_unmet_])) {
+    const int order = of_list ? compare_in_walk(unmet_[next_unmet_], listed->path) : -1;
+    const std::string& path = order <= 0 ? unmet_[next_unmet_++] : unmet_[next_unmet_];
+    if (order < 0) {
+      SentEntry entry;
+      entry.path = path;
+      entry.learned = true;
+      return entry;
+    }
+  }
+  if (!of_list) return std::nullopt;
   return reader_->take();
 }
 
+std::optional<SentEntry> SentList::passed_over(std::string_view path) {
+  return take_if([path](const std::string& next) { return compare_in_walk(next, path) < 0; });
+}
+
 std::optional<SentEntry> SentList::arrive(std::string_view path) {
+  if (next_unmet_ < unmet_.size() && unmet_[next_unmet_] == path) ++next_unmet_;
   const auto& next = reader_->peek();
   if (!next || next->path != path) return std::nullopt;
   return reader_->take();
 }
 
 std::optional<SentEntry> SentList::next_below(std::string_view path) {
-  const auto& next = reader_->peek();
-  if (!next || !is_below(next->path, path)) return std::nullopt;
-  return reader_->take();
+  return take_if([path](const std::string& next) { return is_below(next, path); });
 }
 
 void SentList::put(const SentEntry& entry) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/os/fd.h"
 
@@ -27,6 +28,7 @@ struct SentEntry {
   char type = 'f';       // f, d, l (symlink), o (other), w (whiteout: not there)
   bool whole = false;    // a directory that was sent with all its contents: opaque or redirected
   std::string digest{};  // of an entry in doubt; empty: unknown
+  bool learned = false;  // not of the list: an applier made it since
 };
 
 // So no reference of a git repository arrives without its objects.
@@ -60,7 +62,8 @@ class SentList {
   // For the finder: a round of passes, each along the entries in order.
   void start_round();
   void start_pass();
-  // The entry of this path, after passed_over() has returned all before it.
+  // The entry of this path, after passed_over() has returned all before it. It and next_below()
+  // also return learned entries that the list does not have, in the first pass.
   std::optional<SentEntry> passed_over(std::string_view path);
   std::optional<SentEntry> arrive(std::string_view path);
   std::optional<SentEntry> next_below(std::string_view path);
@@ -72,6 +75,8 @@ class SentList {
   struct Reader;
   struct Writer;
   std::string file_name(unsigned number) const;
+  template <typename Wanted>
+  std::optional<SentEntry> take_if(const Wanted& wanted);
 
   const int directory_ = -1;
   const std::string name_;
@@ -79,6 +84,8 @@ class SentList {
   std::unique_ptr<Reader> reader_;
   std::unique_ptr<Writer> writer_;
   std::map<std::string, LearnedEntry, std::less<>> learned_;
+  std::vector<std::string> unmet_;  // of learned_, made and not removed, in the order of the walk
+  size_t next_unmet_ = 0;
 };
 
 // Whether `path` is below `directory`.

@@ -129,6 +129,22 @@ class LinkTest(unittest.TestCase):
         output, _ = keeper.run_command("ex_2", "sh", "-c", "cat file-* | sort -n | tr '\\n' ' '", seconds=60)
         self.assertEqual(output.split(), [str(i).encode() for i in range(1000, LINES + 1, 1000)])
 
+    def test_a_file_that_came_from_here_and_is_removed_there_is_removed_here(self):
+        keeper = self.keeper()
+        keeper.begin()
+        workspace = pathlib.Path(f"/proc/{keeper.process.pid}/root/workspace")
+        for number, (script, name) in enumerate((("rm sent", "sent"), ("mv sent moved", "sent"), ("rm -r new", "new/a"))):
+            (workspace / name).parent.mkdir(exist_ok=True)
+            (workspace / name).write_text("hello\n")
+            for path in {workspace / name, (workspace / name).parent}:
+                os.chown(path, link_keeper.FIRST_ID + 1000, link_keeper.FIRST_ID + 1000)
+            keeper.good("/moorage/changed", {"paths": [f"/workspace/{name}"]})
+            known = set(keeper.packs())
+            keeper.run_command(f"ex_{number}", "sh", "-c", script)
+            pack, = set(keeper.packs()) - known
+            _, removed = link_keeper.changes_of(keeper.directory / f"incoming/{pack}.pack")
+            self.assertIn(f"tree/{name.partition('/')[0]}", removed)
+
     def test_the_process_that_makes_packs_may_be_killed(self):
         keeper = self.keeper()
         keeper.begin()
