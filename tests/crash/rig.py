@@ -58,7 +58,7 @@ def rounds(short):
         number += 1
 
 
-def keyed(key, call, seconds=60):
+def keyed(key, call, seconds=60, honest=frozenset(HONEST)):
     """Repeats `call(key)` until it succeeds. Returns the key of the success, and its answer.
 
     While the outcome is unknown it uses the same key, so that nothing runs twice. A refusal is the final answer of its
@@ -72,7 +72,7 @@ def keyed(key, call, seconds=60):
             return this, call(this)
         except (OSError, moorage.MoorageError) as error:
             if isinstance(error, moorage.MoorageError):
-                if error.code not in HONEST:
+                if error.code not in honest:
                     raise
                 if error.code not in ("unknown_outcome", "deadline_exceeded") and "is in progress" not in error.message:
                     number += 1
@@ -81,14 +81,14 @@ def keyed(key, call, seconds=60):
             time.sleep(0.05)
 
 
-def stubborn(call, seconds=60):
+def stubborn(call, seconds=60, honest=frozenset(HONEST)):
     """Repeats a call that changes nothing, or has a new key each time, until the daemon answers."""
     end = time.monotonic() + seconds * harness.PATIENCE
     while True:
         try:
             return call()
         except (OSError, moorage.MoorageError) as error:
-            if isinstance(error, moorage.MoorageError) and error.code not in HONEST:
+            if isinstance(error, moorage.MoorageError) and error.code not in honest:
                 raise
             if time.monotonic() > end:
                 raise AssertionError(f"no answer within {seconds} s: {error!r}") from error

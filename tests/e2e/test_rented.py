@@ -22,10 +22,11 @@ import fake_e2b  # noqa: E402
 
 
 class RentedCase(harness.TestCase):
-    """`template`: of all machines; `more`: settings of each backend."""
+    """`template`: of all machines; `more`: settings of each backend; `more_settings`: of the daemon."""
 
     template = "base"
     more = {"e2b": {}, "daytona": {}}
+    more_settings = {}
 
     @classmethod
     def setUpClass(cls):
@@ -48,7 +49,7 @@ class RentedCase(harness.TestCase):
         for name, more in cls.more.items():
             backends[name] |= more
         cls.settings = {"backends": backends, "remote.sync_interval_s": 1,
-                        "network.credential_key": str(cls.root / "credentials.key")}
+                        "network.credential_key": str(cls.root / "credentials.key")} | cls.more_settings
         super().setUpClass()
         cls.add_credential(cls.fakes["daytona"].api_key)
 

@@ -166,6 +166,12 @@ class FakeDaytona(wire.Provider):
         sandbox.toolbox.cut()
         await self._in_thread(sandbox.machine.halt)
 
+    async def reboot(self, identifier, since=None):
+        """A machine that died starts again with its files, but for those that changed after `since` (seconds since 1970)."""
+        sandbox = self.sandboxes[identifier]
+        await self._in_thread(sandbox.machine.boot_again, since)
+        sandbox.toolbox = toolbox.Toolbox(self, sandbox.machine, sandbox.environment)
+
     async def end_all(self):
         self.reaper.cancel()
         await self.end_sandboxes()

@@ -121,6 +121,15 @@ class FakeE2B(wire.Provider):
         sandbox.envd.cut()
         await self._in_thread(sandbox.machine.halt)
 
+    async def reboot(self, identifier, since=None):
+        """A machine that died starts again with its files, but for those that changed after `since` (seconds since 1970)."""
+        sandbox = self.sandboxes[identifier]
+        await self._in_thread(sandbox.machine.boot_again, since)
+        sandbox.envd.programs.clear()
+
+    async def destroy(self, identifier):
+        await self._kill(self.sandboxes[identifier])
+
     async def end_all(self):
         self.reaper.cancel()
         await self.end_sandboxes()

@@ -22,6 +22,7 @@ CGROUPS = pathlib.Path("/sys/fs/cgroup")
 PLAIN = "plain"  # the name of a template or snapshot of plain machines
 DEADLINE_S = 30
 STREAM_BUFFER = 256 << 10
+RECORD_BYTES = 64 << 10
 
 
 class MachineError(Exception):
@@ -147,7 +148,7 @@ class Machine:
         self.root.mkdir(parents=True, exist_ok=True)
         self.groups = Groups(f"rented-{os.getpid()}-{name}")
         self.lock = threading.Lock()
-        self.process = None
+        self.process, self.over = None, False
         self.boot()
 
     def boot(self):
@@ -180,7 +181,21 @@ class Machine:
         process.wait(DEADLINE_S)
         self.groups.wait_for_end()
 
+    def boot_again(self, since=None):
+        """After a halt, without the files that changed after `since`. Its end may come meanwhile."""
+        if since is not None:
+            self.lose_changes_since(since)
+        self.forget_boot()
+        try:
+            self.boot()
+        except (OSError, RuntimeError):
+            if not self.over:
+                raise
+        if self.over:
+            self.halt()
+
     def end(self):
+        self.over = True
         self.halt()
         self.groups.remove()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -193,11 +208,26 @@ class Machine:
 
     def lose_changes_since(self, when):
         """Removes the files of homes and of /var/tmp that changed after `when`, seconds since 1970."""
+        for path in self.files():
+            with contextlib.suppress(FileNotFoundError):
+                if path.lstat().st_ctime > when:
+                    path.unlink()
+
+    def forget_boot(self):
+        """A kernel that starts has another boot id. It is the host's here, so files with the earlier one change instead."""
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+        for path in self.files():
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_symlink() or not path.is_file() or path.stat().st_size > RECORD_BYTES:
+                    continue
+                if boot in (data := path.read_bytes()):
+                    path.write_bytes(data.replace(boot, bytes(reversed(boot))))
+
+    def files(self):
+        """Of homes and of /var/tmp."""
         for place in ("home", "root", "var/tmp"):
             for top, _, files in os.walk(self.root / place):
-                for path in (os.path.join(top, name) for name in files):
-                    if os.lstat(path).st_ctime > when:
-                        os.unlink(path)
+                yield from (pathlib.Path(top, name) for name in files)
 
     def _request(self, streams, request):
         """Returns (the answer's socket, what was answered, descriptors)."""
