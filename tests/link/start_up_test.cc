@@ -29,6 +29,7 @@ struct World {
   }
   // As for another machine.
   void start() {
+    start_up.reset();  // both would watch the packer
     start_up = std::make_unique<link::StartUp>(loop, config, *packer);
     there = std::make_unique<test::OtherSide>(loop);
     done = false;
