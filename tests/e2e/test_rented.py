@@ -1,6 +1,7 @@
 """Sandboxes on rented machines: a daemon whose backends e2b and daytona speak with the fakes of tests/remote."""
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -158,7 +159,8 @@ class Rented(RentedCase):
         self.add_credential(fake.api_key)
         for pid in harness.sandbox_cgroup_pids(f"moorage-{self.daemon.known_store_id}-{self.client.workspace(name)['sandbox']['id']}"):
             if not harness.is_keeper(pid):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # each ends with the others
+                    os.kill(pid, signal.SIGKILL)
         self.assertEqual(self.out(name, "cat file"), "kept")
         self.client.stop(name)
         self.daemon.cli("credential", "rm", "daytona")

@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "backends/registry.h"
 #include "base/clock.h"
@@ -147,24 +148,28 @@ void MachineSweep::begin(const Place& place, bool now, bool has_unused) {
     Visits& visits = visits_[place];
     list = list || now_ms >= visits.list_ms;
     const bool due = now || (now_ms >= visits.retry_ms && (has_unused || list));
+    visits.again = visits.again || (visits.busy && now);
     if (visits.busy || !due) return;
     visits.busy = true;
   }
   try {
     visitors_.submit([this, place, scope = Scope{list, now}] { visit(place, scope); });
   } catch (const Error& error) {
-    end(place, false, error.message());
+    while (end(place, false, error.message())) {
+    }
   }
 }
 
 void MachineSweep::visit(const Place& place, Scope scope) {
-  std::string trouble;
-  try {
-    remove_all(place, scope);
-  } catch (const Error& error) {
-    trouble = error.message();
+  for (bool again = true; again; scope = {.list = true, .now = true}) {
+    std::string trouble;
+    try {
+      remove_all(place, scope);
+    } catch (const Error& error) {
+      trouble = error.message();
+    }
+    again = end(place, scope.list && trouble.empty(), trouble);
   }
-  end(place, scope.list && trouble.empty(), trouble);
 }
 
 void MachineSweep::remove_all(const Place& place, Scope scope) {
@@ -202,11 +207,11 @@ void MachineSweep::remove(const UnusedMachine& one, bool now) {
   salvage_.finish(one.note.sandbox);
 }
 
-void MachineSweep::end(const Place& place, bool listed, const std::string& error) {
+bool MachineSweep::end(const Place& place, bool listed, const std::string& error) {
   const int64_t now_ms = context_.store.clock().boot_ms();
   const std::lock_guard lock(mutex_);
   Visits& visits = visits_[place];
-  visits.busy = false;
+  visits.busy = std::exchange(visits.again, false);
   if (error.empty()) {
     visits.pause_ms = 0;
     visits.retry_ms = 0;
@@ -222,6 +227,7 @@ void MachineSweep::end(const Place& place, bool listed, const std::string& error
   }
   visits.error = error;
   ended_.notify_all();
+  return visits.busy;
 }
 
 bool MachineSweep::wait(milliseconds patience) {

@@ -67,6 +67,7 @@ class MachineSweep {
   using Place = std::pair<std::string, std::string>;  // backend, place
   struct Visits {
     bool busy = false;
+    bool again = false;    // somebody wants everything, and the visit that goes on may not do it
     int64_t retry_ms = 0;  // boot time; not earlier
     int64_t list_ms = 0;
     int64_t pause_ms = 0;
@@ -80,7 +81,8 @@ class MachineSweep {
   void visit(const Place& place, Scope scope);
   void remove_all(const Place& place, Scope scope);
   void remove(const UnusedMachine& one, bool now);
-  void end(const Place& place, bool listed, const std::string& error);
+  // True: another visit must follow at once, with everything.
+  bool end(const Place& place, bool listed, const std::string& error);
 
   Context& context_;
   Salvage& salvage_;

@@ -249,6 +249,23 @@ TEST_CASE("a sweep never waits for a machine, and begins one visit of a place at
   CHECK_FALSE(test.remote->exists(test.prefix + "sb_77"));
 }
 
+TEST_CASE("a sweep of everything follows a visit that goes on") {
+  MachinesFixture test;
+  MachineSweep sweep(test.context, test.salvage);
+  sweep.sweep();  // lists: not again for some time
+  REQUIRE(sweep.wait(kLong));
+  test.remote->make(test.prefix + "sb_77", "a");
+  test.remote->set("a", Reach::hangs);
+  sweep.sweep();
+  REQUIRE(test.comes([&] { return test.remote->contacts("a") == 2; }));
+  test.remote->make(test.prefix + "sb_78", "a", /*noted=*/false);
+  sweep.sweep(/*now=*/true);
+  test.remote->set("a", Reach::answers);
+  CHECK(sweep.wait(kLong));
+  CHECK_FALSE(test.remote->exists(test.prefix + "sb_77"));
+  CHECK_FALSE(test.remote->exists(test.prefix + "sb_78"));
+}
+
 TEST_CASE("each place is asked on its own, and one that hangs claims nothing") {
   MachinesFixture test;
   test.remote->make(test.prefix + "sb_77", "a");
