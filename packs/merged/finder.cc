@@ -450,7 +450,6 @@ class MergedFinder::Round {
 
 MergedFinder::MergedFinder(const FinderOptions& options, SentList& sent)
     : options_(options), sent_(sent) {}
-MergedFinder::~MergedFinder() = default;
 
 FoundChanges MergedFinder::find(const Pack& pack) { return Round(options_, sent_, pack).run(); }
 

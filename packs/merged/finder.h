@@ -65,7 +65,6 @@ class MergedFinder {
 
   // `options` and `sent` outlive it.
   MergedFinder(const FinderOptions& options, SentList& sent);
-  ~MergedFinder();
   MergedFinder(MergedFinder&&) = delete;
 
   // One round. Afterwards call sent.commit() once the pack is safe. An empty `pack`: nothing is
