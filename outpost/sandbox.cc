@@ -256,7 +256,11 @@ std::string Sandbox::prepare(const Setup& wanted) const {
 }
 
 ProcessOne Sandbox::inside() const {
-  if (const auto one = living(path_)) return *one;
+  if (const auto one = living(path_)) {
+    if (can_be_entered(*one)) return *one;
+    if (!gone(one->identity, kEndPatience))
+      throw Error(Code::unavailable, "the sandbox does not end: a process hangs in the kernel");
+  }
   const auto prepared = setup();
   if (!prepared) throw Error(Code::conflict, "the sandbox is not prepared");
   return build(*prepared);
@@ -305,11 +309,19 @@ std::string Sandbox::sync(uint64_t acknowledged) const {
   const Fd held = lock();
   if (base::path_exists(path_ + "/lost.json"))
     throw Error(Code::conflict, "files that this machine lost are not here again yet");
+  const auto look = [&](const ProcessOne& one) {
+    return run_apart([&] {
+      const bool changed = find_changes(path_, one, acknowledged);
+      return json::serialize(json::object{{"changed", changed}});
+    });
+  };
   const ProcessOne one = inside();
-  return run_apart([&] {
-    const bool changed = find_changes(path_, one, acknowledged);
-    return json::serialize(json::object{{"changed", changed}});
-  });
+  try {
+    return look(one);
+  } catch (const Error&) {
+    if (can_be_entered(one)) throw;
+  }
+  return look(inside());  // it was killed meanwhile
 }
 
 std::string Sandbox::compare(uint64_t acknowledged) const {

@@ -264,15 +264,24 @@ void make_process_one(const RootPlan& plan, ProcessOne one, const Handover& hand
 
 namespace {
 
+std::string namespace_path(const ProcessOne& one, const char* kind) {
+  return "/proc/" + std::to_string(one.identity.pid) + "/ns/" + kind;
+}
+
 void enter(const ProcessOne& one, const char* kind, int flag) {
-  const std::string path = "/proc/" + std::to_string(one.identity.pid) + "/ns/" + kind;
-  const Fd place = base::open_file(path, O_RDONLY);
+  const Fd place = base::open_file(namespace_path(one, kind), O_RDONLY);
   if (!base::process_alive(one.identity))
     throw Error(Code::unavailable, "the sandbox here has ended");
   base::check(setns(place.get(), flag), "enter the sandbox");
 }
 
 }  // namespace
+
+bool can_be_entered(const ProcessOne& one) {
+  if (one.overlay == OverlayKind::none) return true;
+  const char* kind = one.overlay == OverlayKind::user ? "user" : "mnt";
+  return Fd(open(namespace_path(one, kind).c_str(), O_RDONLY | O_CLOEXEC)).get() >= 0;
+}
 
 void enter_owners_namespace(const ProcessOne& one) {
   if (one.overlay == OverlayKind::user) enter(one, "user", CLONE_NEWUSER);

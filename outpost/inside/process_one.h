@@ -57,6 +57,9 @@ void make_recorded_process(const std::string& sandbox, ProcessOne one, const Han
 // root: the owner of such a namespace may do everything to what belongs to it.
 void enter_own_user_namespace(uint32_t inside);
 
+// False: it is about to end. A process that was killed gives up its namespaces first, and then
+// waits for all others of the sandbox.
+bool can_be_entered(const ProcessOne& one);
 // For an operation's child. First: who owns the sandbox's files may read all of them, whatever
 // their modes; a no-op for root. Then: paths are those of the sandbox, as process 1 sees them.
 void enter_owners_namespace(const ProcessOne& one);
