@@ -62,7 +62,8 @@ Fd take_file(const VolumeFile& wanted, const std::string& directory) {
 void keep_file(const Fd& copy, const std::string& path) {
   struct stat status {};
   base::check(fstat(copy.get(), &status), "inspect a copy");
-  if (status.st_size == 0) throw Error(Code::resource_exhausted, "there is no copy of the pack");
+  if (status.st_size == 0)
+    throw Error(Code::resource_exhausted, "no room here for a copy of the pack");
   Fd file = base::open_file(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
   try {
     copy_all(copy, file);
