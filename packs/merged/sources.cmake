@@ -6,6 +6,6 @@ foreach(name base/digest base/error base/escape base/os/fd base/os/file_tree bas
     layers/node layers/overlay_lookup layers/sorted_names
     packs/attributes packs/delta_pack packs/frame_reader packs/zstd_frame
     packs/merged/applier packs/merged/entry_sender packs/merged/finder packs/merged/merged_digest
-    packs/merged/sent_list packs/merged/upper_index)
+    packs/merged/sent_list packs/merged/tree_listing packs/merged/upper_index)
   list(APPEND merged_pack_sources ${PROJECT_SOURCE_DIR}/${name}.cc)
 endforeach()
