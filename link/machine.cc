@@ -30,9 +30,10 @@ std::string file_digest(int fd) {
 
 // "moorage-STORE-sb_7": what comes before the last part names the store.
 Labels labels_of(const base::LinkConfig& config) {
+  const bool own = config.machine.empty();
   return {{kStoreLabel, config.name.substr(0, config.name.rfind('-'))},
-          {kSandboxLabel, config.name},
-          {kGenerationLabel, std::to_string(config.generation)}};
+          {kSandboxLabel, own ? config.name : config.machine},
+          {kGenerationLabel, std::to_string(own ? config.generation : config.machine_generation)}};
 }
 
 }  // namespace
@@ -144,11 +145,19 @@ void RemoteMachine::let_out(Deadline deadline) {
   driver().let_out(machine_, rules, deadline);
 }
 
+void RemoteMachine::pause(Deadline deadline) {
+  if (!driver().can_pause())
+    throw Error(Code::unsupported, "machines of this provider cannot be paused");
+  if (machine_.id.empty()) throw Error(Code::unavailable, "the machine is not reached now");
+  driver().pause(machine_, deadline);
+}
+
 bool RemoteMachine::exists(Deadline deadline) { return !driver().find(labels_, deadline).empty(); }
 
 void RemoteMachine::remove(Deadline deadline) {
   // Of any generation: the name is that of one sandbox.
-  const Labels ours{{kStoreLabel, labels_.at(kStoreLabel)}, {kSandboxLabel, config_.name}};
+  const Labels ours{{kStoreLabel, labels_.at(kStoreLabel)},
+                    {kSandboxLabel, labels_.at(kSandboxLabel)}};
   for (const Machine& found : driver().find(ours, deadline)) driver().end(found, deadline);
   machine_ = {};
 }

@@ -37,6 +37,8 @@ class RemoteMachine {
   // Longer than a sandbox is idle by default before the daemon stops it (sandbox.idle_stop_s).
   static constexpr std::chrono::minutes kLife{35};
   void extend(Deadline deadline);  // for kLife from now on; throws as Driver::extend
+  // Connected, and nothing of the sandbox is left there. Throws unsupported if it cannot pause.
+  void pause(Deadline deadline);
   // Once it is connected: as far as config.provider_rules allow.
   void let_out(Deadline deadline);
   // Once it is connected. 0 s: never.

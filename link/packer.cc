@@ -18,6 +18,7 @@
 #include "base/os/files.h"
 #include "link/volume/kept_tree.h"
 #include "packs/merged/finder.h"
+#include "packs/merged/tree_listing.h"
 
 namespace moorage::link {
 namespace {
@@ -143,6 +144,8 @@ class KeptPack {
 };
 
 void make_pack(const base::LinkConfig& config, const PackJob& job, int out) {
+  if (job.kind == PackJob::Kind::listing)
+    return base::write_all(out, packs::listing_text(packs::list_tree(job.path)));
   KeptPack kept(config, job);
   Sources sources(config);
   add_sources(config, job, sources);

@@ -16,9 +16,9 @@
 namespace moorage::link {
 
 struct PackJob {
-  enum class Kind { tree, layers, paths };
+  enum class Kind { tree, layers, paths, listing };
   Kind kind = Kind::tree;
-  std::string path = {};                     // tree: its directory
+  std::string path = {};                     // tree, listing (no pack): its directory
   std::string after = {};                    // tree: the last entry that is there already
   std::vector<std::string> present = {};     // tree: files below it that are there already
   std::string keep = {};                     // the whole base tree: its name in a volume, noted

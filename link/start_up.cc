@@ -20,6 +20,7 @@ namespace outpost = base::outpost;
 
 constexpr std::chrono::minutes kPatience{10};  // without progress: a walk, a large apply
 constexpr size_t kMaxListed = 100'000;
+constexpr uint64_t kMostLost = 10'000'000;
 
 bool flag(const json::object& object, std::string_view name) {
   const json::value* value = object.if_contains(name);
@@ -104,10 +105,24 @@ void StartUp::send_pack(json::object request, const PackJob& job, Next next) {
 
 void StartUp::need_tree(const base::LinkTree& tree, std::function<void()> next) {
   if (tree.key.empty()) return next();
-  ask({{"what", outpost::kHasTree}, {"key", tree.key}},
-      [this, &tree, next = std::move(next)](const json::object& there) {
-        send_tree(tree, there, next);
-      });
+  check_tree(tree, [this, &tree, next = std::move(next)] {
+    ask({{"what", outpost::kHasTree}, {"key", tree.key}},
+        [this, &tree, next](const json::object& there) { send_tree(tree, there, next); });
+  });
+}
+
+// What a paused machine still has. Of git objects, has_tree compares names and sizes.
+void StartUp::check_tree(const base::LinkTree& tree, std::function<void()> next) {
+  if (config_.machine.empty() || &tree == &config_.objects) return next();
+  send_pack({{"what", outpost::kCheckTree}, {"key", tree.key}},
+            {.kind = PackJob::Kind::listing, .path = tree.path},
+            [this, next = std::move(next)](const json::object& answer) {
+              const json::value* differs = answer.if_contains("differs");
+              boost::system::error_code error;
+              const auto lost = differs ? differs->to_number<uint64_t>(error) : 0;
+              resent_ += std::min(lost, kMostLost);
+              next();
+            });
 }
 
 // What it has is worth a try: if it fails, the tree is sent.

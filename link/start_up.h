@@ -32,7 +32,8 @@ class StartUp {
     bool repairs = false;
   };
   void send_paths(Stream& stream, const Paths& paths, Done done);
-  void cancel() { call_.reset(); }  // `done` is not called any more
+  void cancel() { call_.reset(); }             // `done` is not called any more
+  uint64_t resent() const { return resent_; }  // entries that a paused machine had lost
   bool busy() const { return call_ != nullptr; }
   const boost::json::object& prepared() const { return prepared_; }  // the answer of `prepare`
 
@@ -41,6 +42,7 @@ class StartUp {
   void ask(boost::json::object request, Next next);
   void send_pack(boost::json::object request, const PackJob& job, Next next);
   void call(Call::Options options, bool with_pack, Next next);
+  void check_tree(const base::LinkTree& tree, std::function<void()> next);
   void send_tree(const base::LinkTree& tree, const boost::json::object& there,
                  std::function<void()> next);
   void take_tree(const base::LinkTree& tree, const KeptTree& kept, std::function<void()> next);
@@ -57,6 +59,7 @@ class StartUp {
   Done done_;
   boost::json::object prepared_;
   uint64_t sequence_ = 0;
+  uint64_t resent_ = 0;
 };
 
 }  // namespace moorage::link

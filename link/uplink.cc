@@ -21,7 +21,7 @@ constexpr milliseconds kLongestPause{30'000};
 // Of an idle machine. While its provider pauses it, it is still listed as running, and to reach it
 // would resume it.
 constexpr milliseconds kIdlePause{10'000};
-constexpr seconds kRemoveDeadline{60};
+constexpr seconds kLeaveDeadline{60};
 constexpr seconds kLetOutDeadline{60};
 constexpr seconds kExtendDeadline{60};
 constexpr milliseconds kLifeCheck{5'000};
@@ -81,6 +81,8 @@ void Uplink::stop_trying() {
 void Uplink::begin_errand(bool put_programs) {
   busy_ = true;
   const Deadline deadline = deadline_in(seconds(config_.start_deadline_s));
+  // A pause may have damaged those of a machine that another sandbox had.
+  put_programs = put_programs || (!config_.machine.empty() && host_.may_create());
   const RemoteMachine::Way way{put_programs, host_.may_create(), wanted_ || host_.needed()};
   errands_.post([this, way, deadline, machine = machine_]() -> Errands::Then {
     // Shared, because std::function copies what it holds.
@@ -135,6 +137,7 @@ void Uplink::greeted(const json::object& answer, const Error* error) {
     return stream_->give_up(reason);  // nothing, if its end is the reason
   }
   if (up_) return host_.on_sign(answer);
+  opened_ = !says(answer, "net_namespace") && !config_.provider_rules.hosts.empty();
   const bool carried = says(answer, "net_namespace") || says(answer, "started");
   if (config_.machine_is_ours && !carried) return let_out(answer);
   reached(answer);
@@ -228,21 +231,37 @@ void Uplink::not_extended(const Error& error, bool resumed) {
   if (resumed && up_) stream_->give_up(error);
 }
 
-void Uplink::remove(std::function<void(const Error* error)> done) {
+void Uplink::leave(Leaving way, Done done) {
   const bool tries = keep_trying_;
   stop_trying();
-  errands_.post([this, tries, done = std::move(done), machine = machine_]() -> Errands::Then {
+  errands_.post([this, tries, way, done = std::move(done), machine = machine_]() -> Errands::Then {
     try {
-      machine->remove(deadline_in(kRemoveDeadline));
+      ((*machine).*way)(deadline_in(kLeaveDeadline));
     } catch (const Error& error) {
       return [this, tries, done, error] {
         keep_trying_ = tries;
-        if (tries) connect();
         done(&error);
       };
     }
     return [done] { done(nullptr); };
   });
+}
+
+void Uplink::remove(Done done) {
+  leave(&RemoteMachine::remove, [this, done = std::move(done)](const Error* error) {
+    if (error && keep_trying_) connect();
+    done(error);
+  });
+}
+
+void Uplink::pause(const Done& done) {
+  if (opened_) {
+    const Error error(
+        Code::unsupported,
+        "its provider lets it reach hosts, and the next sandbox may have other rules");
+    return done(&error);
+  }
+  leave(&RemoteMachine::pause, done);
 }
 
 }  // namespace moorage::link

@@ -48,7 +48,10 @@ class Uplink {
   Stream* stream() const { return up_ ? stream_.get() : nullptr; }
   const std::optional<Error>& reason() const { return reason_; }  // why not connected
   // Removes the sandbox there without a stream. Tries to connect again only if that fails.
-  void remove(std::function<void(const Error* error)> done);
+  using Done = std::function<void(const Error* error)>;
+  void remove(Done done);
+  // For another sandbox, once nothing of this one is left there.
+  void pause(const Done& done);
 
  private:
   void begin_errand(bool put_programs);
@@ -60,6 +63,8 @@ class Uplink {
   void reached(const boost::json::object& greeting);
   void down(const Error& reason);
   void check_life();
+  using Leaving = void (RemoteMachine::*)(Deadline deadline);
+  void leave(Leaving way, Done done);
   bool ends_by_itself() const { return extend_every_.count() > 0; }
   void keep_alive();
   void extend();
@@ -81,6 +86,7 @@ class Uplink {
   bool keep_trying_ = false;
   bool wanted_ = false;  // use() was called, and it is not reached yet
   bool asleep_ = false;
+  bool opened_ = false;                   // by its provider, for the hosts of the rules
   std::chrono::seconds extend_every_{0};  // 0: not reached yet, or it does not end by itself
   int64_t extended_ms_ = 0;
   std::optional<Error> reason_;

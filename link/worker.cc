@@ -295,7 +295,9 @@ void Worker::on_down(const Error& reason) {
   answer_all(std::exchange(beginning_, {}), &reason);
   answer_all(std::exchange(changing_, {}), &reason);
   changed_paths_.clear();
-  if (reason.code() == Code::not_found && fate_.begun()) lose(reason.message());
+  // At its end it is gone on purpose.
+  if (reason.code() == Code::not_found && fate_.begun() && !farewell_.under_way())
+    lose(reason.message());
 }
 
 // ---- files
@@ -415,7 +417,7 @@ std::string Worker::status() const {
   status.connected = uplink_.stream() != nullptr;
   status.runs = status.connected && runs_;
   status.last_pack = syncs_.last();
-  status.restored = restore_.restored();
+  status.restored = restore_.restored() + start_up_.resent();
   if (syncs_.synced_ms() > 0)
     status.behind_ms =
         static_cast<uint64_t>(std::max<int64_t>(1, base::monotonic_ms() - syncs_.synced_ms()));
@@ -433,11 +435,12 @@ void Worker::destroy_asked(const Answer& answer) {
 void Worker::shutdown_asked(const json::object& body, Answer answer) {
   if (uplink_.asleep()) return wake_for_end(body, std::move(answer));
   Stream& stream = running_sandbox();
-  farewell_.run(stream, body, [this, answer = std::move(answer)](const Error* error) {
-    answer(kDone, error);
-    if (error) return;
-    exit_.start(milliseconds(50), [this] { loop_.stop(); });  // the answer leaves first
-  });
+  const auto ended = [this, answer = std::move(answer)](const std::string& how,
+                                                        const Error* error) {
+    answer(how, error);
+    if (!error) exit_.start(milliseconds(50), [this] { loop_.stop(); });  // the answer leaves first
+  };
+  farewell_.run(stream, body, ended);
 }
 
 void Worker::wake_for_end(const json::object& body, Answer answer) {

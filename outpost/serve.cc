@@ -80,7 +80,8 @@ std::unique_ptr<Channel> Server::open(Peer& peer, std::string_view text, Wire wi
   using Handler = std::unique_ptr<Channel> (Server::*)(const json::object&, Wire);
   static constexpr std::pair<std::string_view, Handler> kHandlers[] = {
       {requests::kHasTree, &Server::has_tree},   {requests::kPutTree, &Server::put_tree},
-      {requests::kTakeTree, &Server::take_tree}, {requests::kPrepare, &Server::prepare},
+      {requests::kTakeTree, &Server::take_tree}, {requests::kCheckTree, &Server::check_tree},
+      {requests::kPrepare, &Server::prepare},
       {requests::kApply, &Server::apply},        {requests::kStart, &Server::start},
       {requests::kHttp, &Server::http},          {requests::kJournal, &Server::journal},
       {requests::kSync, &Server::sync},          {requests::kNetwork, &Server::network},

@@ -63,6 +63,7 @@ class Server {
   std::unique_ptr<Channel> has_tree(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> put_tree(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> take_tree(const boost::json::object& request, Wire wire);
+  std::unique_ptr<Channel> check_tree(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> prepare(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> apply(const boost::json::object& request, Wire wire);
   std::unique_ptr<Channel> start(const boost::json::object& request, Wire wire);
@@ -88,6 +89,7 @@ class Server {
   void run_unasked(const std::string& what, const Operation::Work& work, std::vector<int> keep_fds);
   void settle(const std::string& key);
   ReceiveTree wanted_tree(const boost::json::object& request) const;
+  void check_key(const std::string& key) const;  // and whether one more tree may arrive
   Operation::Done answer_with(std::weak_ptr<Later> waiting, std::function<void()> on_success);
   void notice_process();
   // A sync makes a dead process 1 again, but does not start it.

@@ -43,10 +43,14 @@ std::unique_ptr<Channel> Server::has_tree(const json::object& request, Wire wire
 ReceiveTree Server::wanted_tree(const json::object& request) const {
   ReceiveTree wanted{text_in(request, "key"), flag_in(request, "more"),
                      overlay_of(json::parse(abilities_).at("overlay").as_string())};
-  directory_.tree(wanted.key);
+  check_key(wanted.key);
+  return wanted;
+}
+
+void Server::check_key(const std::string& key) const {
+  directory_.tree(key);
   if (aside_.size() >= kMaxAside)
     throw Error(Code::resource_exhausted, "4 trees are arriving for this sandbox already");
-  return wanted;
 }
 
 Operation::Done Server::answer_with(std::weak_ptr<Later> waiting,
@@ -91,6 +95,17 @@ std::unique_ptr<Channel> Server::take_tree(const json::object& request, Wire wir
   auto channel = std::make_unique<Later>(wire);
   run_aside(take, {{}, kTakeDeadline},
             answer_with(channel->self(), [this, key = wanted.key] { settle(key); }));
+  return channel;
+}
+
+std::unique_ptr<Channel> Server::check_tree(const json::object& request, Wire wire) {
+  const std::string key = text_in(request, "key");
+  check_key(key);
+  base::Pipe pipe = base::make_pipe();
+  const int source = pipe.read_end.get();
+  auto channel = std::make_unique<Upload>(loop_, wire, std::move(pipe.write_end), true);
+  run_aside([this, key, source] { return outpost::check_tree(directory_, key, Fd(source)); },
+            {{source}, kUploadDeadline}, answer_with(channel->self(), [] {}));
   return channel;
 }
 

@@ -20,6 +20,7 @@
 #include "base/os/process.h"
 #include "packs/delta_pack.h"
 #include "packs/merged/applier.h"
+#include "packs/merged/tree_listing.h"
 
 namespace moorage::outpost {
 namespace {
@@ -32,6 +33,7 @@ constexpr size_t kMaxAfterBytes = 80 << 10;
 constexpr int kNoteEveryMs = 200;
 constexpr size_t kMaxBootBytes = 100;
 constexpr size_t kReadBytes = 256 << 10;
+constexpr size_t kMaxListingBytes = 1 << 30;
 
 std::string files_of(const std::string& tree) { return tree + "/files"; }
 // Base64 or escapes are not needed: the path is a JSON string of bytes that link itself sent.
@@ -190,6 +192,34 @@ std::string receive_tree(const Directory& directory, const ReceiveTree& wanted, 
     base::write_file(complete_file(tree), base::boot_id());
   }
   return R"({"ok":true})";
+}
+
+std::string check_tree(const Directory& directory, const std::string& key, Fd source) {
+  const std::string tree = directory.tree(key);
+  std::string text;
+  std::vector<char> piece(kReadBytes);
+  for (;;) {
+    const std::string_view some = read_some(source, piece);
+    if (some.empty()) break;
+    if (text.size() + some.size() > kMaxListingBytes)
+      throw Error(Code::resource_exhausted, "the list of the tree " + key + " is too long");
+    text += some;
+  }
+  const auto was_here = [&] {
+    if (access(files_of(tree).c_str(), F_OK) != 0) return false;
+    return is_complete(tree) || after_of(tree).empty();  // a pause may lose the notes, too
+  };
+  size_t differs = 0;
+  if (was_here()) {
+    const auto listed = packs::parse_listing(text);
+    const Fd held = lock_tree(tree);
+    differs = packs::count_differences(listed, packs::list_tree(files_of(tree)));
+    if (differs > 0) {
+      for (const std::string& file : {complete_file(tree), tree + "/after"}) unlink(file.c_str());
+      base::sync_directory(tree);
+    }
+  }
+  return json::serialize(json::object{{"differs", differs}});
 }
 
 void settle_tree(const Directory& directory, const std::string& key) {

@@ -63,6 +63,8 @@ void each_config_field(T& config, const Visit& visit) {
   visit("sync_interval_s", config.sync_interval_s);
   visit("start_deadline_s", config.start_deadline_s);
   visit("machine_is_ours", config.machine_is_ours);
+  visit("machine", config.machine);
+  visit("machine_generation", config.machine_generation);
   visit("memory_bytes", config.memory_bytes);
   visit("pids", config.pids);
   visit("cpus", config.cpus);

@@ -7,10 +7,10 @@
 // namespace, as root. It connects to the bootstrap socket as a warden does and receives its
 // listening socket (warden.sock). It answers these itself, besides what it passes on to the warden
 // there; errors are {"code","message","hint"} with a status other than 200, in words for the user:
-//   GET  /moorage/protocol, GET /health   at once, whether or not the machine answers
+//   GET  /moorage/protocol, GET /health   at once
 //   POST /moorage/connect   {}            200 when the machine is reached and base tree and objects
 //                                         are there; may take minutes
-//   POST /moorage/begin     {"layers":[{"tree","home"}]}   oldest first. The mounts are
+//   POST /moorage/begin     {"layers":[{"tree","home"}]}   oldest first. The workspace's mounts are
 //                                         attached: prepare, send what the layers changed, start.
 //                                         200 when the warden there answers
 //   GET  /moorage/remote    -> LinkStatus
@@ -23,8 +23,8 @@
 //   POST /moorage/network   {}            with a line (network_line.h) as its one descriptor, as a
 //                                         warden takes it; or the second one of the bootstrap
 //   POST /moorage/destroy   {}            200 when nothing of the sandbox is left there
-//   POST /moorage/shutdown  {"grace_ms"}  ends the commands there, syncs for the last time, exits
-// /workspace and /home/user are the workspace's own mounts, attached before /moorage/begin.
+//   POST /moorage/shutdown  {"grace_ms","keep"} -> {"kept","why"}   ends the commands there, syncs
+//                                         for the last time, ends or pauses the machine, exits
 // incoming/SEQ.pack: complete packs, SEQ in decimal and rising by one. The daemon applies them in
 // order, renames each to SEQ.applied and unlinks it when it is durable.
 //
@@ -43,9 +43,8 @@ namespace moorage::base {
 
 inline constexpr const char* kLinkConfig = "link.json";  // in the sandbox's directory
 inline constexpr const char* kIncoming = "incoming";     // likewise, a directory
-// Likewise, written by the link: the sandbox there has started; it is lost for good, with the
-// reason. A keeper that ended without the latter may be replaced by a new one with the same
-// configuration.
+// Likewise, written by the link: the sandbox there has started; it is lost for good, and why. A
+// keeper that ended without the latter may be replaced by one with the same configuration.
 inline constexpr const char* kLinkBegun = "begun";
 inline constexpr const char* kLinkGone = "gone";
 inline constexpr size_t kMaxLinkGoneBytes = 1000;
@@ -64,7 +63,7 @@ struct LinkTree {
 };
 
 struct LinkConfig {
-  std::string name;       // "moorage-<store>-sb_7", also its name there
+  std::string name;       // "moorage-STORE-sb_7", also its name there
   std::string directory;  // sandboxes/sb_7 here, absolute
   uint64_t generation = 0;
   std::string driver;     // "ssh"
@@ -82,11 +81,13 @@ struct LinkConfig {
   std::string kept_trees;
   uint32_t sync_interval_s = 10;
   uint32_t start_deadline_s = 600;
-  // The whole machine belongs to this sandbox: true for e2b and daytona, false for ssh. Then it may
-  // do without namespaces and overlays.
+  // The whole machine belongs to this sandbox, which may do without namespaces and overlays.
   bool machine_is_ours = false;
   ProviderRules provider_rules;  // for such a machine without a network namespace
-  uint64_t memory_bytes = 0;     // limits of all commands together; 0: none
+  // The earlier sandbox that made the machine: what it has was paused, and is compared. Or empty.
+  std::string machine;
+  uint64_t machine_generation = 0;
+  uint64_t memory_bytes = 0;  // limits of all commands together; 0: none
   uint64_t pids = 0;
   double cpus = 0;
 };

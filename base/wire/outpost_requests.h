@@ -20,6 +20,9 @@
 //           entries: of git objects, the files below the tree that are complete, so that link sends
 //           only others. after: the last entry of a partial tree that is complete
 //           (MergedApplier::last).
+// check_tree {"key"}; link sends the list of its entries (packs/merged/tree_listing.h), then ends.
+//           Answer: {"differs":N}: so many entries of a tree that was complete are not as listed, as
+//           its machine was paused. Unless N is 0, it does not count as complete any more.
 // put_tree  {"key","more":bool,"keep":"/path"}; link sends a pack, then ends. Paths begin with
 //           "tree/". Answer: {"ok":true}: the tree is complete. more: the tree may exist, the pack
 //           adds to it. keep, if given: afterwards the pack also becomes this new file; nobody
@@ -66,6 +69,7 @@ namespace moorage::base::outpost {
 
 inline constexpr const char* kHello = "hello";
 inline constexpr const char* kHasTree = "has_tree";
+inline constexpr const char* kCheckTree = "check_tree";
 inline constexpr const char* kPutTree = "put_tree";
 inline constexpr const char* kTakeTree = "take_tree";
 inline constexpr const char* kPrepare = "prepare";

@@ -119,6 +119,7 @@ class Keeper:
             "warden": str(harness.BIN / "moorage-warden"), "base": {"key": base_key, "path": str(self.base)} if base else none,
             "objects": none, "certificates": none, "kept_trees": "", "sync_interval_s": 1, "start_deadline_s": 120, "machine_is_ours": False,
             "provider_rules": {"hosts": [], "refusal": "", "hint": ""},
+            "machine": "", "machine_generation": 0,
             "memory_bytes": 0, "pids": 0, "cpus": 0} | config))
         self.socket = str(self.directory / "warden.sock")
         self.process = None

@@ -65,8 +65,8 @@ class Daytona(Provider):
             self.fake.loop.call_soon_threadsafe(sandbox.toolbox.cut)
 
 
-class RentedTest:
-    """`provider`: makes one; `overlay`: the kind that its machines allow."""
+class RentedCase:
+    """`provider`: makes one."""
 
     @classmethod
     def setUpClass(cls):
@@ -121,6 +121,10 @@ class RentedTest:
 
     def no_machine(self):
         harness.wait_until(lambda: not self.rented.fake.sandboxes, what="the end of the machine")
+
+
+class RentedTest(RentedCase):
+    """`overlay`: the kind that its machines allow."""
 
     def test_a_command_sees_base_and_layer_and_its_files_are_here_before_its_end(self):
         keeper = self.keeper(pids=50)
@@ -419,6 +423,129 @@ class PlainDaytonaTest(PlainTest, unittest.TestCase):
     @staticmethod
     def provider(directory):
         return Daytona(directory, True)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "SKIP: needs root")
+class KeptTest(RentedCase, unittest.TestCase):
+    """A stop that pauses the machine, and the workspace's next sandbox there."""
+
+    @staticmethod
+    def provider(directory):
+        return E2b(directory, False, on_stop="pause")
+
+    def stop(self, keeper):
+        ended = keeper.good("/moorage/shutdown", {"grace_ms": 100, "keep": True})
+        keeper.process.wait(timeout=20 * harness.PATIENCE)
+        return ended
+
+    def first(self, **options):
+        """(the fake's sandbox, the keeper) after a stop that paused it."""
+        keeper = self.keeper(**options)
+        keeper.begin()
+        keeper.run_command("ex_1", "sh", "-c", "echo one > a")
+        self.assertEqual(self.stop(keeper), {"kept": True, "why": ""})
+        [sandbox] = self.rented.fake.sandboxes.values()
+        self.assertEqual(sandbox.state, "paused")
+        # Its outpost may be paused just before it ends, with the few files of its own.
+        left = [path.name for path in sandbox.machine.root.glob("root/.moorage/sandboxes/*/*")]
+        self.assertEqual([name for name in left if name not in ("outpost.sock", "ops.lock") and not name.startswith("serve.")], [])
+        return sandbox, keeper
+
+    def next_of(self, former, generation):
+        keeper = self.keeper(machine=former.name, machine_generation=1, generation=generation)
+        keeper.begin()
+        return keeper
+
+    def content(self, keeper):
+        output, end = keeper.run_command("ex_1", "sh", "-c", "test ! -e a && find . -type f | wc -l && cmp d0/f0 d1/linked && echo same")
+        self.assertEqual(end["code"], 0, (output, end))
+        self.assertEqual(output.split(), [b"201", b"same"])
+
+    def tree_of(self, sandbox):
+        [files] = sandbox.machine.root.glob("root/.moorage/trees/*/files")
+        return files
+
+    def test_the_next_sandbox_has_the_machine_again_and_nothing_of_the_former_one(self):
+        sandbox, former = self.first()
+        keeper = self.next_of(former, 2)
+        self.content(keeper)
+        self.assertEqual(keeper.status()["restored"], 0)
+        self.assertEqual(list(self.rented.fake.sandboxes), [sandbox.id])
+        self.assertTrue(self.stop(keeper)["kept"])
+        third = self.next_of(former, 3)
+        self.content(third)
+        self.assertEqual((list(self.rented.fake.sandboxes), sandbox.resumes), ([sandbox.id], 2))
+        third.good("/moorage/shutdown", {"grace_ms": 100})
+        self.no_machine()
+
+    def test_trees_and_programs_that_a_pause_damaged_are_sent_again_before_anything_runs(self):
+        sandbox, former = self.first()
+        tree = self.tree_of(sandbox)
+        (tree / "d0/f0").unlink()
+        (tree / "d2/f2").write_text("an older state")
+        for program in sandbox.machine.root.glob("root/.moorage/bin/*/moorage-*"):
+            begin = program.read_bytes()[:1000]
+            program.unlink()  # the frozen outpost of the former sandbox may hold it
+            program.write_bytes(begin)
+            program.chmod(0o755)
+        keeper = self.next_of(former, 2)
+        self.content(keeper)
+        self.assertEqual(keeper.run_command("ex_2", "cat", "d2/f2")[0], (self.base / "d2/f2").read_bytes())
+        self.assertGreaterEqual(keeper.status()["restored"], 2)
+        self.assertEqual(list(self.rented.fake.sandboxes), [sandbox.id])
+
+    def test_a_machine_that_loses_files_at_its_second_resume(self):
+        sandbox, former = self.first()
+        (self.tree_of(sandbox) / "d0/f0").unlink()
+        keeper = self.next_of(former, 2)  # the tree is sent after the first pause
+        self.assertTrue(self.stop(keeper)["kept"])
+        self.rented.fake.faults.lose_files_at_resume = 2
+        self.addCleanup(setattr, self.rented.fake.faults, "lose_files_at_resume", 0)
+        third = self.next_of(former, 3)
+        self.content(third)
+        self.assertEqual(sandbox.resumes, 2)
+
+    def test_a_machine_whose_state_is_a_lie_is_compared_all_the_same(self):
+        self.addCleanup(self.rented.fake.faults.lies.clear)
+        sandbox, former = self.first()
+        for generation, lie in ((2, "running"), (3, "paused")):
+            self.rented.fake.faults.lies[sandbox.id] = lie
+            (self.tree_of(sandbox) / "d0/f0").unlink()
+            keeper = self.next_of(former, generation)
+            self.content(keeper)
+            self.assertGreaterEqual(keeper.status()["restored"], 1)
+            self.assertTrue(self.stop(keeper)["kept"])
+
+    def test_a_machine_that_cannot_be_paused_is_ended_with_the_reason(self):
+        fault = self.rented.fake.faults.add("status", method="POST", path=".*/pause", status=501, count=None)
+        self.addCleanup(setattr, fault, "count", 0)
+        keeper = self.keeper()
+        keeper.begin()
+        ended = self.stop(keeper)
+        self.assertFalse(ended["kept"])
+        self.assertIn("pause sandbox", ended["why"])
+        self.no_machine()
+
+    def test_a_paused_machine_that_is_gone_is_made_again(self):
+        sandbox, former = self.first()
+        asyncio.run_coroutine_threadsafe(self.rented.fake.end_sandboxes(), self.rented.fake.loop).result(60)
+        self.content(self.next_of(former, 2))
+        self.assertNotIn(sandbox.id, self.rented.fake.sandboxes)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "SKIP: needs root")
+class OpenedTest(RentedCase, unittest.TestCase):
+    @staticmethod
+    def provider(directory):
+        return E2b(directory, True, on_stop="pause")
+
+    def test_a_machine_that_its_provider_opened_for_hosts_is_not_kept(self):
+        keeper = self.keeper(provider_rules={"hosts": ["packages.example"], "refusal": "", "hint": ""})
+        keeper.begin()
+        ended = keeper.good("/moorage/shutdown", {"grace_ms": 100, "keep": True})
+        self.assertFalse(ended["kept"])
+        self.assertIn("lets it reach hosts", ended["why"])
+        self.no_machine()
 
 
 if __name__ == "__main__":

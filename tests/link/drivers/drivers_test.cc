@@ -124,6 +124,28 @@ TEST_CASE("a machine is made once, found by labels, and gone after its end", "[d
   driver->end(machine, soon());
 }
 
+TEST_CASE("a machine is reached while it exists, and never made by that", "[drivers]") {
+  if (!usable()) return;
+  const std::string provider = GENERATE(values(kProviders));
+  CAPTURE(provider);
+  const RemoteFake& fake = RemoteFake::shared(provider);
+  const auto driver = fake.driver();
+  const auto code = [&](Deadline deadline) {
+    try {
+      driver->reach(kLabels, deadline);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return Code::internal;
+  };
+  CHECK(code(soon()) == Code::not_found);
+  CHECK(code(after(seconds(1))) == Code::deadline_exceeded);  // too few looks to be sure
+  CHECK(driver->find(kLabels, soon()).empty());
+  const Machine machine = driver->make(kLabels, soon());
+  CHECK(driver->reach(kLabels, soon()).id == machine.id);
+  driver->end(machine, soon());
+}
+
 TEST_CASE("bytes pass run() unchanged both ways", "[drivers]") {
   if (!usable()) return;
   const std::string provider = GENERATE(values(kProviders));
