@@ -93,8 +93,13 @@ bool is_in_the_clear(std::string_view url) {
   return host != "localhost" && !host.starts_with("127.") && !rest.starts_with("[::1]");
 }
 
+std::string parse_on_stop(const std::string& text) {
+  if (text == "pause" || text == "kill") return text;
+  throw Error(Code::invalid_argument, "it must be pause or kill");
+}
+
 struct DriverSetting {
-  enum class Shape { url, name, host, path, flag, number };
+  enum class Shape { url, name, host, path, flag, number, on_stop };
   std::string_view name;
   Shape shape = Shape::name;
   Range range{};
@@ -104,10 +109,11 @@ struct DriverSetting {
 const std::vector<DriverSetting>& e2b_settings() {
   using Shape = DriverSetting::Shape;
   static const std::vector<DriverSetting> all{
-      {"api_url", Shape::url},  {"sandbox_url", Shape::url},
-      {"domain", Shape::host},  {"template", Shape::name},
-      {"user", Shape::name},    {"directory", Shape::path},
-      {"ca_file", Shape::path}, {"allow_plain_http", Shape::flag}};
+      {"api_url", Shape::url},    {"sandbox_url", Shape::url},
+      {"domain", Shape::host},    {"template", Shape::name},
+      {"user", Shape::name},      {"directory", Shape::path},
+      {"ca_file", Shape::path},   {"allow_plain_http", Shape::flag},
+      {"on_stop", Shape::on_stop}};
   return all;
 }
 
@@ -128,7 +134,8 @@ const std::vector<DriverSetting>& daytona_settings() {
                                               {"volume", Shape::name},
                                               {"auto_stop_min", Shape::number, {2, 10'080}},
                                               {"ca_file", Shape::path},
-                                              {"allow_plain_http", Shape::flag}};
+                                              {"allow_plain_http", Shape::flag},
+                                              {"on_stop", Shape::on_stop}};
   return all;
 }
 
@@ -264,6 +271,9 @@ class BackendsReader {
         break;
       case DriverSetting::Shape::flag:
         value = yaml_.parsed(node, parse_flag);
+        break;
+      case DriverSetting::Shape::on_stop:
+        value = yaml_.parsed(node, parse_on_stop);
         break;
       case DriverSetting::Shape::number:
         value = yaml_.parsed(node, [&](const std::string& text) {

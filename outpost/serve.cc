@@ -81,12 +81,11 @@ std::unique_ptr<Channel> Server::open(Peer& peer, std::string_view text, Wire wi
   static constexpr std::pair<std::string_view, Handler> kHandlers[] = {
       {requests::kHasTree, &Server::has_tree},   {requests::kPutTree, &Server::put_tree},
       {requests::kTakeTree, &Server::take_tree}, {requests::kCheckTree, &Server::check_tree},
-      {requests::kPrepare, &Server::prepare},
-      {requests::kApply, &Server::apply},        {requests::kStart, &Server::start},
-      {requests::kHttp, &Server::http},          {requests::kJournal, &Server::journal},
-      {requests::kSync, &Server::sync},          {requests::kNetwork, &Server::network},
-      {requests::kAccept, &Server::accept},      {requests::kStop, &Server::stop},
-      {requests::kDestroy, &Server::destroy}};
+      {requests::kPrepare, &Server::prepare},    {requests::kApply, &Server::apply},
+      {requests::kStart, &Server::start},        {requests::kHttp, &Server::http},
+      {requests::kJournal, &Server::journal},    {requests::kSync, &Server::sync},
+      {requests::kNetwork, &Server::network},    {requests::kAccept, &Server::accept},
+      {requests::kStop, &Server::stop},          {requests::kDestroy, &Server::destroy}};
   const json::object request = parse_request(text);
   const std::string what = text_in(request, "what");
   if (what == requests::kHello) return hello(peer, request, wire);

@@ -112,8 +112,20 @@ base::LinkStatus LinkClient::status(Deadline deadline) {
 
 void LinkClient::destroy(Deadline deadline) { request("destroy", "{}", deadline); }
 
-void LinkClient::shut_down(std::chrono::milliseconds grace, Deadline deadline) {
-  request("shutdown", json::serialize(json::object{{"grace_ms", grace.count()}}), grace + deadline);
+LinkClient::Ended LinkClient::shut_down(const ShutDown& how, Deadline deadline) {
+  const std::string body =
+      json::serialize(json::object{{"grace_ms", how.grace.count()}, {"keep", how.keep}});
+  const std::string answer = ask(endpoint_,
+                                 {.path = "/moorage/shutdown",
+                                  .headers = {{"Content-Type", "application/json"}},
+                                  .body = body},
+                                 how.grace + deadline);
+  boost::system::error_code invalid;
+  const json::value value = json::parse(answer, invalid);
+  const json::object* object = invalid ? nullptr : value.if_object();
+  const json::value* kept = object ? object->if_contains("kept") : nullptr;
+  if (!kept || !kept->is_bool()) return {};
+  return {kept->get_bool(), text_in(*object, "why")};
 }
 
 }  // namespace moorage::backends

@@ -38,7 +38,15 @@ class LinkClient {
   void destroy(Deadline deadline);
   // Ends the commands there, syncs for the last time, and removes the sandbox there. Without an
   // answer within grace + deadline the last sync may not have come.
-  void shut_down(std::chrono::milliseconds grace, Deadline deadline);
+  struct ShutDown {
+    std::chrono::milliseconds grace{0};
+    bool keep = false;  // the machine is paused then, if possible, instead of ended
+  };
+  struct Ended {
+    bool kept = false;
+    std::string why{};  // not kept, although that was wanted
+  };
+  Ended shut_down(const ShutDown& how, Deadline deadline);
 
  private:
   void request(const std::string& path, const std::string& body, Deadline deadline);

@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 
 #include "backends/envd_client.h"
 #include "backends/remote/link_client.h"
 #include "backends/remote/link_program.h"
 #include "backends/trust.h"
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
@@ -32,6 +34,7 @@ constexpr milliseconds kRemoveDeadline{10'000};
 constexpr milliseconds kReconnectDeadline{5'000};
 // After the grace of the commands: their last changes come here.
 constexpr milliseconds kLastSyncDeadline{120'000};
+constexpr const char* kWorkspaceLabel = "workspace";  // of SandboxSpec: its id
 constexpr const char* kLayersInside = "/.moorage/layers";
 
 // The group of a command there. Nothing of it is in a control group here.
@@ -114,7 +117,7 @@ std::vector<PlaceOptions> places_of(const RemoteOptions& options, const std::str
   if (driver == "ssh") {
     for (const SshHost& host : options.ssh_hosts) places.push_back({host.name, host.max_sandboxes});
   } else if (const auto& account = driver == "e2b" ? options.e2b : options.daytona) {
-    places.push_back({driver, account->max_sandboxes});
+    places.push_back({driver, account->max_sandboxes, base::sha256_hex(account->settings)});
   }
   return places;
 }
@@ -222,6 +225,8 @@ base::LinkConfig RemoteBackend::machine(const MachineNote& note) const {
   config.sync_interval_s = options_.remote.sync_interval_s;
   config.start_deadline_s = options_.remote.start_deadline_s;
   config.machine_is_ours = driver_ != "ssh";
+  config.machine = note.machine;
+  config.machine_generation = note.machine_generation;
   if (const ProviderOptions* rented = account()) {
     config.settings = rented->settings;
     config.key = key_source();
@@ -257,7 +262,10 @@ SandboxStatus RemoteBackend::start(const SandboxSpec& spec) {
   const SandboxState before = inspect(spec.name).state;  // refuses a name of another store
   // Without a note nothing of an earlier sandbox with this directory is left there.
   if (!places_.find(spec.name)) forget_fate(spec.directory);
-  const MachineNote note = places_.take(spec.name, spec.remote.generation, spec.runtime);
+  const auto workspace = spec.labels.find(kWorkspaceLabel);
+  const MachineNote note =
+      places_.take(spec.name, spec.remote.generation, spec.runtime,
+                   workspace == spec.labels.end() ? std::string() : workspace->second);
   if (has_begun(spec.directory)) return start_keeper(spec, note);
   try {
     const SandboxStatus status = start_keeper(spec, note);
@@ -319,7 +327,10 @@ void RemoteBackend::attach(const std::string& name, const std::vector<FileLayer>
 // Commands have not run there yet.
 void RemoteBackend::learn(const std::string& name) {
   const base::LinkStatus there = LinkClient(endpoint(name)).status(kStatusDeadline);
-  if (const auto note = places_.find(name)) places_.learned(note->place, there);
+  if (const auto note = places_.find(name)) {
+    places_.learned(note->place, there);
+    if (!note->machine.empty()) places_.resumed(note->place, there.restored);
+  }
   if (driver_ != "ssh") return;
   if (there.overlay != "none" && there.pid_namespace && there.net_namespace) return;
   throw Error(Code::unsupported,
@@ -331,14 +342,34 @@ void RemoteBackend::learn(const std::string& name) {
 void RemoteBackend::stop(const std::string& name, milliseconds grace) {
   if (inspect(name).state == SandboxState::frozen) thaw(name);
   if (inspect(name).state == SandboxState::running) {
+    bool kept = false;
     try {
-      LinkClient(endpoint(name)).shut_down(grace, kLastSyncDeadline);
+      kept = end_there(name, grace);
     } catch (Error& error) {
       throw error.add_context("its last changes could not be fetched");
     }
-    places_.release(name);  // nothing is left there
+    if (kept)
+      places_.keep(name);
+    else
+      places_.release(name);  // nothing is left there
   }
   destroy(name);
+}
+
+bool RemoteBackend::pauses() const {
+  const ProviderOptions* rented = account();
+  boost::system::error_code invalid;
+  const auto settings = boost::json::parse(rented ? rented->settings : "{}", invalid);
+  if (invalid || !settings.is_object()) return false;
+  const auto* on_stop = settings.get_object().if_contains("on_stop");
+  return on_stop && on_stop->is_string() && on_stop->get_string() == "pause";
+}
+
+bool RemoteBackend::end_there(const std::string& name, milliseconds grace) {
+  const bool keep = pauses() && places_.may_keep(name);
+  const auto ended = LinkClient(endpoint(name)).shut_down({grace, keep}, kLastSyncDeadline);
+  if (keep) places_.not_paused(places_.find(name)->place, ended.why);
+  return keep && ended.kept;
 }
 
 void RemoteBackend::destroy(const std::string& name) {
@@ -354,7 +385,7 @@ void RemoteBackend::destroy(const std::string& name) {
   LocalBackend::destroy(name);
   const auto note = places_.find(name);
   // A machine that cannot be reached now keeps its note, and is removed later.
-  if (note && answers) remove_machine(*note, kRemoveDeadline);
+  if (note && !note->kept && answers) remove_machine(*note, kRemoveDeadline);
 }
 
 bool RemoteBackend::remove_machine(const MachineNote& note, std::chrono::milliseconds patience) {

@@ -41,7 +41,7 @@ class RemoteBackend : public LocalBackend, public Machines {
                                         const std::string& exec_name) override;
 
   Machines* machines() override { return this; }
-  std::vector<PlaceUse> places() override { return places_.uses(); }
+  std::vector<PlaceUse> places() override;
   std::vector<MachineNote> notes() override { return places_.notes(); }
   std::vector<std::string> list_there(const std::string& place,
                                       std::chrono::milliseconds deadline) override;
@@ -59,6 +59,8 @@ class RemoteBackend : public LocalBackend, public Machines {
  private:
   Capabilities with_machines(Capabilities can) const;
   SandboxStatus start_keeper(const SandboxSpec& spec, const MachineNote& note);
+  bool pauses() const;  // a stop pauses the machine instead of ending it
+  bool end_there(const std::string& name, std::chrono::milliseconds grace);
   void learn(const std::string& name);
   Isolation isolation() const;
   const ProviderOptions* account() const;  // null: ssh, or it is not configured

@@ -31,14 +31,27 @@ std::string RemoteBackend::run_errand(const Errand& errand, const MachineNote& n
   }
 }
 
+std::vector<PlaceUse> RemoteBackend::places() {
+  std::vector<PlaceUse> all = places_.uses();
+  if (account()) {
+    for (PlaceUse& place : all) place.on_stop = pauses() ? "pause" : "kill";
+  }
+  return all;
+}
+
 std::vector<std::string> RemoteBackend::list_there(const std::string& place,
                                                    std::chrono::milliseconds deadline) {
   // The name says which store.
   const MachineNote all{.sandbox = options_.name_prefix + "all", .driver = driver_, .place = place};
-  return parse_listed(run_errand({{"list"}}, all, deadline), options_.name_prefix);
+  auto names = parse_listed(run_errand({{"list"}}, all, deadline), options_.name_prefix);
+  // A machine keeps the labels of the sandbox that made it.
+  for (std::string& name : names) name = places_.owner_of(name);
+  return names;
 }
 
 void RemoteBackend::remove_there(const MachineNote& note, std::chrono::milliseconds deadline) {
+  // It may have been taken over since the caller saw the note.
+  if (places_.owner_of(note.machine_name()) != note.sandbox) return;
   run_errand({{"remove"}}, note, deadline);
   places_.release(note.sandbox);
 }

@@ -17,6 +17,14 @@ namespace {
 std::string host_text(const Json& host) {
   std::string text = host.text("name") + ": " + std::to_string(host.number("sandboxes")) + " of " +
                      count_of(host.number("max_sandboxes"), "sandbox");
+  if (host.has("paused")) text += " and " + std::to_string(host.number("paused")) + " paused";
+  if (host.has("on_stop"))
+    text += host.text("on_stop") == "pause" ? ", a stop pauses the machine"
+                                            : ", a stop ends the machine";
+  if (host.has("not_paused"))
+    text += " (the last one could not be paused, and was ended: " + host.text("not_paused") + ")";
+  if (host.has("sent_again"))
+    text += ", " + count_of(host.number("sent_again"), "file") + " lost in a pause and sent again";
   if (host.has("overlay")) text += ", " + search_text(host.text("overlay"));
   if (host.has("last_contact")) text += ", answered at " + host.text("last_contact");
   if (host.has("last_error")) text += "; the last try failed: " + host.text("last_error");

@@ -104,8 +104,8 @@ TEST_CASE("each request to a keeper has its path and its body") {
          one.changed({"/workspace/a", "/home/user/\"b"}, 10s);
        }},
       {"POST /moorage/destroy ", "{}", [](Client& one) { one.destroy(10s); }},
-      {"POST /moorage/shutdown ", R"({"grace_ms":1500})",
-       [](Client& one) { one.shut_down(1500ms, 10s); }},
+      {"POST /moorage/shutdown ", R"({"grace_ms":1500,"keep":true})",
+       [](Client& one) { one.shut_down({.grace = 1500ms, .keep = true}, 10s); }},
   };
   for (const Row& row : rows) {
     CAPTURE(row.first_line);
@@ -113,6 +113,22 @@ TEST_CASE("each request to a keeper has its path and its body") {
     CHECK(request.starts_with(row.first_line));
     CHECK(request.substr(request.find("\r\n\r\n") + 4) == row.body);
   }
+}
+
+TEST_CASE("a stop says whether the machine is kept, with limits") {
+  const auto ended_by = [](const std::string& body) {
+    backends::LinkClient::Ended ended;
+    served(http("200 OK", body),
+           [&](backends::LinkClient& client) { ended = client.shut_down({.grace = 1ms}, 10s); });
+    return ended;
+  };
+  CHECK(ended_by(R"({"kept":true,"why":""})").kept);
+  const auto not_kept = ended_by(R"({"kept":false,"why":")" + std::string(3000, 'w') + R"("})");
+  CHECK_FALSE(not_kept.kept);
+  CHECK(not_kept.why.starts_with("www"));
+  CHECK(not_kept.why.size() < 3000);
+  for (const char* other : {"{}", "[]", "kept", R"({"kept":"yes"})"})
+    CHECK_FALSE(ended_by(other).kept);
 }
 
 TEST_CASE("more paths than a keeper takes are refused before they are sent") {

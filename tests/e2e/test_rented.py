@@ -1,5 +1,6 @@
 """Sandboxes on rented machines: a daemon whose backends e2b and daytona speak with the fakes of tests/remote."""
 
+import asyncio
 import base64
 import contextlib
 import hashlib
@@ -72,6 +73,11 @@ class RentedCase(harness.TestCase):
             self.client.exec(name, ["true"])
         return f"{caught.exception.message} {caught.exception.hint}"
 
+    def on(self, backend, function):
+        """Calls one of its coroutines."""
+        fake = self.fakes[backend]
+        asyncio.run_coroutine_threadsafe(getattr(fake, function)(), fake.loop).result(60)
+
     def machines(self, backend):
         return len(self.fakes[backend].sandboxes)
 
@@ -90,6 +96,9 @@ class RentedCase(harness.TestCase):
 
     def shown(self, name):
         return " ".join(self.daemon.cli("show", name).stdout.decode().split())
+
+    def info(self):
+        return " ".join(self.daemon.cli("info").stdout.decode().split())
 
     def check_commands(self, backend):
         before = self.machines(backend)
@@ -181,6 +190,125 @@ class Rented(RentedCase):
             harness.wait_until(lambda: self.machines(backend) == before + 1, what="only that of another store is left")  # noqa: B023
 
 
+class Gone(RentedCase):
+    def test_a_machine_that_its_provider_ended_is_lost_and_is_not_replaced(self):
+        for backend in self.fakes:
+            self.create(f"gone-{backend}", backend)
+            self.out(f"gone-{backend}", "echo made > file")
+            former = self.client.workspace(f"gone-{backend}")["sandbox"]["id"]
+            self.on(backend, "end_sandboxes")
+            self.assertEqual(self.machines(backend), 0)
+
+            def lost():
+                self.assertEqual(self.machines(backend), 0)  # noqa: B023
+                sandbox = self.client.workspace(f"gone-{backend}").get("sandbox")  # noqa: B023
+                return not sandbox or sandbox["state"] == "lost"
+            harness.wait_until(lost, 90, what="the loss of the sandbox")
+            harness.wait_until(lambda: f"{backend}: 0 of 1 sandbox" in self.info(), what="room for another")  # noqa: B023
+            self.assertEqual(self.out(f"gone-{backend}", "cat file"), "made")
+            self.assertNotEqual(self.client.workspace(f"gone-{backend}")["sandbox"]["id"], former)
+
+
+class Paused(RentedCase):
+    more = {"e2b": {"on_stop": "pause"}, "daytona": {"on_stop": "pause"}}
+    asleep = {"e2b": "paused", "daytona": "stopped"}
+
+    def machine(self, backend):
+        [machine] = self.fakes[backend].sandboxes.values()
+        return machine
+
+    def pause(self, name, backend):
+        self.create(name, backend)
+        self.out(name, "echo made > file")
+        self.client.stop(name)
+        self.assertEqual(self.machine(backend).state, self.asleep[backend])
+        return self.machine(backend)
+
+    def end(self, name, backend):
+        self.client.delete(name)
+        self.findings("--fix")
+        harness.wait_until(lambda: self.machines(backend) == 0, what="the end of the machine")
+
+    def test_a_stop_pauses_the_machine_and_the_next_sandbox_has_it_again(self):
+        for backend in self.fakes:
+            name = f"nap-{backend}"
+            machine = self.pause(name, backend)
+            self.assertEqual(self.findings(), {})
+            self.assertIn("0 of 1 sandbox and 1 paused, a stop pauses the machine", self.info())
+            self.daemon.restart()
+            self.assertEqual(self.out(name, "cat file src/a.txt"), "made\na")
+            self.assertIs(self.machine(backend), machine)
+            self.assertEqual(self.findings(), {})
+            self.assertNotIn("lost in a pause", self.info())
+            self.client.stop(name)
+            self.assertEqual(self.out(name, "cat file src/a.txt"), "made\na")
+            self.assertIs(self.machine(backend), machine)
+            self.client.stop(name)
+            self.end(name, backend)
+
+    def test_trees_that_a_pause_changed_are_sent_again_and_shown(self):
+        machine = self.pause("changed", "e2b")
+        [file] = machine.machine.root.glob("root/.moorage/trees/*/files/src/a.txt")
+        self.assertEqual(file.read_text(), "a\n")
+        file.write_text("b\n")
+        self.assertEqual(self.out("changed", "cat src/a.txt"), "a")
+        self.assertIs(self.machine("e2b"), machine)
+        self.assertIn("1 file lost in a pause and sent again", self.info())
+        self.client.stop("changed")
+        self.end("changed", "e2b")
+
+    def test_trees_that_are_lost_at_the_second_resume_are_sent_again(self):
+        machine = self.pause("lossy", "e2b")
+        [file] = machine.machine.root.glob("root/.moorage/trees/*/files/src/a.txt")
+        file.write_text("b\n")
+        self.assertEqual(self.out("lossy", "cat src/a.txt"), "a")  # sent after the first pause
+        self.client.stop("lossy")
+        self.fakes["e2b"].faults.lose_files_at_resume = 2
+        self.addCleanup(setattr, self.fakes["e2b"].faults, "lose_files_at_resume", 0)
+        self.assertEqual(self.out("lossy", "cat file src/a.txt"), "made\na")
+        self.assertEqual(machine.resumes, 2)
+        self.assertIs(self.machine("e2b"), machine)
+        self.assertIn("lost in a pause and sent again", self.info())
+        self.client.stop("lossy")
+        self.end("lossy", "e2b")
+
+    def test_a_machine_whose_state_is_a_lie_is_compared_all_the_same(self):
+        for lie in ("running", "paused"):
+            machine = self.pause(f"liar-{lie}", "e2b")
+            self.fakes["e2b"].faults.lies[machine.id] = lie
+            [file] = machine.machine.root.glob("root/.moorage/trees/*/files/src/a.txt")
+            file.unlink()
+            self.assertEqual(self.out(f"liar-{lie}", "cat file src/a.txt"), "made\na")
+            self.assertIs(self.machine("e2b"), machine)
+            self.client.stop(f"liar-{lie}")
+            self.end(f"liar-{lie}", "e2b")
+
+    def test_a_paused_machine_that_is_gone_is_made_again(self):
+        machine = self.pause("expired", "daytona")
+        self.on("daytona", "end_sandboxes")
+        self.assertEqual(self.out("expired", "cat file"), "made")
+        self.assertIsNot(self.machine("daytona"), machine)
+        self.client.stop("expired")
+        self.end("expired", "daytona")
+
+    def test_a_workspace_that_moved_away_leaves_no_machine(self):
+        self.pause("moved", "e2b")
+        self.client.move("moved", backend="lxc")
+        self.findings("--fix")
+        harness.wait_until(lambda: self.machines("e2b") == 0, what="the end of the machine")
+        self.assertEqual(self.out("moved", "cat file"), "made")
+
+    def test_a_machine_that_cannot_be_paused_is_ended_and_info_says_why(self):
+        fault = self.fakes["e2b"].faults.add("status", method="POST", path=".*/pause", status=501, count=None)
+        self.addCleanup(setattr, fault, "count", 0)
+        self.create("awake", "e2b")
+        self.out("awake", "echo made > file")
+        self.client.stop("awake")
+        harness.wait_until(lambda: self.machines("e2b") == 0, what="the end of the machine")
+        self.assertIn("could not be paused", self.info())
+        self.assertEqual(self.out("awake", "cat file"), "made")
+
+
 class Plain(RentedCase):
     """Machines that allow neither namespaces nor mounts."""
 
@@ -195,7 +323,7 @@ class Plain(RentedCase):
     def test_show_and_info_say_how_changes_are_found(self):
         self.create("seen", "e2b")
         self.out("seen", "true")
-        for text in (self.shown("seen"), " ".join(self.daemon.cli("info").stdout.decode().split())):
+        for text in (self.shown("seen"), self.info()):
             self.assertIn("changes found by comparing the whole tree", text)
 
     def test_root_is_root_of_the_machine(self):

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "state_db/store.h"
 #include "state_db/tables/sandboxes.h"
+#include "state_db/tables/workspaces.h"
 
 namespace moorage::workspace {
 namespace {
@@ -29,6 +30,14 @@ std::set<std::string> living(Context& context) {
   for (const auto& row : state_db::SandboxTable(context.store).not_destroyed())
     names.insert(row.name);
   return names;
+}
+
+// Paused for the next sandbox of a workspace that may still have one there.
+bool waits(Context& context, const UnusedMachine& machine) {
+  if (!machine.note.kept || !machine.configured) return false;
+  const auto id = base::WorkspaceId::parse(machine.note.workspace);
+  const auto row = id ? state_db::WorkspaceTable(context.store).find(*id) : std::nullopt;
+  return row && row->state == state_db::WorkspaceState::ready && row->backend == machine.backend;
 }
 
 backends::Machines* machines_of(Context& context, const std::string& backend) {
@@ -59,7 +68,9 @@ std::vector<UnusedMachine> MachineSweep::unused() {
   }
   if (found.empty()) return found;
   const auto names = living(context_);
-  std::erase_if(found, [&](const auto& one) { return names.contains(one.note.sandbox); });
+  std::erase_if(found, [&](const auto& one) {
+    return names.contains(one.note.sandbox) || waits(context_, one);
+  });
   for (auto& one : found) one.left = left_machine(context_, one.backend, one.note);
   return found;
 }

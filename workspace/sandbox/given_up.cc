@@ -130,8 +130,9 @@ bool GivenUp::has_more(const state_db::SandboxRow& sandbox) const {
   if (sandbox.state == SandboxState::stopped)
     return state_db::SnapshotTable(context_.store).find_made(wanted).has_value();
   const auto notes = machines->notes();
-  const bool noted = std::any_of(notes.begin(), notes.end(),
-                                 [&](const auto& note) { return note.sandbox == sandbox.name; });
+  const bool noted = std::any_of(notes.begin(), notes.end(), [&](const auto& note) {
+    return note.sandbox == sandbox.name && !note.kept;
+  });
   if (!noted || is_gone(state_db::WorkspaceTable(context_.store).find(sandbox.workspace)))
     return false;
   // Of a machine that broke the rules nothing more is believed.

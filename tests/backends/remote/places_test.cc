@@ -157,3 +157,60 @@ TEST_CASE("many starts at once never exceed a place's room") {
   CHECK(used(places, 1) == 3);
   CHECK(list_notes(scratch.notes()).size() == 5);
 }
+
+TEST_CASE("the next sandbox of a workspace takes over its paused machine, also after a restart") {
+  const Scratch scratch;
+  {
+    Places places(scratch.notes(), "e2b", {{"e2b", 1}});
+    places.take("m-sb_1", 1, "", "ws_1");
+    REQUIRE(places.may_keep("m-sb_1"));
+    places.keep("m-sb_1");
+    CHECK(used(places, 0) == 0);
+    CHECK(places.uses().at(0).paused == 1);
+    places.take("m-sb_2", 2, "", "ws_2");
+    CHECK(places.find("m-sb_2")->machine.empty());  // of another workspace
+    CHECK_FALSE(places.may_keep("m-sb_2"));         // as many are paused as may be
+    places.release("m-sb_2");
+  }
+  Places places(scratch.notes(), "e2b", {{"e2b", 1}});
+  const MachineNote note = places.take("m-sb_3", 3, "", "ws_1");
+  CHECK(note.machine == "m-sb_1");
+  CHECK(note.machine_generation == 1);
+  CHECK(places.owner_of("m-sb_1") == "m-sb_3");
+  CHECK(list_notes(scratch.notes()).size() == 1);
+  CHECK(places.uses().at(0).paused == 0);
+  places.keep("m-sb_3");
+  CHECK(places.take("m-sb_4", 4, "", "ws_1").machine_generation == 1);
+}
+
+TEST_CASE("of two notes of one machine the newer one holds") {
+  const Scratch scratch;
+  std::string older;
+  {
+    Places places(scratch.notes(), "e2b", {{"e2b", 2}});
+    places.take("m-sb_1", 1, "", "ws_1");
+    places.keep("m-sb_1");
+    older = base::read_file(scratch.notes() + "/m-sb_1.json", 4096);
+    places.take("m-sb_2", 2, "", "ws_1");
+  }
+  base::write_file(scratch.notes() + "/m-sb_1.json", older);  // as after a kill in between
+  const Places places(scratch.notes(), "e2b", {{"e2b", 2}});
+  CHECK_FALSE(places.find("m-sb_1"));
+  CHECK(places.find("m-sb_2"));
+  CHECK(list_notes(scratch.notes()).size() == 1);
+}
+
+TEST_CASE("a paused machine of other settings waits for nobody") {
+  const Scratch scratch;
+  {
+    Places places(scratch.notes(), "e2b", {{"e2b", 1, "of one template"}});
+    places.take("m-sb_1", 1, "", "ws_1");
+    places.keep("m-sb_1");
+    CHECK(places.find("m-sb_1")->kept);
+  }
+  CHECK(Places(scratch.notes(), "e2b", {{"e2b", 1, "of one template"}}).find("m-sb_1")->kept);
+  Places places(scratch.notes(), "e2b", {{"e2b", 2, "of another"}});
+  CHECK_FALSE(places.find("m-sb_1")->kept);
+  CHECK(places.take("m-sb_2", 2, "", "ws_1").machine.empty());
+  CHECK(places.find("m-sb_1"));  // it is removed as any other that nothing uses
+}
