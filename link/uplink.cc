@@ -212,9 +212,11 @@ void Uplink::keep_alive() {
 
 void Uplink::extend() {
   extended_ms_ = base::monotonic_ms();
-  errands_.post([this, machine = machine_]() -> Errands::Then {
+  const int64_t until_ms = extended_ms_ + milliseconds(RemoteMachine::kLife).count();
+  errands_.post([this, until_ms, machine = machine_]() -> Errands::Then {
     try {
       machine->extend(deadline_in(kExtendDeadline));
+      return [this, until_ms] { kept_until_ms_ = until_ms; };
     } catch (const Error& error) {
       return [this, error, resumed = machine->take_resumed()] { not_extended(error, resumed); };
     } catch (const std::exception&) {
@@ -222,6 +224,10 @@ void Uplink::extend() {
     }
     return [] {};
   });
+}
+
+uint64_t Uplink::kept_ms() const {
+  return static_cast<uint64_t>(std::max<int64_t>(0, kept_until_ms_ - base::monotonic_ms()));
 }
 
 // It comes again; if the machine ends, the stream tells. After a pause nothing runs there before a

@@ -42,6 +42,8 @@ class Uplink {
   // Something needs the machine now: its life is extended, or it is reached at once, even if its
   // provider has paused it. Without this, and unless the host needs it, a paused machine stays so.
   void use();
+  // How long the provider was asked to keep the machine from now on; 0: not known.
+  uint64_t kept_ms() const;
   bool asleep() const { return asleep_; }  // paused by its provider
   void ask_for_sign();                     // answered by on_sign()
   void stop_trying();
@@ -89,6 +91,7 @@ class Uplink {
   bool opened_ = false;                   // by its provider, for the hosts of the rules
   std::chrono::seconds extend_every_{0};  // 0: not reached yet, or it does not end by itself
   int64_t extended_ms_ = 0;
+  int64_t kept_until_ms_ = 0;
   std::optional<Error> reason_;
   std::chrono::milliseconds pause_{100};
   base::Timer again_;

@@ -418,6 +418,7 @@ std::string Worker::status() const {
   status.runs = status.connected && runs_;
   status.last_pack = syncs_.last();
   status.restored = restore_.restored() + start_up_.resent();
+  status.kept_ms = uplink_.kept_ms();
   if (syncs_.synced_ms() > 0)
     status.behind_ms =
         static_cast<uint64_t>(std::max<int64_t>(1, base::monotonic_ms() - syncs_.synced_ms()));

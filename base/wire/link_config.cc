@@ -83,6 +83,7 @@ void each_status_field(T& status, const Visit& visit) {
   visit("behind_ms", status.behind_ms);
   visit("last_pack", status.last_pack);
   visit("restored", status.restored);
+  visit("kept_ms", status.kept_ms);
   visit("reason", status.reason);
 }
 

@@ -140,6 +140,7 @@ struct LinkStatus {
   uint64_t behind_ms = 0;           // age of the last complete sync; 0: none since the link started
   uint64_t last_pack = 0;           // its number; 0: none so far
   uint64_t restored = 0;  // entries that the machine lost in a pause, and that were sent again
+  uint64_t kept_ms = 0;   // how long its provider was asked to keep it from now on; 0: not known
   std::string reason;     // why not connected, in words
 };
 

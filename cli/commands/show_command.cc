@@ -171,6 +171,7 @@ class Page {
     if (!off_host.empty()) safe += (safe.empty() ? "" : "; ") + off_host;
     line("safe", safe);
     line("remote", remote_text(ws_.at("sandbox.remote")));
+    line("cost", hours_text(ws_.at("sandbox"), now_ms_));
     line("notice", ws_.text("notice"));
     if (ws_.has("disk_bytes")) line("disk", disk_text());
     if (ws_.has("archive")) {

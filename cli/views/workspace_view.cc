@@ -99,11 +99,26 @@ std::string remote_text(const Json& remote) {
   if (remote.has("overlay")) text += ", " + search_text(remote.text("overlay"));
   if (const std::string network = remote.text("network"); !network.empty())
     text += ", network " + network;
+  if (remote.has("restored"))
+    text += ", " + count_of(remote.number("restored"), "file") + " lost in a pause and sent again";
+  if (remote.has("kept_ms"))
+    text += ", kept by its provider for " + format_age(remote.number("kept_ms")) + " more";
   if (remote.number("waiting_packs") > 0)
     text += ", " + count_of(remote.number("waiting_packs"), "pack") + " not applied";
   if (remote.number("waiting_ends") > 0)
     text += ", " + count_of(remote.number("waiting_ends"), "command") + " waiting for its files";
   if (const std::string reason = remote.text("reason"); !reason.empty()) text += "; " + reason;
+  return text;
+}
+
+std::string hours_text(const Json& sandbox, int64_t now_ms) {
+  const Json remote = sandbox.at("remote");
+  if (!remote.is_object()) return {};
+  const int64_t age = age_of(sandbox, "started_at", now_ms);
+  std::string text = age < 0 ? "" : "this sandbox " + format_age(age) + "; ";
+  text += "its owner " + format_age(remote.number("user_ms_in_24h")) + " in 24 hours";
+  if (remote.has("user_limit_h"))
+    text += " of " + std::to_string(remote.number("user_limit_h")) + " h allowed";
   return text;
 }
 

@@ -26,6 +26,8 @@ std::string off_host_text(const Json& replica);
 std::string search_text(const std::string& overlay);
 // How far the files here are behind the other machine; empty: it runs here.
 std::string remote_text(const Json& remote);
+// What a sandbox elsewhere costs in hours; empty: it runs here.
+std::string hours_text(const Json& sandbox, int64_t now_ms);
 // "you", "alice", "uid 1004", "-"; holders and owners alike.
 std::string person_text(const Json& place);
 // "agent-7", "agent-7 (alice)", "-": the holder of the lease.

@@ -42,6 +42,10 @@ JsonObject remote_object(const workspace::RemoteView& view) {
   put_known(remote, "behind_ms", view.behind_ms);
   put_text(remote, "overlay", view.overlay);
   put_text(remote, "network", view.network);
+  if (view.restored > 0) remote["restored"] = view.restored;
+  if (view.kept_ms > 0) remote["kept_ms"] = view.kept_ms;
+  remote["user_ms_in_24h"] = view.user_ms;
+  if (view.user_limit_h > 0) remote["user_limit_h"] = view.user_limit_h;
   put_text(remote, "reason", view.reason);
   return remote;
 }

@@ -307,6 +307,9 @@ class Paused(RentedCase):
         harness.wait_until(lambda: self.machines("e2b") == 0, what="the end of the machine")
         self.assertIn("could not be paused", self.info())
         self.assertEqual(self.out("awake", "cat file"), "made")
+        shown = self.shown("awake")
+        self.assertIn("its owner", shown)
+        self.assertIn("kept by its provider for", shown)
 
 
 class Plain(RentedCase):

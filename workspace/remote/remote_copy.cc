@@ -137,6 +137,8 @@ std::optional<RemoteView> RemoteCopy::view(base::WorkspaceId workspace) {
     if (status.behind_ms > 0) view.behind_ms = status.behind_ms;
     view.overlay = status.overlay;
     view.network = status.network;
+    view.restored = status.restored;
+    view.kept_ms = status.kept_ms;
     view.reason = status.reason;
   } catch (const Error& error) {
     view.reason = error.message();

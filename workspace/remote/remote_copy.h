@@ -26,8 +26,14 @@ struct RemoteView {
   std::string overlay;                // there: "root", "user", "none"; empty: not known
   std::string network;                // how its rules are held if not here; empty: here
   std::string reason;                 // why it is not connected, or its changes wait here
-  size_t waiting_packs = 0;           // here, not yet in the workspace's files
-  size_t waiting_ends = 0;            // of commands that ended, and wait for those
+  uint64_t restored = 0;              // entries that it lost in a pause, and that were sent again
+  uint64_t kept_ms = 0;               // its provider was asked to keep it so long; 0: not known
+  // The caller of view() adds the time of all of the owner's sandboxes elsewhere in 24 hours, and
+  // the hours of those that are allowed; 0: no limit.
+  int64_t user_ms = 0;
+  uint32_t user_limit_h = 0;
+  size_t waiting_packs = 0;  // here, not yet in the workspace's files
+  size_t waiting_ends = 0;   // of commands that ended, and wait for those
 };
 
 // Throws conflict if a rented machine runs it whose provider holds its network rules: those change

@@ -15,6 +15,7 @@
 #include "workspace/changes/stable_read.h"
 #include "workspace/context/live_sandboxes.h"
 #include "workspace/sandbox/given_up.h"
+#include "workspace/sandbox/spending.h"
 
 namespace moorage::workspace {
 namespace {
@@ -130,6 +131,10 @@ WorkspaceView Views::view(const state_db::WorkspaceRow& row) {
     view.sandbox_status = running->backend->inspect(running->name);
   }
   view.remote = remote_.view(row.id);
+  if (view.remote) {
+    view.remote->user_ms = spent_ms(context_, row.owner_uid);
+    view.remote->user_limit_h = context_.options.remote_hours_a_day;
+  }
   return view;
 }
 

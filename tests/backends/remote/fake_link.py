@@ -48,7 +48,7 @@ def answer(method, path):
         status = place / "status"
         good = {"connected": True, "overlay": "root", "pid_namespace": True, "net_namespace": True, "runs": True,
                 "root_inside": True, "limits": [], "behind_ms": 0, "last_pack": 0,
-                "restored": 0, "network": "", "reason": ""}
+                "restored": 0, "kept_ms": 0, "network": "", "reason": ""}
         return 200, good | (json.loads(status.read_text()) if status.exists() else {})
     call = path.rpartition("/")[2]
     note(call)
