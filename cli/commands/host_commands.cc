@@ -26,6 +26,7 @@ std::string host_text(const Json& host) {
   if (host.has("sent_again"))
     text += ", " + count_of(host.number("sent_again"), "file") + " lost in a pause and sent again";
   if (host.has("overlay")) text += ", " + search_text(host.text("overlay"));
+  if (host.has("limits")) text += ", " + held_text(host.at("limits"));
   if (host.has("last_contact")) text += ", answered at " + host.text("last_contact");
   if (host.has("last_error")) text += "; the last try failed: " + host.text("last_error");
   return text;

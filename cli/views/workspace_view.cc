@@ -90,6 +90,15 @@ std::string search_text(const std::string& overlay) {
                            : "changes found in an overlay (" + overlay + ")";
 }
 
+std::string held_text(const Json& limits) {
+  std::string held;
+  for (const Json& limit : limits.items()) {
+    const std::string name = limit.text();
+    held += (held.empty() ? "" : ", ") + (name == "pids" ? std::string("processes") : name);
+  }
+  return held.empty() ? "no limits hold there" : "limits hold on " + held;
+}
+
 std::string remote_text(const Json& remote) {
   if (!remote.is_object()) return {};
   std::string text = remote.flag("connected") ? "connected" : "not connected";
@@ -97,6 +106,7 @@ std::string remote_text(const Json& remote) {
               ? ", files here " + format_age(remote.number("behind_ms")) + " behind"
               : ", never synced";
   if (remote.has("overlay")) text += ", " + search_text(remote.text("overlay"));
+  if (remote.has("limits")) text += ", " + held_text(remote.at("limits"));
   if (const std::string network = remote.text("network"); !network.empty())
     text += ", network " + network;
   if (remote.has("restored"))

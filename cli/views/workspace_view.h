@@ -24,6 +24,7 @@ std::string changes_text(const Json& workspace);
 std::string off_host_text(const Json& replica);
 // How the changes of a machine with that overlay ("root", "user", "none") are found.
 std::string search_text(const std::string& overlay);
+std::string held_text(const Json& limits);  // the limits that hold on such a machine
 // How far the files here are behind the other machine; empty: it runs here.
 std::string remote_text(const Json& remote);
 // What a sandbox elsewhere costs in hours; empty: it runs here.

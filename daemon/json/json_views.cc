@@ -41,6 +41,7 @@ JsonObject remote_object(const workspace::RemoteView& view) {
                     {"waiting_ends", view.waiting_ends}};
   put_known(remote, "behind_ms", view.behind_ms);
   put_text(remote, "overlay", view.overlay);
+  if (!view.overlay.empty()) remote["limits"] = texts_of(view.limits);
   put_text(remote, "network", view.network);
   if (view.restored > 0) remote["restored"] = view.restored;
   if (view.kept_ms > 0) remote["kept_ms"] = view.kept_ms;

@@ -34,6 +34,7 @@ JsonObject place_object(const backends::PlaceUse& place) {
       {"name", lossy_utf8(place.name)}, {"sandboxes", place.used}, {"max_sandboxes", place.most}};
   if (place.last_contact_wall_ms) put_time(object, "last_contact", place.last_contact_wall_ms);
   put_text(object, "overlay", place.overlay);
+  if (!place.overlay.empty()) object["limits"] = texts_of(place.limits);
   put_text(object, "on_stop", place.on_stop);
   if (place.paused > 0) object["paused"] = place.paused;
   put_text(object, "not_paused", place.not_paused);

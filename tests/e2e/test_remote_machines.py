@@ -39,7 +39,7 @@ class RemoteMachines(on_ssh.OnSsh):
         self.assertEqual((hosts["spare"]["sandboxes"], hosts["spare"]["max_sandboxes"]), (1, 8))
         self.assertIn("last_contact", hosts["spare"])
         self.assertEqual(hosts["other"]["sandboxes"], 0)
-        self.assertRegex(" ".join(self.daemon.cli("info").stdout.decode().split()), r"spare: 1 of 8 sandboxes, changes found in an overlay \(root\), answered at ")
+        self.assertRegex(" ".join(self.daemon.cli("info").stdout.decode().split()), r"spare: 1 of 8 sandboxes, changes found in an overlay \(root\), limits hold on [a-z, ]+, answered at ")
         self.client.stop("counted")
         self.assertEqual(self.hosts_of_info()["spare"]["sandboxes"], 0)
 

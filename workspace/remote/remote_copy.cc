@@ -136,6 +136,7 @@ std::optional<RemoteView> RemoteCopy::view(base::WorkspaceId workspace) {
     view.connected = status.connected;
     if (status.behind_ms > 0) view.behind_ms = status.behind_ms;
     view.overlay = status.overlay;
+    view.limits = status.limits;
     view.network = status.network;
     view.restored = status.restored;
     view.kept_ms = status.kept_ms;

@@ -24,6 +24,7 @@ struct RemoteView {
   bool connected = false;
   std::optional<uint64_t> behind_ms;  // age of the last complete sync; unset: never synced
   std::string overlay;                // there: "root", "user", "none"; empty: not known
+  std::vector<std::string> limits;    // that hold there: of "memory", "pids", "cpus"
   std::string network;                // how its rules are held if not here; empty: here
   std::string reason;                 // why it is not connected, or its changes wait here
   uint64_t restored = 0;              // entries that it lost in a pause, and that were sent again
