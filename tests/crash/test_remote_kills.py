@@ -122,9 +122,11 @@ class There(OnHosts):
         """The process whose pid is in this file of one of the sandboxes there. The file may be older than its pid."""
         pids = {pid for pid, _ in self.processes_of(host)}
         for sandbox in self.chance.sample(self.there(host), k=len(self.there(host))):
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError):
                 text = (host.directory / "sandboxes" / sandbox / name).read_text()
-                pid = int(text) if name == "serve.pid" else json.loads(text)["pid"]
+                if not text:  # it is being written
+                    continue
+                pid = json.loads(text)["pid"] if name == "init.json" else int(text.split()[0])
                 if pid in pids:
                     kill(pid)
                     return True
