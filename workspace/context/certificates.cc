@@ -35,6 +35,12 @@ std::string own_certificates(const std::string& ca_file) {
   return own;
 }
 
+// Otherwise its time stays: a copy on another machine is compared by it.
+void write_if_changed(const std::string& path, const std::string& bytes) {
+  constexpr mode_t kReadable = 0644;
+  if (base::read_file_if_exists(path) != bytes) base::write_file(path, bytes, kReadable);
+}
+
 }  // namespace
 
 std::string store_authority(const std::string& store) {
@@ -54,13 +60,12 @@ void write_certificates(const std::string& store, const std::string& ca_file) {
   const std::string directory = certificates_directory(store);
   const std::string own =
       base::Issuer(store_authority(store)).certificate() + own_certificates(ca_file);
-  constexpr mode_t kReadable = 0644;
   base::make_directories(directory);
   base::check(chmod(directory.c_str(), 0755), "set the mode of " + directory);
   const std::string all = certificates_of_host() + "\n" + own;
-  base::write_file(directory + "/" + backends::kOwnCertificates, own, kReadable);
-  base::write_file(directory + "/" + backends::kAllCertificates, all, kReadable);
-  base::write_file(directory + "/" + backends::kJavaCertificates, base::java_store(all), kReadable);
+  write_if_changed(directory + "/" + backends::kOwnCertificates, own);
+  write_if_changed(directory + "/" + backends::kAllCertificates, all);
+  write_if_changed(directory + "/" + backends::kJavaCertificates, base::java_store(all));
 }
 
 std::map<std::string, std::string> certificate_variables() {
