@@ -157,12 +157,10 @@ class Network::Incoming : public ChannelUser {
     network_.top_up();
     if (const std::string rest = in_.take_rest(); !rest.empty()) socket_->on_data(rest);
   }
-  // Egress has closed its socket: the place may not be listened at there either.
   void refuse(const Place& place, int error_number) {
-    const LineMessage closed{LineMessage::Kind::refused, place.address, place.port, error_number};
-    if (network_.control_ && place.address != base::kResolverInside)
-      network_.control_->send_line(base::line_text(closed));
-    stream_.reset(channel_, Error(Code::not_found, "nobody listens for the connection"));
+    // Another error says nothing: egress resets a connection that its rules forbid.
+    if (error_number == ECONNREFUSED) network_.close_there(place);
+    stream_.reset(channel_, Error(Code::not_found, "nobody takes the connection"));
     network_.forget(this);
     network_.top_up();
   }
@@ -312,6 +310,16 @@ void Network::begin() {
 void Network::ask(const Place& place) {
   if (control_)
     control_->send_line(base::line_text({LineMessage::Kind::listen, place.address, place.port, 0}));
+}
+
+// Egress has closed its socket, so the place may not be listened at there either. If egress waits
+// for it again, it was asked for before this.
+void Network::close_there(const Place& place) {
+  const bool waits =
+      std::ranges::any_of(requests_, [&](const Request& one) { return one.place == place; });
+  if (!control_ || waits || place.address == base::kResolverInside) return;
+  control_->send_line(
+      base::line_text({LineMessage::Kind::refused, place.address, place.port, ECONNREFUSED}));
 }
 
 void Network::from_outpost(const base::RelayFrame& frame) {

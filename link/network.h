@@ -66,6 +66,7 @@ class Network {
   bool send_answer(const base::LineMessage& answer);
   void check_patience();
   void ask(const Place& place);
+  void close_there(const Place& place);
   void from_outpost(const base::RelayFrame& frame);
   void ask_resolver(std::string_view payload);
   void take_answers();

@@ -3,8 +3,10 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <set>
+#include <thread>
 
 #include "base/wire/command_mark.h"
 #include "other_side.h"
@@ -252,6 +254,42 @@ TEST_CASE("A place where egress no longer listens is closed there") {
   const uint32_t channel = world.connect("198.18.0.1 443");
   CHECK(world.frame().payload == "refused 198.18.0.1 443 " + std::to_string(ECONNREFUSED));
   world.there->until([&] { return !world.there->mux.is_open(channel); });
+}
+
+TEST_CASE("A place that egress asks for again is not closed by a late connection") {
+  link::StandIn stand_in = link::make_stand_in();
+  World world(stand_in);
+  world.listener("198.18.0.1 443");  // closed at once
+  world.ask("listen 198.18.0.1 443");
+  CHECK(world.frame().payload == "listen 198.18.0.1 443");
+  const uint32_t late = world.connect("198.18.0.1 443");
+  world.there->until([&] { return !world.there->mux.is_open(late); });
+  world.say(RelayKind::line, "listening 198.18.0.1 443");
+  CHECK(world.answer().fds.size() == 1);
+  world.ask("listen 198.18.0.1 80");
+  CHECK(world.frame().payload == "listen 198.18.0.1 80");  // the next frame
+}
+
+TEST_CASE("A place stays open there when egress resets its connections as soon as they come") {
+  link::StandIn stand_in = link::make_stand_in();
+  World world(stand_in);
+  const base::Fd listener = world.listener("198.18.0.1 443");
+  std::atomic<bool> over{false};
+  std::thread egress([&] {
+    while (!over) {
+      const base::Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const linger at_once{1, 0};
+      if (socket) setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    }
+  });
+  for (int i = 0; i < 500; ++i) {
+    const uint32_t channel = world.connect("198.18.0.1 443");
+    world.there->until([&] { return !world.there->mux.is_open(channel); });
+  }
+  over = true;
+  egress.join();
+  world.ask("listen 198.18.0.1 80");
+  CHECK(world.frame().payload == "listen 198.18.0.1 80");
 }
 
 TEST_CASE("A hostile machine reaches no other place, and opens no more than the limit") {
