@@ -25,14 +25,10 @@ std::vector<pid_t>& unreaped() {
   return pids;
 }
 
-void reap() {
-  std::erase_if(unreaped(), [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG) != 0; });
-}
-
 void end(pid_t pid) {
   kill(pid, SIGKILL);
   unreaped().push_back(pid);
-  reap();
+  reap_operations();
 }
 
 [[noreturn]] void run_child(const Operation::Work& work, pid_t parent, int result) {
@@ -63,6 +59,10 @@ Error error_in(std::string_view text) {
 }
 
 }  // namespace
+
+void reap_operations() {
+  std::erase_if(unreaped(), [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG) != 0; });
+}
 
 void close_all_but(std::vector<int> keep) {
   std::sort(keep.begin(), keep.end());
@@ -99,7 +99,6 @@ std::string run_apart(const Operation::Work& work) {
 Operation::Operation(base::Loop& loop, const Work& work, const Options& options, Done done)
     : loop_(loop), done_(std::move(done)), deadline_(loop) {
   base::Pipe pipe = base::make_pipe();
-  reap();
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ < 0) base::throw_no_task("start an operation", errno);

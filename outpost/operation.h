@@ -46,6 +46,9 @@ class Operation {
   base::Timer deadline_;
 };
 
+// The processes of operations that are over, as far as they have ended by now.
+void reap_operations();
+
 // Runs `work` in a child that may enter namespaces, and waits. For use in an operation.
 std::string run_apart(const Operation::Work& work);
 

@@ -218,6 +218,7 @@ void Server::notice_process() {
 }
 
 void Server::look() {
+  reap_operations();
   const int64_t now = base::monotonic_ms();
   living_ = process_ && base::process_alive(process_->identity);
   for (Peer& peer : peers_) {

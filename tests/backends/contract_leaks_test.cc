@@ -1,7 +1,9 @@
 // The contract of backends/backend.h: finished work leaves nothing behind.
 #include <sched.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -31,8 +33,9 @@ size_t groups_with(const std::string& mark) {
   return count;
 }
 
-size_t children_of(int parent) {
-  size_t count = 0;
+// Their names and states, as "(sh) Z".
+std::vector<std::string> children_of(int parent) {
+  std::vector<std::string> found;
   for (const std::string& pid : base::list_directory("/proc")) {
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
     const auto stat = base::read_file_if_exists("/proc/" + pid + "/stat");
@@ -41,9 +44,10 @@ size_t children_of(int parent) {
     std::string state;
     int its_parent = 0;
     fields >> state >> its_parent;
-    count += its_parent == parent;
+    if (its_parent == parent)
+      found.push_back(stat->substr(stat->find('('), stat->rfind(')') + 3 - stat->find('(')));
   }
-  return count;
+  return found;
 }
 
 uint64_t resident_kilobytes(int pid) {
@@ -59,7 +63,7 @@ struct Holdings {
   size_t wardens_descriptors = 0;  // and of what serves the sandbox on another machine
   size_t own_descriptors = 0;
   size_t groups = 0;
-  size_t children = 0;  // including zombies
+  std::vector<std::string> children{};  // including zombies
   uint32_t processes = 0;
 };
 
@@ -71,11 +75,14 @@ std::vector<int> lasting(SandboxFixture& sandboxes, int init) {
 }
 
 Holdings held(SandboxFixture& sandboxes, int init) {
-  Holdings all{0, descriptors("self"), groups_with(sandboxes.prefix()), 0,
+  Holdings all{0,
+               descriptors("self"),
+               groups_with(sandboxes.prefix()),
+               {},
                sandboxes.backend().inspect(sandboxes.name(1)).processes};
   for (const int pid : lasting(sandboxes, init)) {
     all.wardens_descriptors += descriptors(std::to_string(pid));
-    all.children += children_of(pid);
+    std::ranges::move(children_of(pid), std::back_inserter(all.children));
   }
   return all;
 }
@@ -96,14 +103,15 @@ std::set<std::string> lines_of(const std::string& path) {
 bool no_more(const Holdings& now, const Holdings& before) {
   return now.wardens_descriptors <= before.wardens_descriptors &&
          now.own_descriptors <= before.own_descriptors && now.groups <= before.groups &&
-         now.children <= before.children && now.processes <= before.processes;
+         now.children.size() <= before.children.size() && now.processes <= before.processes;
 }
 
 std::string text(const Holdings& held) {
   std::ostringstream text;
   text << held.wardens_descriptors << " descriptors of the warden, " << held.own_descriptors
-       << " of the test, " << held.groups << " groups, " << held.children << " children, "
-       << held.processes << " processes";
+       << " of the test, " << held.groups << " groups, " << held.processes
+       << " processes, children:";
+  for (const std::string& child : held.children) text << " " << child;
   return text.str();
 }
 
