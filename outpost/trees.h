@@ -33,7 +33,8 @@ struct ReceiveTree {
   int copy = -1;  // a file for what arrives, as long as it can be written; then it is empty
 };
 std::string receive_tree(const Directory& directory, const ReceiveTree& wanted, Fd source);
-// Compares a complete tree with the list that arrives through `source`, a pipe, for check_tree.
+// For check_tree: compares a tree that was complete with the list that arrives through `source`, a
+// pipe.
 std::string check_tree(const Directory& directory, const std::string& key, Fd source);
 // Syncs a tree that has arrived, so that it outlasts this boot. May take as long as the disk needs.
 // If the disk fails, the tree does not count any more.

@@ -36,8 +36,6 @@ class LinkClient {
   base::LinkStatus status(Deadline deadline);
   // Returns once nothing of the sandbox is left there.
   void destroy(Deadline deadline);
-  // Ends the commands there, syncs for the last time, and removes the sandbox there. Without an
-  // answer within grace + deadline the last sync may not have come.
   struct ShutDown {
     std::chrono::milliseconds grace{0};
     bool keep = false;  // the machine is paused then, if possible, instead of ended
@@ -46,6 +44,8 @@ class LinkClient {
     bool kept = false;
     std::string why{};  // not kept, although that was wanted
   };
+  // Ends the commands there, syncs for the last time, and removes the sandbox there. Without an
+  // answer within grace + deadline the last sync may not have come.
   Ended shut_down(const ShutDown& how, Deadline deadline);
 
  private:

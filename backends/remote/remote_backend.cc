@@ -366,9 +366,10 @@ bool RemoteBackend::pauses() const {
 }
 
 bool RemoteBackend::end_there(const std::string& name, milliseconds grace) {
-  const bool keep = pauses() && places_.may_keep(name);
+  const auto note = places_.find(name);
+  const bool keep = note && pauses() && places_.may_keep(name);
   const auto ended = LinkClient(endpoint(name)).shut_down({grace, keep}, kLastSyncDeadline);
-  if (keep) places_.not_paused(places_.find(name)->place, ended.why);
+  if (keep) places_.not_paused(note->place, ended.why);
   return keep && ended.kept;
 }
 
