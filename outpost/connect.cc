@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -28,6 +29,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
+constexpr int kMissingProgram = 127;  // as a shell says it
 constexpr auto kPatience = milliseconds(10'000);
 constexpr auto kPause = milliseconds(10);
 constexpr off_t kMaxLogBytes = 1 << 20;
@@ -143,6 +145,11 @@ Fd lock_serve(const std::string& sandbox) {
 
 void connect_to_serve(const ConnectOptions& options) {
   signal(SIGPIPE, SIG_IGN);
+  if (!base::path_exists(warden_path())) {
+    // A machine that came back in an older state. moorage-link then puts both programs there.
+    std::fprintf(stderr, "moorage-outpost: the program %s is missing\n", warden_path().c_str());
+    _exit(kMissingProgram);
+  }
   const Directory directory(options.directory);
   const Fd socket = connected(options, directory.sandbox(options.name));
   std::thread input([&] {

@@ -18,12 +18,18 @@ std::string own_path() {
   return std::string(path, static_cast<size_t>(size));
 }
 
+std::string warden_path() {
+  const std::string path = own_path();
+  return path.substr(0, path.rfind('/') + 1) + "moorage-warden";
+}
+
 Fd open_warden() {
-  std::string path = own_path();
-  path = path.substr(0, path.rfind('/') + 1) + "moorage-warden";
+  const std::string path = warden_path();
   Fd file(open(path.c_str(), O_PATH | O_CLOEXEC));
-  if (!file)
-    throw Error(Code::not_found, "the warden is missing: " + path, "put it beside this program");
+  if (!file) {
+    throw Error(Code::unavailable, "the machine has lost the program " + path,
+                "stop the sandbox: its next start puts the program there again");
+  }
   struct stat status {};
   base::check(fstat(file.get(), &status), "inspect " + path);
   const mode_t mode = geteuid() == 0 ? 0711 : 0500;

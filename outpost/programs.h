@@ -11,6 +11,7 @@ namespace moorage::outpost {
 
 std::string own_path();  // of this program's file
 
+std::string warden_path();
 // moorage-warden, beside this program. Those inside may execute it, and not read its memory: so
 // nobody there can read the file.
 Fd open_warden();

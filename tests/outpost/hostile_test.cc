@@ -54,6 +54,19 @@ TEST_CASE("a stream of text lines carries the same requests") {
   CHECK_THAT(bytes, Catch::Contains("\"overlay\":\"user\""));
 }
 
+TEST_CASE("a machine that lost the warden is one without our programs") {
+  const Machine machine(kNobody);
+  const std::string warden = machine.program("moorage-warden");
+  const std::string aside = warden + ".aside";
+  REQUIRE(rename(warden.c_str(), aside.c_str()) == 0);
+  machine.run({"connect", "--dir", machine.directory(), "--name", "sb_1", "--generation", "1"},
+              127);
+  CHECK(machine.serve("sb_1") == 0);
+  REQUIRE(rename(aside.c_str(), warden.c_str()) == 0);
+  Link link(machine);
+  link.hello();
+}
+
 TEST_CASE("requests that make no sense are answered with what is wrong") {
   const Machine machine(kNobody);
   Link link(machine);

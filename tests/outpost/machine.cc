@@ -91,7 +91,7 @@ Machine::~Machine() {
   std::filesystem::remove_all(directory_);
 }
 
-std::string Machine::run(const std::vector<std::string>& arguments) const {
+std::string Machine::run(const std::vector<std::string>& arguments, int exit_code) const {
   base::Pipe pipe = base::make_pipe();
   const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   std::vector<std::string> words{program()};
@@ -102,7 +102,8 @@ std::string Machine::run(const std::vector<std::string>& arguments) const {
   int status = 0;
   REQUIRE(waitpid(pid, &status, 0) == pid);
   CAPTURE(words[1]);
-  CHECK(status == 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == exit_code);
   return output;
 }
 

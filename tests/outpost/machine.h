@@ -42,8 +42,8 @@ class Machine {
   std::string program(const std::string& name = "moorage-outpost") const {
     return directory_ + "/bin/0/" + name;
   }
-  // A command of the outpost as the user; its standard output. Fails the test unless it exits 0.
-  std::string run(const std::vector<std::string>& arguments) const;
+  // A command of the outpost as the user; its standard output. Fails the test if it exits otherwise.
+  std::string run(const std::vector<std::string>& arguments, int exit_code = 0) const;
   // The same with input: the second piece is sent once the first has an answer.
   std::string talk(const std::vector<std::string>& arguments, std::string_view first,
                    std::string_view second) const;
