@@ -1,7 +1,7 @@
 """A minimal HTTP client on a Unix socket for timing: it keeps one connection and does nothing extra.
 
-sdk/moorage.py opens a connection per call, which would distort measurements of milliseconds. Reads the answers of the
-daemon and of Docker's engine: Content-Length, chunks, or a body that ends with the connection.
+tests/e2e/raw_api.py opens a connection per call, which would distort measurements of milliseconds. Reads the answers of
+the daemon and of Docker's engine: Content-Length, chunks, or a body that ends with the connection.
 """
 
 import json

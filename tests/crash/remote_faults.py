@@ -169,7 +169,7 @@ class Faults(rig.TestCase):
         names = {client.name for client in self.clients}
         forks = [workspace for workspace in self.client.workspaces() if workspace["name"] not in names]
         for fork in forks:
-            with contextlib.suppress(rig.moorage.MoorageError):  # it has none
+            with contextlib.suppress(rig.raw_api.ApiError):  # it has none
                 runs = collections.Counter(self.client.read_file(fork["id"], "counter").split())
                 self.assertEqual(max(runs.values(), default=0), 1, fork)
         return len(forks)

@@ -11,7 +11,7 @@ import threading
 import time
 
 import rig
-from rig import harness, moorage
+from rig import harness, raw_api
 
 # Numbered output in bursts, a line in a file for each burst, then one change of files, and a code of its own.
 SCRIPT = """echo begin {key} $(head -c 8 /dev/urandom | od -An -tx1 | tr -d ' ')
@@ -98,7 +98,7 @@ class Client(threading.Thread):
         def start(key):
             try:
                 return self.client.start_exec(self.name, ["sh", "-c", "mkdir -p ticks\n" + text], key=key)
-            except moorage.MoorageError as error:
+            except raw_api.ApiError as error:
                 self.refusals.append(f"{time.strftime('%H:%M:%S')} {error.code}: {error.message}")
                 raise
         try:
@@ -129,10 +129,10 @@ class Client(threading.Thread):
 
     def follow(self, exec_id):
         read = b""
-        with contextlib.suppress(OSError, moorage.MoorageError):  # the daemon dies: keep the output so far
+        with contextlib.suppress(OSError, raw_api.ApiError):  # the daemon dies: keep the output so far
             with self.client.output(exec_id, follow=True) as stream:
                 for kind, payload in stream:
-                    read += payload if kind == moorage.STDOUT else b""
+                    read += payload if kind == raw_api.STDOUT else b""
         return read
 
     def ended(self, exec_id):
@@ -177,7 +177,7 @@ class Client(threading.Thread):
             return
         try:
             ticks = self.stubborn(lambda: self.client.read_file(self.name, f"ticks/{key}")).split()
-        except moorage.MoorageError as error:
+        except raw_api.ApiError as error:
             if error.code != "not_found":
                 raise
             ticks = []
@@ -212,7 +212,7 @@ class Client(threading.Thread):
         def read():
             try:
                 return self.client.read_file(self.name, path)
-            except moorage.MoorageError as error:
+            except raw_api.ApiError as error:
                 if error.code != "not_found":
                     raise
                 return None

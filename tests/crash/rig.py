@@ -16,7 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import harness  # noqa: E402
-import moorage  # noqa: E402
+import raw_api  # noqa: E402
 
 SEED = int(os.environ.get("MOORAGE_TEST_SEED", random.randrange(1 << 32)))
 SOAK_S = float(os.environ.get("MOORAGE_SOAK_S", "0"))
@@ -70,8 +70,8 @@ def keyed(key, call, seconds=60, honest=frozenset(HONEST)):
         this = key if number == 1 else f"{key}/{number}"
         try:
             return this, call(this)
-        except (OSError, moorage.MoorageError) as error:
-            if isinstance(error, moorage.MoorageError):
+        except (OSError, raw_api.ApiError) as error:
+            if isinstance(error, raw_api.ApiError):
                 if error.code not in honest:
                     raise
                 if error.code not in ("unknown_outcome", "deadline_exceeded") and "is in progress" not in error.message:
@@ -87,8 +87,8 @@ def stubborn(call, seconds=60, honest=frozenset(HONEST)):
     while True:
         try:
             return call()
-        except (OSError, moorage.MoorageError) as error:
-            if isinstance(error, moorage.MoorageError) and error.code not in honest:
+        except (OSError, raw_api.ApiError) as error:
+            if isinstance(error, raw_api.ApiError) and error.code not in honest:
                 raise
             if time.monotonic() > end:
                 raise AssertionError(f"no answer within {seconds} s: {error!r}") from error

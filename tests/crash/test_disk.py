@@ -12,7 +12,7 @@ import unittest
 
 import rig
 from power import Machine, make_image
-from rig import harness, moorage
+from rig import harness, raw_api
 from test_syscalls import traced
 from verbs import Lives
 
@@ -54,10 +54,10 @@ class Inodes(SmallDisk):
         used = self.client.exec("work", "i=0; while : > many-$i; do i=$((i+1)); done 2>/dev/null; echo $i")
         self.assertGreater(int(used.stdout), FREED)
         for name in ("one", "two"):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.create(repo_url=self.url, name=name)
             self.assertEqual(refused.exception.code, "resource_exhausted")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.write_file("work", "new", b"x")
         self.assertEqual(refused.exception.code, "resource_exhausted")
         for number in range(FREED):
@@ -101,7 +101,7 @@ class ReadOnly(SmallDisk):
         device = namespace.run("findmnt", "-n", "-o", "SOURCE", store).stdout.decode().strip()
         pathlib.Path(f"/sys/fs/ext4/{os.path.basename(device)}/trigger_fs_error").write_text("tried by a test")
         for call in (lambda: self.client.write_file("work", "new", b"x"), lambda: self.client.create(repo_url=self.url, name="new")):
-            with self.assertRaises((moorage.MoorageError, OSError)):
+            with self.assertRaises((raw_api.ApiError, OSError)):
                 call()
         self.daemon.kill()
         namespace.run("umount", store)
@@ -171,7 +171,7 @@ class Broken(rig.TestCase):
             harness.wait_until(self.daemon.answers, what="rescue mode")
             # SQLite's own error, if the page belongs to the schema.
             self.assertRegex(self.client.health()["rescue"], "state.db is damaged|state.db: database disk image is malformed")
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.exec("damaged", "true")
             self.assertEqual(refused.exception.code, "unavailable")
             self.assertEqual(file.read_bytes(), damaged, "nothing was written to it")
@@ -216,7 +216,7 @@ class Broken(rig.TestCase):
         for number in range(20):
             try:
                 self.client.exec("files", f"echo {number} >> done")
-            except (moorage.MoorageError, OSError) as error:
+            except (raw_api.ApiError, OSError) as error:
                 refused += 1
                 self.assertNotEqual(getattr(error, "code", ""), "internal", error)
         harness.run("prlimit", "--pid", pid, f"--nofile={usual}:")

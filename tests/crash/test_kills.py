@@ -14,7 +14,7 @@ import time
 import unittest
 
 import rig
-from rig import harness, moorage
+from rig import harness, raw_api
 
 WORKSPACES = 20
 KILLS = 60  # in the short form
@@ -97,10 +97,10 @@ class Worker(threading.Thread):
         script = f"i=0; while [ $i -lt {lines} ]; do i=$((i+1)); echo line $i; done"
         _, record = rig.keyed(key, lambda key: self.client.start_exec(self.name, ["sh", "-c", script], key=key))
         read = b""
-        with contextlib.suppress(OSError, moorage.MoorageError):  # the daemon dies: keep the output so far
+        with contextlib.suppress(OSError, raw_api.ApiError):  # the daemon dies: keep the output so far
             with self.client.output(record["id"], follow=True) as stream:
                 for kind, payload in stream:
-                    read += payload if kind == moorage.STDOUT else b""
+                    read += payload if kind == raw_api.STDOUT else b""
         record = self.ended(record["id"])
         whole = "".join(f"line {i}\n" for i in range(1, lines + 1)).encode()
         kept = rig.stubborn(lambda: self.client.raw_output(record["id"]))

@@ -18,7 +18,7 @@ import unittest
 
 import rig
 from power import Machine
-from rig import harness, moorage
+from rig import harness, raw_api
 
 CLIENTS = 3
 GIT = "git status --porcelain --untracked-files=no && git log --oneline | wc -l && cat README.md"
@@ -366,7 +366,7 @@ class Image:
             if record["state"] != "exited":
                 raise Lost(f"{exec_id} had ended, is {record['state']}")
             kept = self.client.raw_output(exec_id)
-        except moorage.MoorageError as error:
+        except raw_api.ApiError as error:
             if self.purged(exec_id):
                 return
             raise Lost(f"{exec_id}: {error}") from None
@@ -393,7 +393,7 @@ class Image:
         for workspace in live[:1]:
             try:
                 result = self.client.exec(workspace["id"], GIT)
-            except moorage.MoorageError as error:
+            except raw_api.ApiError as error:
                 raise Lost(f"{workspace['id']} does not start: {error}") from None
             if (result.exit_code, result.stdout) != (0, b"1\nhello\n"):
                 raise Lost(f"{workspace['id']}: git says {result.exit_code} {result.stdout!r} {result.stderr!r}")
@@ -411,7 +411,7 @@ class Image:
                 for part, path in kept.files:
                     if part == "tree" and self.client.read_file(fork, path) != Client.text(None, path):
                         raise Lost(f"{path} is another one in a fork of {snapshot}")
-            except moorage.MoorageError as error:
+            except raw_api.ApiError as error:
                 raise Lost(f"there is no fork of {snapshot} of {ws}: {error}") from None
             return
 

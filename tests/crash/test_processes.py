@@ -11,7 +11,7 @@ import threading
 import unittest
 
 import rig
-from rig import harness, moorage
+from rig import harness, raw_api
 import trees  # in tests/e2e
 
 # Writes numbered lines to a file and to standard output at the same time, until the test says stop.
@@ -132,7 +132,7 @@ class Crash(harness.TestCase):
         self.assertEqual(set(ids), {first["id"]})
         self.client.wait(first["id"], timeout_ms=10000)
         self.assertEqual(self.client.read_file("once", "count"), b"ran\n")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.start_exec("once", ["true"], key=key)
         self.assertEqual(refused.exception.code, "already_exists")
 
@@ -305,7 +305,7 @@ class Crash(harness.TestCase):
             self.attempt(name)
             self.collect(name)
             return None
-        except (moorage.MoorageError, OSError, AssertionError) as error:
+        except (raw_api.ApiError, OSError, AssertionError) as error:
             return error
 
     def snap(self, name):

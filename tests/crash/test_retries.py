@@ -12,7 +12,7 @@ import subprocess
 import unittest
 
 import rig
-from rig import harness, moorage
+from rig import harness, raw_api
 from test_points import verb_of
 from verbs import DIED, NO_STATE, OPERATIONS
 
@@ -344,7 +344,7 @@ class Retries(rig.TestCase):
         def asked():
             try:
                 answers.append(call(key))
-            except moorage.MoorageError as error:
+            except raw_api.ApiError as error:
                 if "is in progress" in error.message:
                     return False
                 answers.append(f"{error.status} {error.code}: {error.message}")

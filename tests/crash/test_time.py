@@ -9,7 +9,7 @@ import time
 import unittest
 
 import rig
-from rig import harness, moorage
+from rig import harness, raw_api
 
 YEAR_S = 365 * 86400
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"

@@ -3,9 +3,9 @@
 import io
 import shutil
 
-from rig import harness, moorage
+from rig import harness, raw_api
 
-DIED = (moorage.MoorageError, OSError, AssertionError)
+DIED = (raw_api.ApiError, OSError, AssertionError)
 
 # For every mutating call of the API: its crash points between two steps, or the reason why it has none.
 ONE_WRITE = "one transaction and nothing else"

@@ -16,16 +16,14 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "sdk"))
-import moorage  # noqa: E402
+import raw_api
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("MOORAGE_BIN", ROOT / "build/dev/bin"))
 # Stores need a file system with id-mapped mounts and overlays; /tmp may be a tmpfs.
 BASE = os.environ.get("MOORAGE_TEST_DIRECTORY", "/var/tmp")
@@ -127,7 +125,7 @@ class GitServer:
         self.process.wait()
 
 
-class Client(moorage.Moorage):
+class Client(raw_api.Client):
     def wait(self, exec_id, timeout_ms=60000):
         return super().wait(exec_id, timeout_ms * PATIENCE)
 
@@ -216,7 +214,7 @@ class Daemon:
         try:
             self.client.health()
             return True
-        except (moorage.MoorageError, OSError):
+        except (raw_api.ApiError, OSError):
             return False
 
     def settled(self):

@@ -3,7 +3,7 @@
 import sys
 
 import harness
-import moorage
+import raw_api
 
 sys.path.insert(0, str(harness.ROOT / "tests/engines"))
 import engine  # noqa: E402
@@ -33,7 +33,7 @@ class OnEngine(harness.TestCase):
         return result.stdout.decode().strip()
 
     def refused(self, status, text, call, *argv, **fields):
-        with self.assertRaises(moorage.MoorageError) as caught:
+        with self.assertRaises(raw_api.ApiError) as caught:
             call(*argv, **fields)
         self.assertIn(caught.exception.status, (status,) if isinstance(status, int) else status, caught.exception)
         self.assertIn(text, caught.exception.message + " " + str(caught.exception.hint))

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 
 import harness
-import moorage
+import raw_api
 import ssh_host
 
 
@@ -42,7 +42,7 @@ class OnSsh(harness.TestCase):
         return result.stdout.decode().strip()
 
     def refused(self, status, text, call, *argv, **fields):
-        with self.assertRaises(moorage.MoorageError) as caught:
+        with self.assertRaises(raw_api.ApiError) as caught:
             call(*argv, **fields)
         self.assertEqual(caught.exception.status, status, caught.exception)
         self.assertIn(text, caught.exception.message + " " + str(caught.exception.hint))

@@ -11,7 +11,7 @@ import subprocess
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 
 class Ancestors(harness.TestCase):
@@ -28,7 +28,7 @@ class Ancestors(harness.TestCase):
         for point in ("repository.before_mirror", "repository.after_mirror"):
             self.daemon.stop()
             self.daemon.start(crash_at=point)
-            with contextlib.suppress(moorage.MoorageError, OSError):
+            with contextlib.suppress(raw_api.ApiError, OSError):
                 self.client.create(repo_url=self.git_server.url("acme/half"), name="half")
             self.assertEqual(self.daemon.process.wait(20), -signal.SIGKILL)
             self.daemon.start()
@@ -41,7 +41,7 @@ class Ancestors(harness.TestCase):
         for point in ("create.after_intent", "create.after_layer"):
             self.daemon.stop()
             self.daemon.start(crash_at=point)
-            with contextlib.suppress(moorage.MoorageError, OSError):
+            with contextlib.suppress(raw_api.ApiError, OSError):
                 self.client.create(repo_url=self.url, name="made")
             self.assertEqual(self.daemon.process.wait(20), -signal.SIGKILL)
             self.daemon.start()
@@ -61,7 +61,7 @@ class Ancestors(harness.TestCase):
         taken = self.daemon.directory / "taken"
         layer.rename(taken)
         for _ in range(2):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.exec("missing", "ls")
             self.assertEqual(refused.exception.code, "corrupted")
         self.assertEqual(self.client.workspace(made["id"])["integrity"]["state"], "lost")
@@ -101,7 +101,7 @@ class Ancestors(harness.TestCase):
         url = self.git_server.url("acme/branches")
         self.client.create(repo_url=url, name="old", ref="gone")
         harness.git(other, "branch", "-D", "gone")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.create(repo_url=url, name="new", ref="gone")
         self.assertEqual(refused.exception.code, "not_found")
         self.client.create(repo_url=url, name="other")

@@ -12,7 +12,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 import trees
 
 
@@ -69,7 +69,7 @@ class Archive(harness.TestCase):
         self.assertEqual(self.client.archive("whole")["state"], "archived")
         self.assertEqual(self.client.raw_output(history[-1]["id"]), output)
         self.assertEqual(len(self.client.history("whole")["execs"]), len(history))
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.read_file("whole", "committed")
         self.assertEqual(refused.exception.code, "conflict")
         self.assertIn("unarchive", refused.exception.hint)
@@ -103,7 +103,7 @@ class Archive(harness.TestCase):
     def test_a_busy_workspace_is_refused(self):
         self.make("busy", hostile=False)
         record = self.client.start_exec("busy", ["sleep", "1000"])
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.archive("busy")
         self.assertEqual(refused.exception.code, "conflict")
         self.assertIn(record["id"], refused.exception.message)
@@ -118,14 +118,14 @@ class Archive(harness.TestCase):
         self.client.create(repo_url=self.url, name="held", pre_stop="echo stopping >> stops")
         self.client.exec("held", "echo kept > kept")
         with self.client.lease("held", "agent") as mine:
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.archive("held")
             self.assertEqual(refused.exception.code, "conflict")
             self.assertIn("held by", refused.exception.message)
             self.client.export("held", io.BytesIO())  # which only reads, and stops nothing
             self.assertEqual(self.client.workspace("held")["sandbox"]["state"], "running")
             self.assertEqual(mine.archive("held")["state"], "archived")
-            with self.assertRaises(moorage.MoorageError):
+            with self.assertRaises(raw_api.ApiError):
                 self.client.unarchive("held")
             self.assertEqual(mine.unarchive("held")["state"], "ready")
             self.client.export("held", io.BytesIO())
@@ -191,7 +191,7 @@ class Archive(harness.TestCase):
         named = 0
         for part in range(1, 12):
             flipped(file, len(good) * part // 12)
-            with self.assertRaises(moorage.MoorageError) as found:
+            with self.assertRaises(raw_api.ApiError) as found:
                 self.client.unarchive("damaged")
             self.assertEqual(found.exception.code, "corrupted")
             self.assertIn("damaged", found.exception.message)
@@ -199,9 +199,9 @@ class Archive(harness.TestCase):
             named += "/random-" in found.exception.message
             self.assertEqual(self.client.workspace("damaged")["state"], "archived")
             self.assertEqual(self.client.exec("other", "true").exit_code, 0)
-            with self.assertRaises(moorage.MoorageError):
+            with self.assertRaises(raw_api.ApiError):
                 self.client.exec("damaged", "true")
-            with self.assertRaises(moorage.MoorageError):
+            with self.assertRaises(raw_api.ApiError):
                 self.client.import_(file.read_bytes(), name="copy")
             file.write_bytes(good)
         self.assertGreater(named, 6)
@@ -335,7 +335,7 @@ class Restored(harness.TestCase):
             shutil.copy(file, self.daemon.store / file.name.removeprefix("copy-"))
         self.daemon.start()
         self.assertEqual(self.client.workspace("returned")["state"], "archived")
-        with self.assertRaises(moorage.MoorageError):
+        with self.assertRaises(raw_api.ApiError):
             self.client.unarchive("returned")
         self.assertEqual((layer / "tree/upper/kept").read_text(), "new\n")
         self.assertIn(layer.name, " ".join(f["text"] for f in self.client.doctor()["findings"]))
@@ -387,7 +387,7 @@ class Elsewhere(unittest.TestCase):
         cls.client.exec("cold", "echo kept > kept")
 
     def refused(self, code=None):
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.archive("cold")
         if code:
             self.assertEqual(refused.exception.code, code)
@@ -411,7 +411,7 @@ class Elsewhere(unittest.TestCase):
 
         self.client.archive("cold")
         harness.run("umount", self.mount)
-        with self.assertRaises(moorage.MoorageError) as away:
+        with self.assertRaises(raw_api.ApiError) as away:
             self.client.exec("cold", "true")
         self.assertEqual(away.exception.code, "unavailable")
         self.assertIn("archive.directory", away.exception.hint)
@@ -419,7 +419,7 @@ class Elsewhere(unittest.TestCase):
         # An empty directory instead of the mounted archives: it accepts no archive, and none is written off.
         for name in ("warm", "gone"):
             self.client.create(repo_url=self.server.url("acme/shop"), name=name)
-        with self.assertRaises(moorage.MoorageError) as away:
+        with self.assertRaises(raw_api.ApiError) as away:
             self.client.archive("warm")
         self.assertEqual(away.exception.code, "unavailable")
         self.assertIn("mount it", away.exception.hint)
@@ -427,7 +427,7 @@ class Elsewhere(unittest.TestCase):
         harness.run("mount", "-o", "loop", self.place / "image", self.mount)
         self.assertEqual(self.client.archive("gone")["state"], "archived")
         harness.run("umount", self.mount)
-        with self.assertRaises(moorage.MoorageError) as away:
+        with self.assertRaises(raw_api.ApiError) as away:
             self.client.delete("gone", purge=True)
         self.assertIn("mount it", away.exception.hint)
         self.assertEqual([p.name for p in self.mount.glob("moorage-*")], [])

@@ -13,7 +13,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 import test_full_disk
 import trees
 
@@ -42,7 +42,7 @@ class SmallDisk(test_full_disk.DiskTest):
         looker = threading.Thread(target=look)
         looker.start()
         try:
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.import_(archive, name="bomb")
         finally:
             done.set()
@@ -161,7 +161,7 @@ class TwoUsers(harness.TestCase):
             become(uid)
             try:
                 found["value"] = work(harness.Client(str(self.daemon.socket)))
-            except moorage.MoorageError as error:
+            except raw_api.ApiError as error:
                 found["error"] = error
         thread = threading.Thread(target=run)
         thread.start()
@@ -188,7 +188,7 @@ class TwoUsers(harness.TestCase):
         for uid in (A, B):
             self.as_user(uid, fill)
         unread = [self.begin_export(A, "work") for _ in range(3)]
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.as_user(A, lambda client: exported(client, "work"))
         self.assertEqual(refused.exception.code, "conflict")
         self.assertIn("3 exports in progress", refused.exception.message)
@@ -200,7 +200,7 @@ class TwoUsers(harness.TestCase):
         harness.wait_until(lambda: self.as_user(A, lambda c: c.disk_usage())["exports_bytes"] > UNREAD, what="all is written")
         self.assertEqual(self.as_user(B, lambda c: c.disk_usage())["exports_bytes"], 0)
         self.assertGreater(self.client.disk_usage()["exports_bytes"], UNREAD)
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.as_user(A, lambda client: client.create(repo_url=self.url, name="more"))
         self.assertEqual(refused.exception.code, "resource_exhausted")
         for connection in unread:

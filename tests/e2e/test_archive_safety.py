@@ -8,7 +8,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 
 class Safety(harness.TestCase):
@@ -31,7 +31,7 @@ class Safety(harness.TestCase):
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.archive("busied")
             self.assertIn("wrote", refused.exception.message)
             self.assertEqual(self.client.workspace("busied")["state"], "ready")
@@ -68,7 +68,7 @@ class Safety(harness.TestCase):
         self.assertEqual(self.client.workspace("returned")["state"], "archived")
         self.assertEqual((layer / "tree/upper/kept").read_text(), "new\n")
         for verb in (lambda: self.client.unarchive("returned"), lambda: self.client.exec("returned", "true")):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 verb()
             self.assertEqual(refused.exception.code, "conflict")
             self.assertIn(str(layer), refused.exception.message)
@@ -93,7 +93,7 @@ class Safety(harness.TestCase):
         history = self.client.history("came")["execs"]
         self.assertEqual([e.get("hook") for e in history], [e.get("hook") for e in self.client.history("spent")["execs"]])
         self.assertEqual({e["state"] for e in history}, {"exited"})
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.exec("came", "true")
         self.assertIn("max_execs", refused.exception.message)
         self.assertEqual(self.client.read_file("came", "kept"), b"kept\n")

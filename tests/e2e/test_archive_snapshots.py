@@ -10,7 +10,7 @@ import threading
 import unittest
 
 import harness
-import moorage
+import raw_api
 import trees
 
 
@@ -75,7 +75,7 @@ class Snapshots(harness.TestCase):
         self.assertEqual(len(left), 3)  # s1, s2 and its own
         self.assertEqual(self.run_in("fork", "cat at; ls random-* | wc -l"), "fork\n2\n")
         s3 = [s for s in self.client.snapshots("origin") if s["name"] == "s3"][0]["id"]
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.fork("fork", snapshot=s3)
         self.assertEqual((refused.exception.code, refused.exception.hint), ("conflict", "moorage unarchive origin"))
         self.client.archive("fork")
@@ -131,7 +131,7 @@ class Snapshots(harness.TestCase):
                     self.client.archive("dies")
                 self.daemon.stop()
                 self.daemon.start(crash_at=point)
-                with self.assertRaises((moorage.MoorageError, OSError)):
+                with self.assertRaises((raw_api.ApiError, OSError)):
                     getattr(self.client, verb)("dies")
                 self.daemon.process.wait()
                 self.daemon.start()
@@ -231,7 +231,7 @@ class TwoExports(harness.TestCase):
     def export(self, name, to, go_on, ended):
         client = harness.Client(str(self.daemon.socket))
         connection, response = client._open("GET", f"/workspaces/{name}/export", accept="*/*")
-        with moorage.Stream(connection, response) as stream:
+        with raw_api.Stream(connection, response) as stream:
             while piece := stream.read(1 << 20):
                 to.write(piece)
                 go_on.wait()
@@ -307,7 +307,7 @@ class Room(unittest.TestCase):
         client.exec("large", "head -c 150M /dev/urandom > random-2; sha256sum random-* > sums")
         client.stop("large")
         low = shutil.disk_usage(daemon.store).free
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             client.archive("large")
         self.assertEqual(refused.exception.code, "resource_exhausted")
         self.assertIn("more space", refused.exception.message)

@@ -6,7 +6,7 @@ import tarfile
 import unittest
 
 import harness
-import moorage
+import raw_api
 import trees
 
 COMMANDS = 250_001

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 FILES = {f"d{i % 20}/e{i % 7}/f{i}": f"{i}\n" * (i % 50 + 1) for i in range(600)}
 LIST = r"""find . -path ./.git -prune -o -printf '%y %m %p %l\n' | sort; find . -path ./.git -prune -o -type f -print0 | sort -z | xargs -0 sha256sum"""
@@ -227,7 +227,7 @@ class BaseTrees(harness.TestCase):
                         if number >= 4:
                             place = self.place(commit)
                             harness.wait_until(lambda: self.client.health() and not (place / "delta").exists(), 5, "the end of the delta")
-                    except (OSError, AssertionError, moorage.MoorageError):
+                    except (OSError, AssertionError, raw_api.ApiError):
                         died = self.daemon.process.poll() is not None
                     if died:
                         break

@@ -10,7 +10,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 # Attempts 2 and 4 pass; 4 changes less than 2. Each counts its runs.
 EACH = "echo ran >> each-ran; case {i} in 2) seq 100 > fix;; 4) echo small > fix;; *) echo {i} > other;; esac"
@@ -30,7 +30,7 @@ class BestOf(harness.TestCase):
         return [a["state"] for a in best_of["attempts"]]
 
     def refused(self, code, call, *words):
-        with self.assertRaises(moorage.MoorageError) as error:
+        with self.assertRaises(raw_api.ApiError) as error:
             call()
         self.assertEqual(error.exception.code, code, str(error.exception))
         for word in words:
@@ -148,7 +148,7 @@ class BestOf(harness.TestCase):
         init = self.daemon.sandbox_pids("moves")["init"]
         self.daemon.stop()
         self.daemon.start(crash_at="snapshot.after_intent:3")  # after those of the forks and of the attempt
-        with contextlib.suppress(moorage.MoorageError, OSError):
+        with contextlib.suppress(raw_api.ApiError, OSError):
             self.client.best_of("moves", each="echo {i} > fix", test="true", count=2, parallel=1, promote="first-passing")
         self.daemon.process.wait(60 * harness.PATIENCE)
         os.kill(init, signal.SIGKILL)
@@ -220,7 +220,7 @@ class BestOf(harness.TestCase):
         big = b"--- /dev/null\n+++ b/big\n@@ -0,0 +1,500000 @@\n" + b"+line\n" * 500_000
         self.daemon.stop()
         self.daemon.start(crash_at="best_of.after_each")
-        with self.assertRaises((moorage.MoorageError, OSError, AssertionError)):
+        with self.assertRaises((raw_api.ApiError, OSError, AssertionError)):
             began = self.client.best_of("gone", test="test -e big", patches=[("big", big), ("same", big)], parallel=1)
             self.ended(began)
         self.daemon.kill()

@@ -132,7 +132,7 @@ class Canaries(harness.TestCase):
         self.assertIn(b"the credential talks: its command failed with exit code 1", answer)
         self.assertTrue(answer.endswith(b"403"), answer)
         self.assertFalse(self.search.text(answer))
-        with self.assertRaises(harness.moorage.MoorageError) as refused:
+        with self.assertRaises(harness.raw_api.ApiError) as refused:
             self.client.add_credential("talks", ["https://api.example/"], key="twice", command=f"cat {self.kept / 'command'} >&2; exit 1")
         self.assertIn(self.keys["command"].decode(), refused.exception.message)
         self.assert_in_no_file(self.daemon.directory)
@@ -189,7 +189,7 @@ class Canaries(harness.TestCase):
         self.refused("its encrypted secret is not in this store (a replica has none)", "add it again", other.client)
 
     def refused(self, message, hint, client=None):
-        with self.assertRaises(harness.moorage.MoorageError) as refused:
+        with self.assertRaises(harness.raw_api.ApiError) as refused:
             (client or self.client).test_credential("kept")
         self.assertIn("the credential kept: " + message, refused.exception.message)
         self.assertIn(hint, refused.exception.hint)

@@ -7,7 +7,7 @@ import re
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 LONG = bool(os.environ.get("MOORAGE_TEST_LONG"))
 SNAPSHOTS = 60
@@ -55,7 +55,7 @@ class DeepChains(harness.TestCase):
         def taken():
             try:
                 return self.client.snapshot(name)
-            except moorage.MoorageError as refused:
+            except raw_api.ApiError as refused:
                 if "still being merged" not in str(refused):
                     raise
         return harness.wait_until(taken, seconds=600, what="a snapshot")
@@ -115,7 +115,7 @@ class DeepChains(harness.TestCase):
         covered = oldest / "tree" / "upper" / "covered"
         harness.run("mount", "-t", "tmpfs", "none", covered)
         self.addCleanup(harness.run, "umount", covered, check=False)
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             for number in range(SNAPSHOTS):
                 self.client.write_file("stuck", f"n{number}", b"x")
                 self.client.snapshot("stuck")

@@ -11,7 +11,7 @@ import unittest
 import urllib.parse
 
 import harness
-import moorage
+import raw_api
 import on_engine
 from on_engine import engine
 
@@ -67,7 +67,7 @@ class Containers(OnDocker):
         self.assertIn("user\n/home/user\nuser:x:", out)
         self.assertTrue(out.endswith("\n1"), out)
         self.assertEqual(self.client.workspace("image")["sandbox"]["image"], self.small)
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.create("missing", image="acme/dev:1")
         self.assertEqual(refused.exception.status, 404)
         names = [tag for image in self.engine.ask("GET", "/images/json") for tag in image.get("RepoTags") or []]
@@ -120,7 +120,7 @@ class Containers(OnDocker):
             self.assertEqual(self.client.workspace("by-digest")["image"], wanted)
             self.client.delete("by-digest", purge=True)
             self.engine.ask("DELETE", "/images/kept-image:1?force=1")
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.import_(file.read_bytes(), name="missing")
             self.assertEqual(refused.exception.code, "unsupported")
             self.assertIn(wanted, refused.exception.message)
@@ -188,7 +188,7 @@ class Faults(OnDocker):
     def commands_work(self):
         try:
             return self.client.exec(self.name, ["true"]).exit_code == 0
-        except moorage.MoorageError as error:
+        except raw_api.ApiError as error:
             self.assertIn("engine", error.message)  # no other problem
             return False
 
@@ -257,7 +257,7 @@ class Faults(OnDocker):
                 self.assertEqual(self.out(self.name, "cat kept; sleep 0.3"), "kept")
                 self.assertLess(time.monotonic() - began, 3 * harness.PATIENCE)  # each query to the engine takes 5 s now
             began = time.monotonic()
-            with self.assertRaises(moorage.MoorageError) as hung:
+            with self.assertRaises(raw_api.ApiError) as hung:
                 self.client.start("waits")
             self.assertIn("engine", hung.exception.message)
             self.assertLess(time.monotonic() - began, 45 * harness.PATIENCE)
@@ -336,7 +336,7 @@ class OnPodman(harness.TestCase):
         self.assertEqual(self.client.exec("host", ["cat", "kept"]).stdout, b"kept\n")
         self.client.move("host", backend="docker")
         self.assertEqual(self.client.exec("host", ["cat", "kept"]).stdout, b"kept\n")
-        with self.assertRaises(moorage.MoorageError) as refused:  # Podman would ignore it
+        with self.assertRaises(raw_api.ApiError) as refused:  # Podman would ignore it
             self.client.create(repo_url=self.url, name="runtime", runtime="crun")
         self.assertIn("has only its default runtime", str(refused.exception.hint))
         init = self.daemon.sandbox_pids("small")["init"]

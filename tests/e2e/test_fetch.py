@@ -7,7 +7,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 
 class Fetch(harness.TestCase):
@@ -43,7 +43,7 @@ class Fetch(harness.TestCase):
         self.assertEqual(self.client.create(repo_url=url, ref="topic", name="t2")["base"]["commit"], forced)
         harness.git(repo, "checkout", "-q", "main")
         harness.git(repo, "branch", "-q", "-D", "topic")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.create(repo_url=url, ref="topic", name="t3")
         self.assertEqual(refused.exception.code, "not_found")
         # The base trees of the older workspaces are still complete.
@@ -58,7 +58,7 @@ class Fetch(harness.TestCase):
         harness.make_repository(repo, {f"f{i}.bin": os.urandom(1 << 20) for i in range(60)})
         url = self.git_server.url("acme/big")
         thread = threading.Thread(target=lambda: self.assertRaises(
-            (moorage.MoorageError, OSError), self.client.create, repo_url=url, name="cut"))
+            (raw_api.ApiError, OSError), self.client.create, repo_url=url, name="cut"))
         fetches = self.git_server.fetches()
         thread.start()
         harness.wait_until(lambda: self.git_server.fetches() > fetches, what="the clone to begin")
@@ -102,7 +102,7 @@ class Fetch(harness.TestCase):
         ws = self.client.create(repo_url=url, name="away")
         self.assertTrue(ws["base"]["stale"])
         self.assertEqual(self.client.exec("away", "cat README.md").stdout, b"hello\n")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.create(repo_url=f"git://127.0.0.1:{port}/acme/never-seen", name="never")
         self.assertEqual(refused.exception.code, "unavailable")
         type(self).git_server = harness.GitServer(self.upstream)

@@ -9,7 +9,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 DISK_BYTES = 160 << 20
 
@@ -60,7 +60,7 @@ class DiskTest(unittest.TestCase):
             os.posix_fallocate(file.fileno(), 0, file.tell() + self.disk.free() - free_bytes)
 
     def refused(self, call, *args, **fields):
-        with self.assertRaises(moorage.MoorageError) as caught:
+        with self.assertRaises(raw_api.ApiError) as caught:
             call(*args, **fields)
         self.assertEqual(caught.exception.code, "resource_exhausted")
         self.assertIn("nearly full", caught.exception.message)
@@ -224,7 +224,7 @@ class GuardedDisk(DiskTest):
         self.assertEqual(self.client.exec("work", "echo goes on").stdout, b"goes on\n")
 
     def test_an_upload_ends_before_the_disk_does(self):
-        with self.assertRaises(moorage.MoorageError) as caught:
+        with self.assertRaises(raw_api.ApiError) as caught:
             self.client.write_file("work", "huge", bytes(self.disk.free() - (16 << 20)))
         self.assertEqual(caught.exception.code, "resource_exhausted")
         self.assertGreaterEqual(self.disk.free(), 31 << 20)
@@ -280,7 +280,7 @@ class GuardedDisk(DiskTest):
                     if self.client.read_file("reader", "mine") != b"reader\n" or len(self.client.workspaces()) != 10:
                         failures.append("read something else")
                     reads[0] += 1
-                except (moorage.MoorageError, OSError) as error:
+                except (raw_api.ApiError, OSError) as error:
                     failures.append(repr(error))
 
         readers = [threading.Thread(target=read) for _ in range(2)]
@@ -307,7 +307,7 @@ class GuardedDisk(DiskTest):
         self.assertGreater(reads[0], 10)
         (self.disk.place / "fill").unlink()  # it may have taken the reserve as well
         for writer in writers:
-            with contextlib.suppress(moorage.MoorageError):  # most of them ended long ago
+            with contextlib.suppress(raw_api.ApiError):  # most of them ended long ago
                 self.client.cancel(writer["id"])
             self.assertIn(self.client.wait(writer["id"], 60_000)["category"], ("disk_full", "cancelled"))
         for name in names:

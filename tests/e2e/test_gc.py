@@ -7,7 +7,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 CACHE_FILES = "mkdir -p node_modules/a ~/.cache/x; head -c 2M /dev/zero >node_modules/a/big; echo c >~/.cache/x/c; echo work >work"
 
@@ -93,7 +93,7 @@ class Collection(harness.TestCase):
                 try:
                     self.client.gc_run()
                     runs[0] += 1
-                except moorage.MoorageError as error:
+                except raw_api.ApiError as error:
                     failures.append(repr(error))
 
         def create(number):
@@ -105,7 +105,7 @@ class Collection(harness.TestCase):
                     if self.client.read_file(name, "README.md") != b"hello\n":
                         failures.append(name)
                     self.client.delete(name, purge=True)
-            except moorage.MoorageError as error:
+            except raw_api.ApiError as error:
                 # The only allowed error: a mirror removed while unused.
                 if "was removed meanwhile" not in error.message or "base tree" in error.message:
                     failures.append(repr(error))
@@ -207,7 +207,7 @@ class Budgets(harness.TestCase):
         self.client.exec("big", "head -c 30M /dev/urandom >work")
         self.client.stop("big")
         harness.wait_until(lambda: self.client.workspace("big").get("disk_bytes", 0) > 20 << 20, what="the measure")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.create(repo_url=self.url, name="third")
         self.assertEqual(refused.exception.code, "resource_exhausted")
         self.assertIn("uid 0 uses", refused.exception.message)

@@ -4,7 +4,7 @@ import contextlib
 import unittest
 
 import harness
-import moorage
+import raw_api
 from https_server import ConnectProxy, HttpsGitServer
 
 
@@ -31,7 +31,7 @@ class Https(unittest.TestCase):
         self.daemon.start()
 
     def refused(self, url):
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.create(repo_url=url)
         return refused.exception
 

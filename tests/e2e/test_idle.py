@@ -9,7 +9,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 # Short times replace long ones: only their order matters.
 IDLE_STOP_S = 1
@@ -146,7 +146,7 @@ class Idle(harness.TestCase):
                     result = self.client.exec(name, f"echo {i} >> ran")
                     if result.exit_code != 0:
                         failures.append((name, i, result.exec))
-                except (moorage.MoorageError, OSError) as error:
+                except (raw_api.ApiError, OSError) as error:
                     failures.append((name, i, repr(error)))
                 time.sleep(dice.uniform(1.0, 3.2) * IDLE_STOP_S)
 
@@ -299,7 +299,7 @@ class PreStop(harness.TestCase):
 
 class Budgets(harness.TestCase):
     def refusal(self, name):
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.start_exec(name, ["true"])
         self.assertEqual(refused.exception.code, "resource_exhausted")
         self.assertIn(f"moorage set {name} --max-exec", refused.exception.hint)
@@ -330,7 +330,7 @@ class Budgets(harness.TestCase):
         def one():
             try:
                 answers.append(self.client.exec("many", "echo x >> ran").exit_code)
-            except moorage.MoorageError as error:
+            except raw_api.ApiError as error:
                 answers.append(error.code)
         threads = [threading.Thread(target=one) for _ in range(12)]
         for thread in threads:

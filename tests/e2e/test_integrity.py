@@ -8,7 +8,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 
 class Integrity(harness.TestCase):
@@ -102,7 +102,7 @@ class Integrity(harness.TestCase):
             taken = self.daemon.directory / f"taken-{number}"
             (layer / part).rename(taken)
             for _ in range(2):
-                with self.assertRaises(moorage.MoorageError) as refused:
+                with self.assertRaises(raw_api.ApiError) as refused:
                     self.client.exec(name, "true")
                 self.assertEqual(refused.exception.code, "corrupted")
                 self.assertIn("missing from the store", refused.exception.message)
@@ -121,7 +121,7 @@ class Integrity(harness.TestCase):
         harness.wait_until(lambda: not self.client.workspace("early").get("sandbox"), what="it is cleared")
         layer = self.upper("early").parents[1]
         layer.rename(self.daemon.directory / "early-taken")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.exec("early", "true")
         self.assertEqual(refused.exception.code, "corrupted")
         (self.daemon.directory / "early-taken").rename(layer)
@@ -139,7 +139,7 @@ class Integrity(harness.TestCase):
         harness.run("rm", "-rf", place)
         other.rename(self.upstream / "acme" / "away")
         self.daemon.start()
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.exec("baseless", "true")
         self.assertIn("base commit", refused.exception.message)
         self.assertEqual(self.integrity("baseless")["state"], "lost")

@@ -13,7 +13,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 LONG = bool(os.environ.get("MOORAGE_TEST_LONG"))
 ROUNDS = int(os.environ.get("MOORAGE_TEST_ROUNDS", 200 if LONG else 2))
@@ -99,7 +99,7 @@ class LastOutput(harness.TestCase):
 
     def logs(self, exec_id):
         with self.client.output(exec_id, late=True) as stream:
-            return b"".join(payload for kind, payload in stream if kind in moorage.OUTPUT_KINDS)
+            return b"".join(payload for kind, payload in stream if kind in raw_api.OUTPUT_KINDS)
 
     def check_program(self, name, tty):
         argv, expected = PROGRAMS[name]
@@ -153,7 +153,7 @@ class LastOutput(harness.TestCase):
         self.assertIn(b"written after the command ended, at 20", out.stderr)
         self.assertEqual(self.client.get_exec(record["id"])["output_bytes"], 4)
         with self.client.output(record["id"], follow=True) as stream:  # a follower ends with the command
-            self.assertEqual(b"".join(p for k, p in stream if k in moorage.OUTPUT_KINDS), b"now\n")
+            self.assertEqual(b"".join(p for k, p in stream if k in raw_api.OUTPUT_KINDS), b"now\n")
         self.daemon.restart()
         self.assertEqual(self.logs(record["id"]), b"now\nlate\n")
 

@@ -11,7 +11,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 
 class Lease(harness.TestCase):
@@ -23,7 +23,7 @@ class Lease(harness.TestCase):
         self.addCleanup(self.remove)
 
     def remove(self):
-        with contextlib.suppress(moorage.MoorageError):
+        with contextlib.suppress(raw_api.ApiError):
             self.client.delete(self.name, purge=True)
             return
         self.acquire("clean-up", takeover=True).delete(self.name, purge=True)
@@ -38,7 +38,7 @@ class Lease(harness.TestCase):
         return self.sending(lease["token"], lease["generation"])
 
     def assert_refused(self, what, text, call, *arguments, **fields):
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             call(*arguments, **fields)
         self.assertEqual(refused.exception.code, "conflict", what)
         self.assertIn(text, refused.exception.message, what)
@@ -96,7 +96,7 @@ class Lease(harness.TestCase):
                 if what in ("start", "stop", "delete", "purge"):
                     continue
                 if what == "resize":  # admitted, then refused for another reason
-                    with self.assertRaisesRegex(moorage.MoorageError, "no terminal"):
+                    with self.assertRaisesRegex(raw_api.ApiError, "no terminal"):
                         call()
                     continue
                 call()
@@ -214,7 +214,7 @@ class Lease(harness.TestCase):
         def attempt(number):
             try:
                 return self.client.acquire_lease(self.name, f"agent-{number}")["generation"]
-            except moorage.MoorageError as error:
+            except raw_api.ApiError as error:
                 self.assertEqual(error.code, "conflict")
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             got = [g for g in pool.map(attempt, range(8)) if g]
@@ -223,15 +223,15 @@ class Lease(harness.TestCase):
     def test_bad_requests_are_refused(self):
         for fields in ({"holder": ""}, {"holder": "x" * 201}, {"holder": "a\nb"}, {"holder": "a", "ttl_s": 4},
                        {"holder": "a", "ttl_s": 3601}, {"holder": "a\x7f"}):
-            with self.subTest(fields), self.assertRaises(moorage.MoorageError) as refused:
+            with self.subTest(fields), self.assertRaises(raw_api.ApiError) as refused:
                 self.client.request("POST", f"/workspaces/{self.name}/lease", json_body=fields)
             self.assertEqual(refused.exception.code, "invalid_argument")
         for header in ("0", "-1", "x", "1 2", "", "1.2", "ws_1.1.secret", "1,1"):
-            with self.subTest(header), self.assertRaises(moorage.MoorageError) as refused:
+            with self.subTest(header), self.assertRaises(raw_api.ApiError) as refused:
                 self.client.request("POST", f"/workspaces/{self.name}/start", headers={"Moorage-Lease": header})
             self.assertEqual(refused.exception.code, "invalid_argument")
         for call in (self.client.heartbeat, self.client.release_lease):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 call(self.name)
             self.assertEqual(refused.exception.code, "invalid_argument")
 
@@ -243,7 +243,7 @@ class IfMatch(harness.TestCase):
         self.addCleanup(self.client.delete, self.name, purge=True)
 
     def assert_unmet(self, call, *arguments, **fields):
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             call(self.name, *arguments, **fields)
         self.assertEqual((refused.exception.status, refused.exception.code), (412, "conflict"))
 
@@ -287,7 +287,7 @@ class IfMatch(harness.TestCase):
                     try:
                         self.client.write_file(self.name, "count", str(int(content) + 1).encode(), if_match=tag)
                         break
-                    except moorage.MoorageError as error:
+                    except raw_api.ApiError as error:
                         self.assertEqual(error.status, 412)
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             list(pool.map(count, range(6)))
@@ -296,7 +296,7 @@ class IfMatch(harness.TestCase):
     def test_conditions_on_other_objects_are_refused(self):
         self.client.exec(self.name, "truncate -s 3G huge")
         for path, tag in (("huge", "*"), ("README.md", "nonsense"), ("README.md", 'W/"sha256-' + "0" * 64 + '"')):
-            with self.subTest(path, tag=tag), self.assertRaises(moorage.MoorageError) as refused:
+            with self.subTest(path, tag=tag), self.assertRaises(raw_api.ApiError) as refused:
                 self.client.write_file(self.name, path, b"x", if_match=tag)
             self.assertEqual(refused.exception.code, "invalid_argument")
 
@@ -388,7 +388,7 @@ class Race(harness.TestCase):
             harness.wait_until(reached.exists, what="the exec at its intent")
             new = self.client.acquire_lease("race", "agent-b", takeover=True)
             self.gate.unlink()
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 late.result(60)
         self.assertIn("agent-b", refused.exception.message)
         self.assertEqual(self.client.execs(workspace="race"), [])

@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 
 class MainJob(harness.TestCase):
@@ -64,7 +64,7 @@ class MainJob(harness.TestCase):
             self.assertEqual(self.client.exec("files", "stat -c '%U %a' ~/.token a/b/moved.bin a/b README.md src .git").stdout,
                              b"user 600\nuser 644\nuser 755\nuser 644\nuser 755\nuser 755\n")
             self.client.remove_file("files", "a", recursive=True)
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.read_file("files", "a/b/moved.bin")
             self.assertEqual(refused.exception.code, "not_found")
             self.client.stop("files")
@@ -73,7 +73,7 @@ class MainJob(harness.TestCase):
         self.client.create(repo_url=self.url, name="gone")
         self.client.exec("gone", "echo kept > kept")
         ws = self.client.delete("gone")
-        with self.assertRaises(moorage.MoorageError):
+        with self.assertRaises(raw_api.ApiError):
             self.client.exec("gone", "true")
         self.client.undelete("gone")
         self.assertEqual(self.client.exec("gone", "cat kept").stdout, b"kept\n")
@@ -85,7 +85,7 @@ class MainJob(harness.TestCase):
         self.assertEqual(self.client.exec("gone-2", "cat kept").stdout, b"kept\n")
         self.client.delete("gone-2", purge=True)
         self.client.delete("gone", purge=True)
-        with self.assertRaises(moorage.MoorageError):
+        with self.assertRaises(raw_api.ApiError):
             self.client.undelete("gone")
         self.assertFalse(list((self.daemon.store / "workspaces").glob(ws["id"] if ws else "none")))
 
@@ -134,7 +134,7 @@ class MainJob(harness.TestCase):
 
     def test_bad_names_are_refused_never_repaired(self):
         for name in ("UPPER", "-x", "a b", "a/b", "é", "x" * 64, "a\nb", "..", "a.b"):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.create(repo_url=self.url, name=name)
             self.assertEqual(refused.exception.code, "invalid_argument", name)
 
@@ -149,7 +149,7 @@ class MainJob(harness.TestCase):
     def test_a_create_repeated_with_its_key_is_done_once(self):
         first = self.client.create(repo_url=self.url, name="keyed", key="create-once")
         self.assertEqual(self.client.create(repo_url=self.url, name="keyed", key="create-once")["id"], first["id"])
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.create(repo_url=self.url, name="keyed", key="create-once", disposable=True)
         self.assertEqual(refused.exception.code, "already_exists")
 
@@ -174,7 +174,7 @@ class MainJob(harness.TestCase):
         layers = self.daemon.store / "layers"
         newest = max(layers.iterdir(), key=lambda p: int(p.name.split("_")[1]))
         newest.rename(self.daemon.directory / "taken")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.exec("told", "true")
         self.assertEqual(refused.exception.code, "corrupted")
         self.assertEqual(self.client.workspace("told")["integrity"]["state"], "lost")

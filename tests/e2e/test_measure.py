@@ -7,7 +7,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 MEBIBYTE = 1 << 20
 
@@ -71,7 +71,7 @@ class Measure(unittest.TestCase):
         return int(re.search(rf"{what}:\s+(\d+)", status)[1]) * 1024
 
     def other_client(self):
-        return moorage.Moorage(str(self.daemon.socket))
+        return raw_api.Client(str(self.daemon.socket))
 
     @unittest.skipIf(harness.SANITIZED, "a sanitizer's own memory and time are not the daemon's")
     def test_files_below_long_paths_do_not_fill_the_memory(self):
@@ -83,7 +83,7 @@ class Measure(unittest.TestCase):
         self.assertTrue(status["truncated"])
         self.assertGreater(len(status["files"]), 1000)
         for look in (self.client.diff, self.client.diff_stat):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 look("a")
             self.assertEqual(refused.exception.code, "resource_exhausted")
         del status

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 
 class Messages(harness.TestCase):
@@ -76,7 +76,7 @@ class Messages(harness.TestCase):
 
     def test_empty_fields_and_unknown_backends(self):
         for field in ("name", "ref", "branch"):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.request("POST", "/workspaces", json_body={"repo_url": self.url, field: ""})
             self.assertEqual(refused.exception.code, "invalid_argument")
             self.assertIn(field, str(refused.exception))
@@ -133,7 +133,7 @@ class Messages(harness.TestCase):
 
     def test_unknown_fields_and_bad_json_are_refused(self):
         for body in ({"repo_url": self.url, "privileged": True}, {"repo_url": 5}, {"limits": {"memory": 1}}):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.request("POST", "/workspaces", json_body=body)
             self.assertEqual(refused.exception.code, "invalid_argument")
 
@@ -141,13 +141,13 @@ class Messages(harness.TestCase):
         self.client.create(repo_url=self.url, name="private")
         os.chmod(self.daemon.directory, 0o711)
         os.chmod(self.daemon.socket, 0o666)
-        script = ("import sys; sys.path.insert(0, sys.argv[1]); import moorage\nc = moorage.Moorage(sys.argv[2])\n"
+        script = ("import sys; sys.path.insert(0, sys.argv[1]); import raw_api\nc = raw_api.Client(sys.argv[2])\n"
                   "print(c.workspaces())\nfor call in (c.workspace, c.stop, c.delete, c.diff):\n"
-                  "  try: call('private'); print('leak')\n  except moorage.MoorageError as e: print(e.code)\n")
-        sdk = pathlib.Path(self.daemon.directory) / "sdk"
-        sdk.mkdir(mode=0o755)
-        (sdk / "moorage.py").write_bytes((harness.ROOT / "sdk/moorage.py").read_bytes())
-        out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "python3", "-c", script, sdk,
+                  "  try: call('private'); print('leak')\n  except raw_api.ApiError as e: print(e.code)\n")
+        client = pathlib.Path(self.daemon.directory) / "client"
+        client.mkdir(mode=0o755)
+        (client / "raw_api.py").write_bytes(pathlib.Path(raw_api.__file__).read_bytes())
+        out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "python3", "-c", script, client,
                           self.daemon.socket, env={"PATH": "/usr/bin:/bin"}).stdout.decode()
         self.assertEqual(out.split("\n"), ["[]"] + ["not_found"] * 4 + [""])
 

@@ -9,7 +9,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 import on_engine
 import trees
 
@@ -147,7 +147,7 @@ class Move(on_engine.OnEngine):
         init, before = self.daemon.sandbox_pids("keeps")["init"], set(self.containers())
         # Its place for the workspace is a file: the engine accepts it, but cannot start it.
         self.engine.load_image("moorage-test:broken", image_with({"workspace": b"a file", "etc/passwd": b""}))
-        with self.assertRaises(moorage.MoorageError) as failed:
+        with self.assertRaises(raw_api.ApiError) as failed:
             self.client.move("keeps", backend="docker", image="moorage-test:broken")
         self.assertIn("was not moved", failed.exception.message)
         self.engine.kill()
@@ -196,7 +196,7 @@ class Move(on_engine.OnEngine):
                     self.client.start("dies")
                     self.daemon.kill()
                     self.daemon.start(crash_at=f"move.{point}")
-                    with self.assertRaises((moorage.MoorageError, OSError)):
+                    with self.assertRaises((raw_api.ApiError, OSError)):
                         self.client.move("dies", backend=place)
                     self.daemon.process.wait(30)
                     self.daemon.start()

@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 import harness
-import moorage
+import raw_api
 import on_engine
 import ssh_host
 from test_move import POINTS
@@ -163,7 +163,7 @@ class MoveEverywhere(harness.TestCase):
                     self.client.start("dies")
                     self.daemon.kill()
                     self.daemon.start(crash_at=f"move.{point}")
-                    with self.assertRaises((moorage.MoorageError, OSError)):
+                    with self.assertRaises((raw_api.ApiError, OSError)):
                         self.client.move("dies", backend=place)
                     self.daemon.process.wait(60 * harness.PATIENCE)
                     self.daemon.start()

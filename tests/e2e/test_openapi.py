@@ -22,7 +22,7 @@ import unittest
 import urllib.parse
 
 import harness
-import moorage
+import raw_api
 import npm_packages
 
 HERE = harness.ROOT / "tests/openapi"
@@ -614,7 +614,7 @@ class OpenApi(harness.TestCase):
         """Routes neither documented nor served: sent to the daemon directly."""
         for method, path, status in (("GET", "/", 404), ("GET", "/v2/info", 404), ("GET", "/v1/workspaces/one/secrets", 404),
                                      ("PATCH", "/v1/info", 405), ("DELETE", "/v1/workspaces", 405)):
-            connection = moorage._Connection(str(self.daemon.socket), 30)
+            connection = raw_api._Connection(str(self.daemon.socket), 30)
             connection.request(method, path)
             self.assertEqual(connection.getresponse().status, status, path)
             connection.close()

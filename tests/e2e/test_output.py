@@ -7,7 +7,7 @@ import random
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 SIZE = 100 * 1000 * 1000
 # 100 MB that can be recomputed here: SHA-256 in counter mode, in Python (which the image has).
@@ -35,7 +35,7 @@ class Output(harness.TestCase):
         """Reads from offset until stop_at bytes or the end. Returns (offset, end record or None)."""
         with self.client.output(exec_id, offset=offset, follow=True) as stream:
             for kind, payload in stream:
-                if kind == moorage.STDOUT:
+                if kind == raw_api.STDOUT:
                     digest.update(payload)
                 if stream.offset >= stop_at:
                     return stream.offset, None
@@ -77,13 +77,13 @@ class Output(harness.TestCase):
         whole = self.client.raw_output(record["id"])
         for offset in (0, 1, 5, len(whole) // 2, len(whole) - 1, len(whole)):
             with self.client.output(record["id"], offset=offset) as stream:
-                got = b"".join(p for k, p in stream if k in moorage.OUTPUT_KINDS)
+                got = b"".join(p for k, p in stream if k in raw_api.OUTPUT_KINDS)
             self.assertEqual(got, whole[offset:], offset)
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.output(record["id"], offset=len(whole) + 1)
         self.assertEqual(refused.exception.code, "invalid_argument")
         with self.client.output(record["id"], tail_bytes=7) as stream:
-            self.assertEqual(b"".join(p for k, p in stream if k in moorage.OUTPUT_KINDS), whole[-7:])
+            self.assertEqual(b"".join(p for k, p in stream if k in raw_api.OUTPUT_KINDS), whole[-7:])
 
     def test_output_that_imitates_our_records_stays_output(self):
         self.client.create(repo_url=self.url, name="forge")
@@ -124,7 +124,7 @@ class OutputLimit(harness.TestCase):
         positions = []
         with self.client.output(record["id"]) as stream:
             for kind, payload in stream:
-                if kind == moorage.POSITION:
+                if kind == raw_api.POSITION:
                     positions.append(json.loads(payload))
         self.assertGreater(len(positions), 1)
         dropped = sum(position["gap"]["bytes"] for position in positions[1:])
@@ -133,9 +133,9 @@ class OutputLimit(harness.TestCase):
         self.assertLessEqual(gap["gap"]["first_at"], gap["gap"]["last_at"])
         with self.client.output(record["id"], offset=gap["offset"] - 5) as stream:  # dropped: the next kept byte
             kinds = [kind for kind, _ in stream]
-            self.assertEqual(kinds[:2], [moorage.POSITION, moorage.POSITION])
+            self.assertEqual(kinds[:2], [raw_api.POSITION, raw_api.POSITION])
         with self.client.output(record["id"], tail_bytes=1600) as stream:
-            tail = b"".join(payload for kind, payload in stream if kind in moorage.OUTPUT_KINDS)
+            tail = b"".join(payload for kind, payload in stream if kind in raw_api.OUTPUT_KINDS)
         self.assertEqual(tail, lines(total // 16 - 100, total // 16))
         return record
 
@@ -238,7 +238,7 @@ class OutputOfAWorkspace(harness.TestCase):
 
         def told(record):
             with self.client.output(record["id"], late=True) as stream:
-                return b"".join(payload for kind, payload in stream if kind in moorage.OUTPUT_KINDS), stream.gaps
+                return b"".join(payload for kind, payload in stream if kind in raw_api.OUTPUT_KINDS), stream.gaps
         harness.wait_until(lambda: told(served)[0].endswith(b"late\n"), what="its late output")
         self.assertIn(told(served), ((b"up\nlate\n", ()), (b"late\n", ((0, 3),))))
         # The other one cannot be written any more: it is dropped, and its size is recorded.

@@ -3,10 +3,11 @@
 import io
 import json
 import os
+import pathlib
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 OTHER = 65533  # a user unknown to the host
 
@@ -18,9 +19,9 @@ class Placement(harness.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.other_settings = json.loads(cls.daemon.config.read_text())
-        cls.sdk = cls.daemon.directory / "sdk"
-        cls.sdk.mkdir(mode=0o755)
-        (cls.sdk / "moorage.py").write_bytes((harness.ROOT / "sdk/moorage.py").read_bytes())
+        cls.client_place = cls.daemon.directory / "client"
+        cls.client_place.mkdir(mode=0o755)
+        (cls.client_place / "raw_api.py").write_bytes(pathlib.Path(raw_api.__file__).read_bytes())
         os.chmod(cls.daemon.directory, 0o711)
 
     def configure(self, rules, start=True):
@@ -33,7 +34,7 @@ class Placement(harness.TestCase):
             os.chmod(self.daemon.socket, 0o666)
 
     def refused(self, call, *words, code="permission_denied"):
-        with self.assertRaises(moorage.MoorageError) as refusal:
+        with self.assertRaises(raw_api.ApiError) as refusal:
             call()
         self.assertEqual(refusal.exception.code, code)
         for word in words:
@@ -44,12 +45,12 @@ class Placement(harness.TestCase):
 
     def create_as_other(self, name, **fields):
         """The answer to that user's request: the backend, or the error."""
-        script = ("import json, sys; sys.path.insert(0, sys.argv[1]); import moorage\n"
-                  "try: print(moorage.Moorage(sys.argv[2]).create(**json.loads(sys.argv[3]))['backend'])\n"
-                  "except moorage.MoorageError as e: print(e.code, e)\n")
+        script = ("import json, sys; sys.path.insert(0, sys.argv[1]); import raw_api\n"
+                  "try: print(raw_api.Client(sys.argv[2]).create(**json.loads(sys.argv[3]))['backend'])\n"
+                  "except raw_api.ApiError as e: print(e.code, e)\n")
         request = json.dumps({"repo_url": self.url, "name": name, **fields})
         return harness.run("setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", "python3", "-c", script,
-                           self.sdk, self.daemon.socket, request, env={"PATH": "/usr/bin:/bin"}).stdout.decode().strip()
+                           self.client_place, self.daemon.socket, request, env={"PATH": "/usr/bin:/bin"}).stdout.decode().strip()
 
     def test_backends_are_allowed_by_user_and_label(self):
         self.configure(f"  - users: [{OTHER}]\n    backends: [lxc]\n"

@@ -4,7 +4,7 @@ import threading
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 
 class Policy(harness.TestCase):
@@ -79,12 +79,12 @@ class Policy(harness.TestCase):
     def test_unchangeable_settings_are_refused(self):
         self.client.create(repo_url=self.url, name="gone")
         gone = self.client.delete("gone")["id"]
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.update(gone, limits={"pids": 100})
         self.assertEqual((refused.exception.code, refused.exception.hint), ("conflict", f"moorage undelete {gone}"))
         self.client.create(repo_url=self.url, name="stays")
         for fields in ({"limits": {"pids": 1}}, {"limits": {"cpus": "many"}}, {"pids": 100}):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.update("stays", **fields)
             self.assertEqual(refused.exception.code, "invalid_argument")
         self.assertEqual(self.events("stays"), [])

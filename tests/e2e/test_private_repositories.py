@@ -11,7 +11,7 @@ import unittest
 
 import canaries
 import harness
-import moorage
+import raw_api
 import outside
 import private_git
 from https_server import ConnectProxy
@@ -94,7 +94,7 @@ class PrivateRepositories(harness.TestCase):
         return made
 
     def refused(self, *words, url=None, code="permission_denied", **fields):
-        with self.assertRaises(moorage.MoorageError) as refusal:
+        with self.assertRaises(raw_api.ApiError) as refusal:
             self.client.create(repo_url=url or self.url, name=f"{self.name}-no", **fields)
         self.assertEqual(refusal.exception.code, code, refusal.exception)
         for word in words:

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 sys.path.insert(0, str(harness.ROOT / "tests/remote"))
 import fake_daytona  # noqa: E402
@@ -49,7 +49,7 @@ class ProviderRules(harness.TestCase):
         self.assertEqual((result.exit_code, result.stdout), (0, b"a\n"), result.stderr)
 
     def refused(self, call, *argv, **fields):
-        with self.assertRaises(moorage.MoorageError) as caught:
+        with self.assertRaises(raw_api.ApiError) as caught:
             call(*argv, **fields)
         return f"{caught.exception.message} {caught.exception.hint}"
 

@@ -8,7 +8,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 LIMIT = 24 << 20
 MIB = 1 << 20
@@ -48,7 +48,7 @@ class QuotaTest(unittest.TestCase):
         return self.client.workspace("work").get("disk_bytes", 0)
 
     def check_upload_refused(self):
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.write_file("work", "huge", bytes(LIMIT + MIB))
         self.assertEqual(refused.exception.code, "resource_exhausted")
         self.assertNotIn("huge", [e["name"] for e in self.client.list_files("work")["entries"]])
@@ -131,7 +131,7 @@ class Watched(QuotaTest):
         for number in range(6):
             try:
                 record = self.client.start_exec("work", ["sh", "-c", f"head -c {36 * MIB} /dev/zero >b{number}"])
-            except moorage.MoorageError as refused:
+            except raw_api.ApiError as refused:
                 self.assertEqual(refused.code, "resource_exhausted")
                 self.assertIn("--free-space", refused.hint)
                 continue
@@ -208,7 +208,7 @@ class Watched(QuotaTest):
         for number in range(2):
             self.client.write_file("work", f"part-{number}", bytes(9 * MIB))
             time.sleep(2.5)
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.write_file("work", "part-2", bytes(9 * MIB))
         self.assertEqual(refused.exception.code, "resource_exhausted")
         self.assertNotIn("sandbox", self.client.workspace("work"))

@@ -9,7 +9,7 @@ import signal
 import unittest
 
 import harness
-import moorage
+import raw_api
 import on_ssh
 
 # Waits for SIGUSR1, so that its edits come when the machine is cut off.
@@ -174,7 +174,7 @@ class Recovered(on_ssh.OnSsh):
                 if early:
                     self.daemon.kill()
                     self.daemon.start(crash_at=point)
-                    with self.assertRaises((OSError, moorage.MoorageError)):
+                    with self.assertRaises((OSError, raw_api.ApiError)):
                         self.client.stop(name, force=True)
                     self.assertEqual(self.daemon.process.wait(30), -signal.SIGKILL)
                     self.daemon.start()

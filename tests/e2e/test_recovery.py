@@ -16,7 +16,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 
 class Recovery(harness.TestCase):
@@ -88,7 +88,7 @@ class Recovery(harness.TestCase):
         self.daemon.start(crash_at="exec.after_outcome")
         try:
             self.client.create(repo_url=self.url, name="once", disposable=True)
-            with contextlib.suppress(OSError, moorage.MoorageError):
+            with contextlib.suppress(OSError, raw_api.ApiError):
                 self.client.exec("once", "true")
             self.daemon.process.wait(20)
         finally:
@@ -141,7 +141,7 @@ class Recovery(harness.TestCase):
         for _ in range(2):  # the second with another key: the answer to the first was lost with the daemon
             self.client.delete(made["id"], purge=True)
             self.daemon.restart()
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.delete(made["id"])
         self.assertEqual(refused.exception.code, "not_found")
 
@@ -172,7 +172,7 @@ class Recovery(harness.TestCase):
         with socket.socket(socket.AF_UNIX) as stand_in:  # accepts data and never answers
             stand_in.bind(str(path))
             stand_in.listen(100)
-            with self.assertRaises(moorage.MoorageError):
+            with self.assertRaises(raw_api.ApiError):
                 self.client.start_exec("unheard", ["true"])
             record = self.client.execs("unheard")[0]
             self.assertEqual((record["argv"], record["state"]), (["true"], "running"))  # the state is unknown yet
@@ -184,13 +184,13 @@ class Recovery(harness.TestCase):
         self.assertEqual(self.client.exec("unheard", "echo goes on").stdout, b"goes on\n")
 
     def start_quietly(self, name, argv):
-        with contextlib.suppress(moorage.MoorageError):
-            moorage.Moorage(str(self.daemon.socket)).start_exec(name, argv)
+        with contextlib.suppress(raw_api.ApiError):
+            raw_api.Client(str(self.daemon.socket)).start_exec(name, argv)
 
     def test_a_key_cannot_be_reused_with_other_conditions(self):
         self.client.create(repo_url=self.url, name="keyed")
         self.client.exec("keyed", "true", key="one")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.exec("keyed", "true", key="one", sync=True)
         self.assertEqual(refused.exception.code, "already_exists")
 
@@ -222,7 +222,7 @@ class Recovery(harness.TestCase):
                 bearer.exec("leased", "true")
                 self.daemon.stop()
                 self.daemon.start(crash_at=point)
-                with contextlib.suppress(OSError, moorage.MoorageError):
+                with contextlib.suppress(OSError, raw_api.ApiError):
                     bearer.delete("leased")
                 self.daemon.process.wait(20)
                 self.daemon.restart()

@@ -4,7 +4,7 @@ import json
 import unittest
 
 import harness
-import moorage
+import raw_api
 import on_ssh
 
 
@@ -49,7 +49,7 @@ class RemoteMachines(on_ssh.OnSsh):
         self.client.stop("cut")
         self.host.pull_cable()
         try:
-            with self.assertRaises(moorage.MoorageError) as caught:
+            with self.assertRaises(raw_api.ApiError) as caught:
                 self.client.exec("cut", ["true"])
             self.assertIn("could not be started: on spare: ", caught.exception.message)
             name, = self.notes()

@@ -16,7 +16,7 @@ import unittest
 import urllib.request
 
 import harness
-import moorage
+import raw_api
 
 sys.path.insert(0, str(harness.ROOT / "tests/remote"))
 import fake_daytona  # noqa: E402
@@ -69,7 +69,7 @@ class RentedCase(harness.TestCase):
         return result.stdout.decode().strip()
 
     def refusal(self, name):
-        with self.assertRaises(moorage.MoorageError) as caught:
+        with self.assertRaises(raw_api.ApiError) as caught:
             self.client.exec(name, ["true"])
         return f"{caught.exception.message} {caught.exception.hint}"
 

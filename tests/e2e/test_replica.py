@@ -13,7 +13,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 import trees
 from harness import run, wait_until
 
@@ -415,7 +415,7 @@ class Elsewhere(harness.TestCase):
         self.assertNotIn(f"one ({ids['one']})", other.output)
         other.start()
         self.assertEqual(other.client.read_file("one", "one"), b"4\n")
-        with self.assertRaises(moorage.MoorageError) as lost:
+        with self.assertRaises(raw_api.ApiError) as lost:
             other.client.exec("two", "true")
         self.assertEqual(lost.exception.code, "corrupted")
         two = other.client.workspace("two")["integrity"]
@@ -478,7 +478,7 @@ class Elsewhere(harness.TestCase):
     def touch(self, point):
         try:
             self.client.write_file("one", f"at-{point}", str(time.time()).encode())
-        except (OSError, moorage.MoorageError):
+        except (OSError, raw_api.ApiError):
             pass
 
     def test_a_restart_sends_nothing_again(self):

@@ -9,7 +9,7 @@ import sqlite3
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 
 class SlowWork(harness.TestCase):
@@ -66,7 +66,7 @@ class SlowWork(harness.TestCase):
         def start(key):
             try:
                 return self.client.start_exec("starts", ["true"], key=key)["id"]
-            except moorage.MoorageError as error:
+            except raw_api.ApiError as error:
                 return f"{error.code}: {error.message}"
 
         self.client.create(repo_url=self.url, name="starts")
@@ -100,7 +100,7 @@ class SlowWork(harness.TestCase):
         self.client.create(repo_url=self.url, name="goes")
         for verb, point in ((self.client.archive, "archive.after_intent"), (self.client.unarchive, "unarchive.after_intent")):
             with self.subTest(point), self.held_at(point, lambda verb=verb, key=point: verb("goes", key=key)) as first:
-                with self.assertRaises(moorage.MoorageError) as refused:
+                with self.assertRaises(raw_api.ApiError) as refused:
                     verb("goes", key=point)
                 self.assertEqual((refused.exception.status, refused.exception.code), (409, "conflict"))
                 self.assertIn("in progress", refused.exception.message)
@@ -110,7 +110,7 @@ class SlowWork(harness.TestCase):
     def test_requests_for_an_object_in_progress_say_so(self):
         self.client.create(repo_url=self.url, name="busy")
         with self.held_at("snapshot.after_intent", lambda: self.client.fork("busy", names=["busy-fork"], key="busy-1")):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.client.fork("busy", names=["busy-fork"], key="busy-1")
             self.assertEqual((refused.exception.status, refused.exception.code), (409, "conflict"))
             self.assertIn("in progress", refused.exception.message)
@@ -121,7 +121,7 @@ class Answers(harness.TestCase):
     """Answers to repeats without crashes. With crashes: tests/crash/test_retries.py."""
 
     def refusal(self, call, key):
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             call(key)
         return refused.exception.status, refused.exception.code, refused.exception.message
 
@@ -197,7 +197,7 @@ class Answers(harness.TestCase):
                         self.client.archive("cold")
                     self.daemon.stop()
                     self.daemon.start(crash_at=point)
-                    with self.assertRaises((moorage.MoorageError, OSError)):
+                    with self.assertRaises((raw_api.ApiError, OSError)):
                         verb("cold", key=key)
                     self.assertEqual(self.daemon.process.wait(30), -signal.SIGKILL)
                     self.daemon.start()

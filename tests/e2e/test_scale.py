@@ -14,7 +14,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 sys.path.insert(0, str(harness.ROOT / "bench"))
 import api  # noqa: E402
@@ -221,7 +221,7 @@ class Pages(unittest.TestCase):
                               ("/workspaces?limit=ten", "limit"), ("/workspaces?limit=", "limit"), ("/execs?limit=0", "limit"),
                               ("/workspaces?after=3", "after"), ("/workspaces?after=task-1", "after"), ("/workspaces?after=", "after"),
                               ("/execs?before=ws_1", "before"), ("/workspaces?page=2", "page")):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 self.store.client.request("GET", target)
             self.assertEqual(refused.exception.code, "invalid_argument", target)
             self.assertIn(f"'{field}'", refused.exception.message)

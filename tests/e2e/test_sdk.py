@@ -6,13 +6,16 @@ import json
 import os
 import pathlib
 import struct
+import sys
 import tempfile
 import unittest
 import unittest.mock
 import urllib.parse
 
-import harness  # noqa: F401  (puts the SDK on the path)
-import moorage
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "sdk"))
+import moorage  # noqa: E402
 
 HOSTILE = ("p1?purge=1", "a/../../repos/repo_1", "a#b", "a b", "ws_1%2fstop", "..", "ö\n")
 NAMES = ("workspace", "exec_id", "snapshot", "fork", "repo", "best_of", "credential", "approval")

@@ -16,7 +16,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 
 FORKS = "import os, time\ntry:\n  for _ in range(200):\n    if os.fork() == 0: time.sleep(1); os._exit(0)\nexcept OSError: raise SystemExit(3)"
 CONNECT = "import socket; socket.create_connection(('{}', 80), 2)"
@@ -177,7 +177,7 @@ class Metrics(harness.TestCase):
             if os.environ.get("CI"):
                 raise
             self.skipTest("SKIP: no python3-prometheus-client")
-        connection = moorage._Connection(str(self.daemon.socket), 30)
+        connection = raw_api._Connection(str(self.daemon.socket), 30)
         connection.request("GET", "/metrics")
         response = connection.getresponse()
         text = response.read().decode()
@@ -198,9 +198,9 @@ class Metrics(harness.TestCase):
         self.client.create(repo_url=self.url, name="counted")
         self.client.exec("counted", "printf 12345")
         self.client.exec("counted", ["no-such-program"])
-        with self.assertRaises(moorage.MoorageError):
+        with self.assertRaises(raw_api.ApiError):
             self.client.stop("nobody")
-        with self.assertRaises(moorage.MoorageError):
+        with self.assertRaises(raw_api.ApiError):
             self.client.request("GET", "/nowhere")
         after = self.scrape()
 
@@ -248,7 +248,7 @@ class Metrics(harness.TestCase):
     def test_metrics_contain_no_names(self):
         self.client.create(repo_url=self.url, name="secret-name", labels={"secret-label": "secret-value"})
         self.client.exec("secret-name", ["sh", "-c", "exit 3", "secret-word"])
-        with self.assertRaises(moorage.MoorageError):
+        with self.assertRaises(raw_api.ApiError):
             self.client.request("GET", "/workspaces/secret-path/nothing")
         self.scrape()
         for word in ("secret", "acme", str(self.daemon.store), "ws_", "ex_"):

@@ -9,7 +9,7 @@ import time
 import unittest
 
 import harness
-import moorage
+import raw_api
 import trees
 
 SNAPSHOTS = int(os.environ.get("MOORAGE_SNAPSHOTS", "60"))  # of a running workspace, in a row
@@ -87,7 +87,7 @@ class Snapshots(harness.TestCase):
         self.assertEqual([s["cause"] for s in listed], ["manual", "before-restore"])
         self.client.restore("rest", listed[1]["id"])
         self.assertEqual(self.content("rest"), two)
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.snapshot("rest", name="one")
         self.assertEqual(refused.exception.code, "already_exists")
 
@@ -192,7 +192,7 @@ class Snapshots(harness.TestCase):
         # With one that runs elsewhere and holds no mount.
         elsewhere = self.client.start_exec("idle", ["sleep", "60"], cwd="/tmp")
         self.assertEqual(self.client.snapshot("idle")["way"], "restack")
-        with self.assertRaises(moorage.MoorageError) as busy:
+        with self.assertRaises(raw_api.ApiError) as busy:
             self.client.restore("idle", "one")
         self.assertIn("sleep", str(busy.exception))
         self.client.cancel(elsewhere["id"])
@@ -272,7 +272,7 @@ class Snapshots(harness.TestCase):
         for fork in forks:
             self.run_in(fork["name"], f"echo {fork['name']} > kept; git add kept; git commit -qm {fork['name']}")
         self.assertEqual(self.run_in("parent", "cat kept"), "base\n")
-        with self.assertRaises(moorage.MoorageError) as busy:
+        with self.assertRaises(raw_api.ApiError) as busy:
             self.client.start_exec("parent", ["sleep", "60"])
             self.client.promote("parent-2")
         self.assertEqual(busy.exception.code, "conflict")
@@ -325,7 +325,7 @@ class Snapshots(harness.TestCase):
         out = self.daemon.cli("undo", "undo").stdout.decode()
         self.assertIn("as of sn_", out)
         self.assertEqual(self.client.read_file("undo", "kept"), b"0\n1\n2\n")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.undo("undo", "ex_99999")
         self.assertEqual(refused.exception.code, "not_found")
 
@@ -432,7 +432,7 @@ class Snapshots(harness.TestCase):
                            (lambda: self.client.fork("strict", names=["new-a", "new-a"]), "already_exists"),
                            (lambda: self.client.fork("strict", count=101), "invalid_argument"), (lambda: self.client.snapshot("strict", name="sn_1"), "invalid_argument"),
                            (lambda: self.client.snapshot("strict", name="A b"), "invalid_argument"), (lambda: self.client.drop_snapshot("strict", "sn_9999"), "not_found")):
-            with self.assertRaises(moorage.MoorageError) as refused:
+            with self.assertRaises(raw_api.ApiError) as refused:
                 call()
             self.assertEqual(refused.exception.code, code, str(refused.exception))
         self.assertEqual([w["name"] for w in self.client.workspaces() if w["name"].startswith("new-a")], [])

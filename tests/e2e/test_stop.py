@@ -10,7 +10,7 @@ import time
 import unittest
 
 import harness
-from harness import moorage
+from harness import raw_api
 
 OTHER = 65533  # a user that is not root
 HOOK_S = 300  # far longer than any wait here
@@ -112,7 +112,7 @@ class Hooks(harness.TestCase):
         self.with_hook("keyed", "sleep 3; echo x >> stops")
         thread, answer = in_background(self.client_of_thread().stop, "keyed", key="once")
         harness.wait_until(lambda: self.hooks("keyed"), what="the hook")
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             self.client.stop("keyed", key="once")
         self.assertEqual(refused.exception.code, "conflict")
         thread.join(60 * harness.PATIENCE)
@@ -145,7 +145,7 @@ class Busy(harness.TestCase):
         return exec_id
 
     def refusal(self, call, *arguments, **fields):
-        with self.assertRaises(moorage.MoorageError) as refused:
+        with self.assertRaises(raw_api.ApiError) as refused:
             call(*arguments, **fields)
         self.assertEqual(refused.exception.code, "conflict")
         return refused.exception
@@ -231,7 +231,7 @@ class Busy(harness.TestCase):
             begins.unlink()
             deletes.unlink()
             self.assertNotIn("ended", deleted.result())
-            with self.assertRaises(moorage.MoorageError):
+            with self.assertRaises(raw_api.ApiError):
                 ran.result()
 
     def test_a_forced_stop_names_its_user_in_logs_ps_and_history(self):

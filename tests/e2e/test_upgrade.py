@@ -248,7 +248,7 @@ class Upgrade(harness.TestCase):
         shutil.copy2(far, self.daemon.bin / "moorage-warden")
         self.daemon.restart()
         self.client.create(repo_url=self.url, name="mixed")
-        with self.assertRaises(harness.moorage.MoorageError) as refused:
+        with self.assertRaises(harness.raw_api.ApiError) as refused:
             self.client.start("mixed")
         self.assertIn("the warden is of moorage far and speaks protocol 1001", str(refused.exception))
         self.assertIn("of one release", refused.exception.hint)

@@ -8,7 +8,7 @@ import string
 import unittest
 
 import harness
-import moorage
+import raw_api
 import verb_calls
 
 DOCUMENT = harness.ROOT / "docs/backends.md"
@@ -79,7 +79,7 @@ class Verbs(harness.TestCase):
             try:
                 missing = function(verb_calls.Task(self, backend, name))
                 self.results[verb][backend] = ("partly", missing) if missing else None
-            except moorage.MoorageError as refusal:
+            except raw_api.ApiError as refusal:
                 if refusal.code != "unsupported":
                     raise
                 self.results[verb][backend] = ("refused", refusal.message)

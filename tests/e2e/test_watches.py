@@ -88,7 +88,7 @@ class Watches(harness.TestCase):
         taken = self.client.snapshot(self.name)
         self.start("python3", "-c", WATCHER)
         self.await_line("watching")
-        with self.assertRaises(harness.moorage.MoorageError) as refused:
+        with self.assertRaises(harness.raw_api.ApiError) as refused:
             self.client.restore(self.name, taken["id"])
         self.assertEqual(refused.exception.code, "conflict")
         self.changes(1)

@@ -7,7 +7,7 @@ import io
 import time
 
 import harness
-import moorage
+import raw_api
 
 LEFT_S = 60  # for what a provider takes its time with
 FORKS = """import os, signal, time
@@ -88,7 +88,7 @@ def logs(task):
     exec_id = task.begin("for i in $(seq 40); do echo line $i; sleep 0.05; done")
     during = task.until(exec_id, b"line 5\n")
     with task.client.output(exec_id, follow=True) as followed:
-        whole = b"".join(payload for kind, payload in followed if kind == moorage.STDOUT)
+        whole = b"".join(payload for kind, payload in followed if kind == raw_api.STDOUT)
     task.equal(whole, b"".join(b"line %d\n" % i for i in range(1, 41)))
     task.equal(bytes(during) + bytes(task.client.raw_output(exec_id, offset=len(during))), whole)
 
@@ -207,7 +207,7 @@ def lease(task):
         try:
             task.client.exec(task.name, ["true"])
             raise AssertionError("a command without the lease ran")
-        except moorage.MoorageError as refusal:
+        except raw_api.ApiError as refusal:
             task.test.assertIn("held by agent", str(refusal))
         task.equal(holder.exec(task.name, ["true"]).exit_code, 0)
     task.out("true")

@@ -115,7 +115,7 @@ class Greedy:
                     self.left[what] -= 1
                 try:
                     work(client)
-                except (harness.moorage.MoorageError, OSError):
+                except (harness.raw_api.ApiError, OSError):
                     self.over.wait(0.05)
 
     @contextlib.contextmanager
@@ -156,7 +156,7 @@ class Greedy:
         until = time.monotonic() + 120 * harness.PATIENCE
         while self.process.is_alive() and time.monotonic() < until:
             for running in root.execs(running=True):
-                with contextlib.suppress(harness.moorage.MoorageError):
+                with contextlib.suppress(harness.raw_api.ApiError):
                     root.cancel(running["id"])
             self.process.join(0.2)
         self._raise_trouble()

@@ -95,7 +95,7 @@ class Clients(harness.TestCase):
             query = {"path": f"file-{number}"} if method == "PUT" else None
             try:
                 return self.client.request(method, path, query=query, body=body)
-            except harness.moorage.MoorageError as error:
+            except harness.raw_api.ApiError as error:
                 return error.status
             except OSError:
                 return None
@@ -126,7 +126,7 @@ class Clients(harness.TestCase):
         self.assertEqual(len(listed) + len(older), 101)
         self.assertTrue(self.client.history("wordy", limit=1000)["truncated"])
         self.client.request("GET", "/top")
-        with self.assertRaisesRegex(harness.moorage.MoorageError, "is busy"):
+        with self.assertRaisesRegex(harness.raw_api.ApiError, "is busy"):
             self.client.stop("wordy")
         self.daemon.restart()
         self.assertEqual(len(self.client.execs("wordy", running=True)), len(listed))

@@ -53,7 +53,7 @@ class Sandboxes(harness.TestCase):
             self.client.create(repo_url=self.url, name=name)
             with self.client.exec_stream(name, ["echo", "hello"]) as stream:
                 for kind, payload in stream:
-                    if kind == harness.moorage.STDOUT:
+                    if kind == harness.raw_api.STDOUT:
                         return payload, time.monotonic() - begin
             return None, 0.0
 

@@ -334,7 +334,7 @@ class Access(Threats):
     def end(self, name):
         try:
             self.client.delete(name, purge=True, force=True)
-        except harness.moorage.MoorageError:
+        except harness.raw_api.ApiError:
             held = harness.Client(str(self.daemon.socket))
             held.lease_token = self.client.acquire_lease(name, "clean-up", takeover=True)["token"]
             held.delete(name, purge=True, force=True)

@@ -138,7 +138,7 @@ class Allowances(Threats):
                 self.assertGreater(taken, 3)
                 if name == "terminals":
                     self.assertLessEqual(taken, 64)
-                    with self.assertRaisesRegex(harness.moorage.MoorageError, "kernel limit reached"):
+                    with self.assertRaisesRegex(harness.raw_api.ApiError, "kernel limit reached"):
                         self.client.start_exec("jail", ["true"], tty={"columns": 80, "rows": 24})
                 if name in APART:
                     self.assertEqual(json.loads(self.python_of(USE, "other", name)), {name: "ok"})

@@ -128,7 +128,7 @@ class Archives(Threats):
             return trees.packed(tar[:read.getmember("index.jsonl").offset] + b"\0" * 1024)
 
     def refused(self, archive, name="hostile"):
-        with self.assertRaises(harness.moorage.MoorageError) as refused:
+        with self.assertRaises(harness.raw_api.ApiError) as refused:
             self.client.import_(archive, name=name)
         self.assertIn(refused.exception.code,
                       ("invalid_argument", "unsupported", "resource_exhausted"), refused.exception.message)

@@ -60,7 +60,7 @@ class Chains(Threats):
             if limit:
                 self.assertEqual(ends[:2], [None, None])
                 self.assertIn("disk_quota", ends[2:])
-                with self.assertRaises(harness.moorage.MoorageError) as refused:
+                with self.assertRaises(harness.raw_api.ApiError) as refused:
                     self.client.write_file(name, "upload", bytes(10 << 20))
                 self.assertEqual(refused.exception.code, "resource_exhausted")
             else:

@@ -55,7 +55,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         for path in paths:
             try:
                 result = self.client.exec("jail", ["sh", "-c", f"ls -a . {self.daemon.directory}"], cwd=path, user=ATTACKER)
-            except harness.moorage.MoorageError as error:
+            except harness.raw_api.ApiError as error:
                 self.assertIn(error.status, (400, 404, 409, 422), path)
                 continue
             self.assertNotIn(b"host-secret", result.stdout, path)
@@ -78,7 +78,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         for masked in filter(lambda name: os.path.exists(f"/proc/{name}"), ("kcore", "keys", "timer_list", "cmdline")):
             self.assertEqual(self.out(f"stat -c %t:%T /proc/{masked}"), "1:3", masked)
         self.sh("rm -f /workspace/{dev,proc,sys} /home/user/{dev,proc,sys}", user=ATTACKER)
-        with self.assertRaises(harness.moorage.MoorageError) as refused, self.weakened("devices"):
+        with self.assertRaises(harness.raw_api.ApiError) as refused, self.weakened("devices"):
             pass
         self.assertIn("/dev", refused.exception.message)
 
@@ -93,7 +93,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
             with self.subTest(**way):
                 self.client.create(repo_url=self.url, name="redirected", **way)
                 self.client.stop("redirected")
-                with redirected(trap), self.assertRaises(harness.moorage.MoorageError) as refused:
+                with redirected(trap), self.assertRaises(harness.raw_api.ApiError) as refused:
                     self.client.start("redirected")
                 self.assertIn("start", refused.exception.message)
                 self.assertEqual(list(trap.iterdir()), [])
@@ -148,7 +148,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         for _ in range(300):
             try:
                 seen.add(self.client.read_file("jail", f"d/{self.canary.name}"))
-            except harness.moorage.MoorageError as error:
+            except harness.raw_api.ApiError as error:
                 seen.add(error.code)
                 self.assertNotIn("another mount", error.message)
         self.sh("pkill python3; rm -rf d l")

@@ -139,7 +139,7 @@ class Database(Threats):
         self.assertRegex(diagnosis["findings"][0]["text"], said)
         self.assertTrue(diagnosis["findings"][0]["command"])
         for method, path in (("GET", "/repos"), ("GET", "/workspaces/jail"), ("POST", "/workspaces"), ("POST", "/doctor"), ("GET", "/nothing")):
-            with self.assertRaises(harness.moorage.MoorageError) as refused:
+            with self.assertRaises(harness.raw_api.ApiError) as refused:
                 self.client.request(method, path)
             self.assertEqual((refused.exception.code, refused.exception.status), ("unavailable", 503), path)
             self.assertRegex(refused.exception.message, said)
@@ -208,7 +208,7 @@ class Database(Threats):
             other.execute("BEGIN IMMEDIATE")
             until = time.monotonic() + 2 * BUSY_S + 1
             while time.monotonic() < until:
-                with self.assertRaises(harness.moorage.MoorageError) as refused:
+                with self.assertRaises(harness.raw_api.ApiError) as refused:
                     self.client.create(repo_url=self.url, name="locked")
                 self.assertEqual((refused.exception.code, refused.exception.status), ("unavailable", 503))
                 self.assertIn("locked", refused.exception.message)
@@ -220,7 +220,7 @@ class Database(Threats):
     def full_while_running(self):
         pid = self.daemon.process.pid
         with traced(pid, "-o", "/dev/null", "-P", str(self.log_file()), "-e", "inject=pwrite64:error=ENOSPC"):
-            with self.assertRaises(harness.moorage.MoorageError) as refused:
+            with self.assertRaises(harness.raw_api.ApiError) as refused:
                 self.client.create(repo_url=self.url, name="full")
             self.assertEqual((refused.exception.code, refused.exception.status), ("resource_exhausted", 507))
         self.assertIsNone(self.daemon.process.poll())
@@ -229,7 +229,7 @@ class Database(Threats):
     def failing_while_running(self):
         pid = self.daemon.process.pid
         with traced(pid, "-o", "/dev/null", "-P", str(self.log_file()), "-e", "inject=pwrite64:error=EIO"), \
-                self.assertRaises((harness.moorage.MoorageError, OSError)):
+                self.assertRaises((harness.raw_api.ApiError, OSError)):
             self.client.create(repo_url=self.url, name="failing")
         self.assertEqual(self.daemon.process.wait(10 * harness.PATIENCE), 1)
         self.assertIn("daemon.store_failed", self.daemon.log.read_text())
@@ -244,7 +244,7 @@ class Database(Threats):
         self.start_anyhow()  # an orderly end is trusted
         deadline = time.monotonic() + 60 * harness.PATIENCE
         while self.daemon.process.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(harness.moorage.MoorageError, OSError):
+            with contextlib.suppress(harness.raw_api.ApiError, OSError):
                 self.client.stop("jail", key=f"key-{time.monotonic()}")
         self.assertEqual(self.daemon.process.wait(1), 1)
         self.assertIn("daemon.store_failed", self.daemon.log.read_text())

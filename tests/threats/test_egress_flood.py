@@ -302,7 +302,7 @@ print(denied > 20)
         self.assertEqual(self.trap.connections, before)
 
     def arrived(self):
-        with contextlib.suppress(harness.moorage.MoorageError):
+        with contextlib.suppress(harness.raw_api.ApiError):
             return self.client.read_file("jail", "at") == b""
 
     def kill_at(self, step, source):

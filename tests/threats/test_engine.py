@@ -78,7 +78,7 @@ class Requests(Threats):
         try:
             self.client.request("POST", path, json_body=body)
             return 200, ""
-        except harness.moorage.MoorageError as error:
+        except harness.raw_api.ApiError as error:
             return error.status, error.message
 
     def assert_the_look_can_fail(self, *changes):
@@ -155,7 +155,7 @@ class Requests(Threats):
                 count += 1
         for text in ('{"image":"host","image":"host:/"}', '[{"image":"host"}]', '{"runtime":"runc"}{"Privileged":true}', '{"runtime":"runc",}',
                      '{"runtime":null}', '{"image":{"name":"host"}}', '{"image":["host"]}', '{"runtime":"runc"}\u0000', '{"runtime":"\\ud800"}'):
-            with self.assertRaises(harness.moorage.MoorageError) as refused:
+            with self.assertRaises(harness.raw_api.ApiError) as refused:
                 self.client.request("POST", "/workspaces/jail/move", body=text.encode())
             self.assertEqual(refused.exception.status, 400, text)
             count += 1

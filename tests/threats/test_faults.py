@@ -47,7 +47,7 @@ class Faults(Threats):
     def test_a_failed_sync_is_never_acknowledged(self):
         self.client.write_file("jail", "synced", b"before")
         pid = self.daemon.process.pid
-        with traced(pid, "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=1"), self.assertRaises((harness.moorage.MoorageError, OSError)):
+        with traced(pid, "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=1"), self.assertRaises((harness.raw_api.ApiError, OSError)):
             self.client.write_file("jail", "synced", b"after")
         self.assertEqual(self.daemon.process.wait(10), 1)
         self.daemon.start()
@@ -124,13 +124,13 @@ class Faults(Threats):
         failed = {}
         for call in (lambda key: self.client.snapshot("jail", name="state", key=key), lambda key: self.client.fork("jail", count=1, key=key)):
             key = f"threat-70-{len(failed)}"
-            with self.assertRaises(harness.moorage.MoorageError) as refused:
+            with self.assertRaises(harness.raw_api.ApiError) as refused:
                 call(key)
             failed[key] = (call, (refused.exception.status, refused.exception.message))
         for path in in_the_way:
             path.unlink(missing_ok=True)
         for key, (call, first) in failed.items():
-            with self.assertRaises(harness.moorage.MoorageError) as again:
+            with self.assertRaises(harness.raw_api.ApiError) as again:
                 call(key)
             self.assertEqual((again.exception.status, again.exception.message), first)
         self.assertEqual(len(self.client.snapshots("jail")), before)
@@ -149,7 +149,7 @@ class Faults(Threats):
     def test_secrets_stay_in_their_command(self):
         record = self.client.start_exec("jail", ["sleep", "1000"], env={"TOKEN": SECRET})
         harness.wait_until(lambda: self.holders(), what="the command has its secret")
-        with self.assertRaises(harness.moorage.MoorageError) as refused:
+        with self.assertRaises(harness.raw_api.ApiError) as refused:
             self.client.create(repo_url=f"https://user:{SECRET}@127.0.0.1:1/a/b", name="secret")
         self.assertNotIn(SECRET, str(refused.exception))
         self.assertEqual(self.holders(), ["sleep 1000"])

@@ -22,7 +22,7 @@ class Files(Threats):
         """The error of a read, or the bytes."""
         try:
             return client.read_file(name, path)
-        except harness.moorage.MoorageError as error:
+        except harness.raw_api.ApiError as error:
             self.assertLess(error.status, 500, f"{path}: {error.message}")
             return error.code
 
@@ -48,7 +48,7 @@ class Files(Threats):
         for path in ("absolute", "relative", f"d/out/{target.name}", "/etc/passwd", f"../../..{target}", "fifo"):
             try:
                 self.client.write_file("jail", path, b"overwritten")
-            except harness.moorage.MoorageError as error:
+            except harness.raw_api.ApiError as error:
                 self.assertLess(error.status, 500, error.message)
         self.assertEqual(target.read_text(), "the host's secret\n")
         self.assert_the_race_can_be_won()
@@ -155,7 +155,7 @@ class Files(Threats):
         for verb in (self.client.diff_stat, self.client.status, self.client.diff):
             try:
                 answer = verb("deep")
-            except harness.moorage.MoorageError as error:
+            except harness.raw_api.ApiError as error:
                 self.assertIn("too many", error.message)  # a patch has a limit; a count is capped
                 continue
             self.assertTrue(answer)

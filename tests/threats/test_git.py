@@ -95,7 +95,7 @@ class Git(Threats):
                      self.client.stop, self.client.start, self.client.delete, self.client.undelete):
             try:
                 verb(name)
-            except harness.moorage.MoorageError as error:
+            except harness.raw_api.ApiError as error:
                 self.assertLess(error.status, 500, error.message)
         self.client.create(repo_url=self.url, name=name + "-next")
         self.client.delete(name + "-next")
@@ -142,7 +142,7 @@ class Git(Threats):
                            lambda: str(self.client.list_files("redirect")).encode(), lambda: str(self.client.workspace("redirect")).encode()):
                 try:
                     text = answer()
-                except harness.moorage.MoorageError as error:
+                except harness.raw_api.ApiError as error:
                     text = error.message.encode()
                 self.assertNotIn(b"token.txt", text)
                 self.assertNotIn(b"the secret of", text)
@@ -159,7 +159,7 @@ class Git(Threats):
         other = self.daemon.directory / "theirs"
         harness.make_repository(other)
         harness.run("chown", "-R", "12345:12345", other)
-        with self.assertRaises(harness.moorage.MoorageError) as refused:
+        with self.assertRaises(harness.raw_api.ApiError) as refused:
             self.client.create(repo_url=f"file://{other}", name="theirs")
         self.assertLess(refused.exception.status, 500)
         self.assertIn("user", refused.exception.message + refused.exception.hint)
@@ -196,7 +196,7 @@ class Git(Threats):
                 inside = self.out("ls -A; ls -A .git/hooks 2>/dev/null; cat .git/config", name=made["name"])
                 self.assertNotIn("fsmonitor", inside, name)
                 self.client.delete(made["name"], purge=True)
-            except harness.moorage.MoorageError as error:
+            except harness.raw_api.ApiError as error:
                 self.assertLess(error.status, 500, f"{name}: {error.message}")
                 refused += 1
             self.assertFalse(os.path.exists("/evil"), name)
@@ -214,7 +214,7 @@ class Git(Threats):
     def test_hostile_urls_are_refused_before_git_sees_them(self):
         for url in (u.format(m=self.marker) for u in URLS):
             for call in (lambda: self.client.create(repo_url=url, name="never"), lambda: self.client.add_repo(url)):
-                with self.assertRaises(harness.moorage.MoorageError, msg=url) as refused:
+                with self.assertRaises(harness.raw_api.ApiError, msg=url) as refused:
                     call()
                 self.assertIn(refused.exception.status, (400, 403, 422, 501), (url, refused.exception.message))
                 self.assertNotIn("pass@", refused.exception.message)

@@ -422,7 +422,7 @@ class Matrix(Threats):
         begin = time.monotonic()
         try:
             yield
-        except harness.moorage.MoorageError as error:
+        except harness.raw_api.ApiError as error:
             self.assertNotEqual(error.code, "internal", f"{what}: {error.message}")
             self.assertTrue(error.message)
             self.answers.append(f"{what}: {error.code}: {error.message}")
@@ -548,7 +548,7 @@ class Mending(Threats):
             found = harness.wait_until(lambda: self.client.workspace("fixed").get("integrity"), what="its state")
             self.assertEqual(found["state"], "needs-repair")
             self.assertIn("cannot write the git files of fixed", found["reason"])
-            with self.assertRaises(harness.moorage.MoorageError) as refused:
+            with self.assertRaises(harness.raw_api.ApiError) as refused:
                 self.client.exec("fixed", ["true"])
             self.assertIn("git files", refused.exception.message)
             self.assertIn("needs repair", str(self.client.doctor()))
@@ -590,7 +590,7 @@ class Memory(Threats):
         self.check_memory()
         found = {file["path"]: file["binary"] for file in self.client.diff_stat("zeros")}
         self.assertEqual(found, {"emptied": True, "removed": True})
-        with self.assertRaises(harness.moorage.MoorageError) as refused:
+        with self.assertRaises(harness.raw_api.ApiError) as refused:
             self.client.diff("zeros")
         self.assertEqual(refused.exception.code, "resource_exhausted")
         self.check_memory()
@@ -614,7 +614,7 @@ class Memory(Threats):
             client = harness.Client(str(self.daemon.socket))
             try:
                 getattr(client, verb)(f"memory{number}")
-            except harness.moorage.MoorageError as error:
+            except harness.raw_api.ApiError as error:
                 if error.code == "internal":
                     failed.append(f"{verb}: {error.message}")
 

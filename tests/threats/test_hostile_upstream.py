@@ -151,7 +151,7 @@ class HostileUpstream(Threats):
 
     def refused(self, url, *codes, seconds):
         began = time.monotonic()
-        with self.assertRaises(harness.moorage.MoorageError) as refused:
+        with self.assertRaises(harness.raw_api.ApiError) as refused:
             self.client.create(repo_url=url, name="bomb")
         self.assertIn(refused.exception.code, codes, refused.exception.message)
         self.assertLess(time.monotonic() - began, seconds * harness.PATIENCE)

@@ -271,7 +271,7 @@ class RemoteChanges(on_ssh.OnSsh):
         self.assertLess(sparse.st_blocks, 1000)
         self.assertEqual(os.readlink(top + b"/to-the-host"), os.fsencode(self.trap))
         for path in ("odd/to-the-host", "odd/magic"):
-            with self.assertRaises(harness.moorage.MoorageError):
+            with self.assertRaises(harness.raw_api.ApiError):
                 self.client.read_file("odd", path)
         self.assertEqual(self.opened.events(), [])
 

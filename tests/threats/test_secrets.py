@@ -33,7 +33,7 @@ class Secrets(Threats):
 
     def refused(self, call):
         """Without repeating what was refused."""
-        with self.assertRaises(harness.moorage.MoorageError) as refused:
+        with self.assertRaises(harness.raw_api.ApiError) as refused:
             call()
         self.assertIn(refused.exception.code, ("invalid_argument", "unsupported"), refused.exception.message)
         self.assertNotIn(self.canary, refused.exception.message + refused.exception.hint)

@@ -70,7 +70,7 @@ for path in ("/.moorage/bootstrap", "/.moorage/warden.sock", "/run/warden.sock")
             threading.Thread(target=lie, args=(liar, ANSWERS[number]), daemon=True).start()
             try:
                 record = self.client.start_exec(name, ["touch", "/workspace/lied"])
-            except harness.moorage.MoorageError as error:
+            except harness.raw_api.ApiError as error:
                 self.assertNotIn("\x1b", error.message)
                 self.assertNotEqual(error.code, "internal")
                 record = None
@@ -138,7 +138,7 @@ for path in ("/.moorage/bootstrap", "/.moorage/warden.sock", "/run/warden.sock")
             self.assertEqual(self.client.raw_output(result.exec["id"]), payload)
             printed = self.daemon.cli("logs", result.exec["id"], check=False)
             self.assertEqual(printed.stdout, payload)
-        reader = harness.moorage.OutputStream.__new__(harness.moorage.OutputStream)
+        reader = harness.raw_api.OutputStream.__new__(harness.raw_api.OutputStream)
         reader.offset, reader.end, data = 0, None, [forged[0]]
         reader._exactly = lambda size: (data[0][:size], data.__setitem__(0, data[0][size:]))[0]
         self.assertEqual((list(reader), reader.end["exit_code"]), ([], 0))

@@ -121,7 +121,7 @@ class Threats(harness.TestCase):
             def outside():
                 try:
                     return weak.client.read_file("open", f"d/{self.canary.name}") == self.canary.read_bytes()
-                except harness.moorage.MoorageError as error:
+                except harness.raw_api.ApiError as error:
                     return "another mount" in error.message  # the host's file was opened; a later check refused it
 
             harness.wait_until(outside, 60, "the race is won where nothing guards")
