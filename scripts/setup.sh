@@ -18,6 +18,7 @@ packages_faults=(strace util-linux e2fsprogs xfsprogs btrfs-progs faketime)  # t
 packages_network_tools=(wget golang-go python3-grpcio python3-venv default-jdk-headless maven)  # only for e2e_network_tools, e2e_packages, e2e_protocols and e2e_credentials
 packages_engines=(docker.io crun podman busybox-static)  # tests/engines starts its own, without their services
 packages_ssh=(openssh-server openssh-client)  # for test_backends, e2e_link and others, which start their own
+packages_sdk=(mypy python3-pip python3-setuptools python3-wheel python3-yaml)  # for sdk and sdk_package
 packages_deb=(dpkg-dev lintian debootstrap)  # to build and test Debian packages
 
 step_started=0

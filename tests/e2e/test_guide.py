@@ -3,9 +3,12 @@
 In a ```console block, `$ ` begins a command, `> ` continues it, and the lines up to the next command are what it prints;
 with no such line it prints nothing. `...` alone on a line stands for any lines, within a line for any text. Times,
 sizes, commits and the width of columns may differ. An id like ex_3 stands for the one that was really printed in its
-place. A command ends with 0, or with N where a comment says `# exits N`.
+place. A command ends with 0, or with N where a comment says `# exits N`. A ```python block runs after those before it on
+the page, in one program; a ```text block after it shows what it prints.
 """
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -15,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import harness
 import outside
@@ -22,7 +26,7 @@ import private_git
 import ssh_host
 from https_server import ConnectProxy
 
-sys.path.insert(0, str(harness.ROOT / "tests/remote"))
+sys.path[:0] = [str(harness.ROOT / "tests/remote"), str(harness.ROOT / "sdk/python")]
 import fake_daytona  # noqa: E402
 import fake_e2b  # noqa: E402
 
@@ -76,12 +80,14 @@ ID = re.compile(r"\b(?:ex|sn|bo|ws|repo|sb|ap)_\d+\b")
 
 
 class Step:
-    """One command of a page, with what it prints and how it ends."""
+    """One command of a page, or one block of Python, with what it prints and how it ends."""
 
-    def __init__(self, place, command):
-        self.place, self.command, self.output, self.status = place, command, [], 0
+    def __init__(self, place, command, language="console"):
+        self.place, self.command, self.language, self.output, self.status = place, command, language, [], 0
 
     def close(self):
+        if self.language == "python":
+            return self
         marker = re.search(r"\s# exits (\d+)$", self.command)
         self.status = int(marker[1]) if marker else 0
         if "\n" not in self.command:
@@ -90,15 +96,20 @@ class Step:
 
 
 def steps_of(page):
-    steps, inside = [], False
+    steps, inside = [], ""
     for number, line in enumerate(page.read_text().splitlines(), 1):
+        place = f"{page.relative_to(harness.ROOT)}:{number}"
         if line.startswith("```"):
-            inside = line == "```console"
-        elif inside and line.startswith("$ "):
-            steps.append(Step(f"{page.relative_to(harness.ROOT)}:{number}", line[2:]))
-        elif inside and line.startswith(">") and not steps[-1].output:
+            inside = line.removeprefix("```") if not inside else ""
+            if inside == "python":
+                steps.append(Step(place, "", inside))
+        elif inside == "console" and line.startswith("$ "):
+            steps.append(Step(place, line[2:]))
+        elif inside == "console" and line.startswith(">") and not steps[-1].output:
             steps[-1].command += "\n" + line[2:]
-        elif inside:
+        elif inside == "python":
+            steps[-1].command += line + "\n"
+        elif inside == "console" or (inside == "text" and steps and steps[-1].language == "python"):
             steps[-1].output.append(line)
     return [step.close() for step in steps]
 
@@ -175,7 +186,7 @@ class Guide(harness.TestCase):
         for name in ("moorage", "mooraged"):
             (programs / name).symlink_to(harness.BIN / name)
         cls.environment = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(cls.daemon.directory / "home"), "LANG": "C.UTF-8",
-                           "MOORAGE_SOCKET": str(cls.daemon.socket), "PYTHONPATH": str(harness.ROOT / "sdk"), "PYTHONDONTWRITEBYTECODE": "1"}
+                           "MOORAGE_SOCKET": str(cls.daemon.socket), "PYTHONPATH": str(harness.ROOT / "sdk/python"), "PYTHONDONTWRITEBYTECODE": "1"}
         # What stands in a page, and what is used in its place. A test runs as root.
         cls.substitutions = [
             (r"\bsudo ", lambda: ""),
@@ -193,6 +204,7 @@ class Guide(harness.TestCase):
             (r"/etc/moorage/(?=ssh_|known_hosts|e2b\.key|daytona\.key)", lambda: f"{cls.machine_files}/"),
             (r"build1\.example", lambda: cls.machine.address),
             (r"User agent\b", lambda: "User root"),
+            (r"/usr/share/doc/python3-moorage/examples", lambda: str(harness.ROOT / "sdk/python/examples")),
             (r"max_sandboxes: 8}", lambda: f"max_sandboxes: 8, directory: {cls.machine.directory}}}"),
         ]
 
@@ -238,6 +250,14 @@ class Guide(harness.TestCase):
             (self.checkout / "fixes" / patch).write_text(PATCH.format(content))
         pathlib.Path(self.environment["HOME"]).mkdir(exist_ok=True)
 
+    def run_python(self, step, names):
+        """What a block printed. It runs in this process, like a session at a prompt."""
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.chdir(self.checkout), \
+                unittest.mock.patch.dict(os.environ, {"MOORAGE_SOCKET": str(self.daemon.socket)}):
+            exec(compile("\n" * int(step.place.rpartition(":")[2]) + self.substituted(step.command), step.place, "exec"), names)
+        return printed.getvalue()
+
     def run_step(self, step, known):
         if step.command == "sudo systemctl restart moorage":
             self.daemon.restart()
@@ -247,10 +267,12 @@ class Guide(harness.TestCase):
         command = ID.sub(lambda found: known[found[0]], self.substituted(step.command))
         done = subprocess.run(["bash", "-c", command], cwd=self.checkout, env=self.environment, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120 * harness.PATIENCE)
-        printed = done.stdout.decode(errors="replace")
+        self.check_printed(step, known, done.stdout.decode(errors="replace"), done.returncode)
+
+    def check_printed(self, step, known, printed, status=0):
         if os.environ.get("MOORAGE_TEST_SHOW"):  # to copy into a page
             print(f"$ {step.command}\n{printed}", end="", flush=True)
-        self.assertEqual(done.returncode, step.status, f"{step.place}: $ {step.command}\n{printed}")
+        self.assertEqual(status, step.status, f"{step.place}: $ {step.command}\n{printed}")
         if printed and not printed.endswith("\n"):
             printed += "\n"
         matched = pattern_of([self.substituted(line) for line in step.output], known).fullmatch(printed)
@@ -260,11 +282,13 @@ class Guide(harness.TestCase):
 
     def run_page(self, page):
         self.make_checkout(page.stem)
-        known = {}
+        known, names = {}, {}
         config = self.daemon.config.read_text()
         try:
             for step in steps_of(page):
-                if step.command not in NOT_RUN:
+                if step.language == "python":
+                    self.check_printed(step, known, self.run_python(step, names))
+                elif step.command not in NOT_RUN:
                     self.run_step(step, known)
         finally:
             if self.daemon.process.poll() is not None:

@@ -1,0 +1,98 @@
+# Made from aio/execs.py by make_plain.py. Do not edit it here.
+"""A command that runs, or ran: by its id, from any process."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+from .decode import decode
+from .errors import TimeoutError
+from .http1 import segment
+from .results import ExecInfo, Result
+from .calls import Call
+from .session import Session
+from .streams import OutputStream, put_input
+
+WAIT_S = 60.0  # of one request; the daemon allows an hour
+
+
+class Exec:
+    """A command. id: like "ex_5". It runs on whether or not this object, or this process, exists.
+
+    Errors: NotFoundError for an unknown id, UnavailableError, and what each method says.
+    """
+
+    def __init__(self, session: Session, exec_id: str) -> None:
+        self._session, self.id = session, exec_id
+        self._path = f"/execs/{segment(exec_id)}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    def _json(self, method: str, rest: str, body: Any = None, **more: Any) -> Any:
+        return self._session.json(method, self._path + rest, body, exec_id=self.id, **more)
+
+    def info(self) -> ExecInfo:
+        """Its record now."""
+        return decode(ExecInfo, self._json("GET", ""))
+
+    def wait(self, timeout: float | None = None) -> ExecInfo:
+        """Waits for its end. timeout: seconds, None: no limit. TimeoutError, which carries the id, if it still runs then."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = WAIT_S if end is None else max(0.0, min(WAIT_S, end - time.monotonic()))
+            info = decode(ExecInfo, self._json("GET", "/wait", query={"timeout_ms": round(left * 1000)},
+                                                     waits_s=left))
+            if not info.running:
+                return info
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"{self.id} still runs after {timeout:g} s", exec_id=self.id)
+
+    def output(self, offset: int = 0, *, follow: bool = True, tail_bytes: int | None = None,
+               late: bool | None = None) -> OutputStream:
+        """Its output from any byte offset, while it runs and later.
+
+        follow: go on until it ends. tail_bytes: begin so many bytes before the current end. late: with output of processes
+        that it left behind; by default only without follow. InvalidArgumentError for an offset past the end.
+        """
+        return OutputStream(self._session, exec_id=self.id, offset=offset, follow=follow, tail_bytes=tail_bytes, late=late)
+
+    def result(self) -> Result:
+        """Waits for its end, and returns it with all kept output."""
+        with self.output() as stream:
+            return stream.result()
+
+    def raw_output(self, channel: str = "all", offset: int = 0) -> tuple[bytes, tuple[tuple[int, int], ...]]:
+        """The kept bytes up to now, and the gaps in them: (offset of the first missing byte, of the next kept one).
+
+        channel: "all", "stdout" or "stderr".
+        """
+        head, body = self._session.request(
+            Call("GET", self._path + "/output", {"raw": 1, "stream": channel, "offset": offset}, accept="*/*", exec_id=self.id))
+        gaps = head.header("Moorage-Output-Gaps") or ""
+        pairs = [gap.split("-") for gap in gaps.split(", ") if gap]
+        return body, tuple((int(first), int(following)) for first, following in pairs)
+
+    def write(self, data: bytes | str, offset: int = 0, *, close: bool = False) -> int:
+        """Sends standard input; the command must have been started with stdin=True.
+
+        offset: the input bytes sent before these; bytes that the command already has are skipped. close: the input ends
+        with these. Returns the bytes that the command has by then: the next offset. Waits for a command that reads
+        slowly. ConflictError once the command has ended.
+        """
+        return put_input(self._session, self.id, data.encode() if isinstance(data, str) else data, offset, close)
+
+    def signal(self, name: str | int, *, key: str | None = None) -> None:
+        """Sends a signal, like "INT" or signal.SIGINT, to its foreground processes. ConflictError once it has ended."""
+        text = signal.Signals(name).name if isinstance(name, int) else name
+        self._json("POST", "/signal", {"signal": text.removeprefix("SIG")}, key=key)
+
+    def cancel(self, *, key: str | None = None) -> None:
+        """Ends it and all its processes: TERM, and KILL after a grace. Returns at once; wait() waits."""
+        self._json("POST", "/cancel", key=key)
+
+    def resize(self, columns: int, rows: int, *, key: str | None = None) -> None:
+        """Sets the size of its terminal, in characters."""
+        self._json("POST", "/resize", {"columns": columns, "rows": rows}, key=key)
