@@ -70,10 +70,10 @@ class Workspace:
 
     # -- commands -------------------------------------------------------------------------------------
 
-    def run(self, command: Command, *, timeout: float | None = None, check: bool = False, env: Mapping[str, str] | None = None,
-                  cwd: Path | None = None, user: Literal["user", "root"] | None = None, input: Body | str | None = None,
-                  tty: tuple[int, int] | None = None, sync: bool = False, free_space: bool = False,
-                  key: str | None = None) -> Result:
+    def run(self, command: Command, *, timeout: float | None = None, check: bool = False,
+                  env: Mapping[str, str] | None = None, cwd: Path | None = None, user: Literal["user", "root"] | None = None,
+                  input: Body | str | None = None, tty: tuple[int, int] | None = None, sync: bool = False,
+                  free_space: bool = False, key: str | None = None) -> Result:
         """Runs a command to its end, and returns its exit code and output.
 
         command: a string for bash, like "make test 2>&1", or a list of words, like ["make", "test"]. Starts the sandbox if
@@ -91,9 +91,10 @@ class Workspace:
             result = stream.result()
         return result.check() if check else result
 
-    def stream(self, command: Command, *, timeout: float | None = None, env: Mapping[str, str] | None = None, cwd: Path | None = None,
-               user: Literal["user", "root"] | None = None, input: Body | str | None = None, tty: tuple[int, int] | None = None,
-               sync: bool = False, free_space: bool = False, key: str | None = None) -> OutputStream:
+    def stream(self, command: Command, *, timeout: float | None = None, env: Mapping[str, str] | None = None,
+               cwd: Path | None = None, user: Literal["user", "root"] | None = None, input: Body | str | None = None,
+               tty: tuple[int, int] | None = None, sync: bool = False, free_space: bool = False,
+               key: str | None = None) -> OutputStream:
         """Runs a command and gives its output while it comes; arguments as for run(). Use it in `with`:
 
             with workspace.stream("make test") as stream:
@@ -141,7 +142,7 @@ class Workspace:
         hook: run its pre_stop first; `notice` of the result reports its failure. wait: seconds to wait for running
         commands to end, at most 1500. force: end them.
         """
-        body = {name: value for name, value in (("no_hook", not hook), ("force", force), ("wait_ms", round(wait * 1000))) if value}
+        body = calls.given(no_hook=not hook or None, force=force or None, wait_ms=round(wait * 1000) or None)
         return self._changed("POST", "/stop", body or None, key=key, waits_s=wait)
 
     def delete(self, *, purge: bool = False, force: bool = False, wait: float = 0, key: str | None = None) -> None:
@@ -193,7 +194,8 @@ class Workspace:
 
     def check_move(self, *, backend: str | None = None, image: str | None = None, runtime: str | None = None) -> MoveCheck:
         """What move() would do. Refused as the move itself would be; changes nothing."""
-        return decode(MoveCheck, self._json("POST", "/move/check", calls.given(backend=backend, image=image, runtime=runtime)))
+        body = calls.given(backend=backend, image=image, runtime=runtime)
+        return decode(MoveCheck, self._json("POST", "/move/check", body))
 
     def archive(self, *, progress: ReportProgress | None = None, key: str | None = None) -> WorkspaceInfo:
         """Archives it into one verified file; the next command or start unarchives it. May take minutes."""
@@ -211,8 +213,9 @@ class Workspace:
         UnknownOutcomeError if it is cut off; the file is then useless. Client.import_workspace() reads it.
         """
         size = 0
-        for piece in self._session.pieces(Call("GET", self._path + "/export", {"without_snapshots": None if snapshots else 1},
-                                                     accept="*/*", silence_s=calls.LONG_SILENCE_S)):
+        call = Call("GET", self._path + "/export", {"without_snapshots": None if snapshots else 1}, accept="*/*",
+                    silence_s=calls.LONG_SILENCE_S)
+        for piece in self._session.pieces(call):
             size += to.write(piece)
         return size
 
@@ -281,7 +284,8 @@ class Workspace:
 
         kill: end running commands of the origin. Returns the record of the origin.
         """
-        return decode(WorkspaceInfo, self._json("POST", "/promote", {"kill": kill}, key=key, silence_s=calls.LONG_SILENCE_S))
+        answer = self._json("POST", "/promote", {"kill": kill}, key=key, silence_s=calls.LONG_SILENCE_S)
+        return decode(WorkspaceInfo, answer)
 
     def tree(self) -> Lineage:
         """Its related snapshots and forks."""
@@ -395,7 +399,8 @@ class HeldWorkspace(Workspace):
     ConflictError. generation: of the lease.
     """
 
-    def __init__(self, session: Session, info: WorkspaceInfo, holder: str, ttl_s: int, takeover: bool, keep_execs: bool) -> None:
+    def __init__(self, session: Session, info: WorkspaceInfo, holder: str, ttl_s: int, takeover: bool,
+                 keep_execs: bool) -> None:
         super().__init__(session.with_lease(None), info)
         self._holder, self._ttl_s, self._takeover, self._keep_execs = holder, ttl_s, takeover, keep_execs
         self._ticker: Ticker | None = None

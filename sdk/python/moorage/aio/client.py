@@ -195,11 +195,9 @@ class AsyncClient:
 
         deep: check every object, file and record, too; takes minutes.
         """
-        if fix:
-            answer = await self._session.json("POST", "/doctor", {"deep": deep}, silence_s=calls.LONG_SILENCE_S)
-        else:
-            answer = await self._session.json("GET", "/doctor", query={"deep": 1 if deep else None}, silence_s=calls.LONG_SILENCE_S)
-        return decode(Diagnosis, answer)
+        wanted: dict[str, Any] = {"body": {"deep": deep}} if fix else {"query": {"deep": 1 if deep else None}}
+        method = "POST" if fix else "GET"
+        return decode(Diagnosis, await self._session.json(method, "/doctor", silence_s=calls.LONG_SILENCE_S, **wanted))
 
     async def events(self, since: int = 0, *, follow: bool = False) -> AsyncIterator[Event]:
         """Events after the number `since`, oldest first. follow: new ones, too; it then never ends by itself.

@@ -44,7 +44,8 @@ class AsyncFiles:
 
     async def read_tagged(self, path: Path) -> tuple[bytes, str]:
         """(bytes, tag) of a file of at most 1 GiB: a change with if_match=tag succeeds only while it has these bytes."""
-        head, body = await self._session.request(Call("GET", self._path + "/file", {"path": inside(path), "hash": 1}, accept="*/*"))
+        call = Call("GET", self._path + "/file", {"path": inside(path), "hash": 1}, accept="*/*")
+        head, body = await self._session.request(call)
         return body, head.header("ETag") or ""
 
     async def pieces(self, path: Path) -> AsyncIterator[bytes]:
@@ -99,8 +100,8 @@ class AsyncFiles:
 
     async def remove(self, path: Path, *, recursive: bool = False, if_match: str | None = None, key: str | None = None) -> None:
         """Removes a file, a link, or a directory with recursive=True. if_match: as for write()."""
-        await self._session.json("DELETE", self._path + "/file", query={"path": inside(path), "recursive": 1 if recursive else None},
-                                 headers={"If-Match": if_match}, key=key)
+        query = {"path": inside(path), "recursive": 1 if recursive else None}
+        await self._session.json("DELETE", self._path + "/file", query=query, headers={"If-Match": if_match}, key=key)
 
     async def rename(self, source: Path, target: Path, *, if_match: str | None = None, key: str | None = None) -> None:
         """Renames within /workspace or within /home/user. if_match: of the source, as for write()."""

@@ -86,7 +86,8 @@ class AsyncSession:
                             "be in the group of the socket, usually moorage: id -nG") from error
         except OSError as error:
             raise UnavailableError(f"cannot reach the daemon at {self.socket}: {error.strerror or error}",
-                                   hint="is mooraged running? MOORAGE_SOCKET or Client(socket=...) names another socket") from error
+                                   hint="is mooraged running? Client(socket=...) or MOORAGE_SOCKET names another socket"
+                                   ) from error
 
     async def open(self, call: Call, fresh: bool = False) -> AsyncAnswer:
         """One attempt: sends the call and reads the head of the answer, whatever its status.
@@ -202,8 +203,8 @@ class AsyncSession:
 
     async def long(self, path: str, body: Any, progress: Callable[[Progress], object] | None, key: str | None) -> Any:
         """A POST that may take minutes. `progress` is called with each Progress."""
-        call = Call("POST", path, {}, None if body is None else json.dumps(body).encode(), calls.JSON, calls.NDJSON, key=key or "",
-                    silence_s=calls.LONG_SILENCE_S)
+        call = Call("POST", path, {}, None if body is None else json.dumps(body).encode(), calls.JSON, calls.NDJSON,
+                    key=key or "", silence_s=calls.LONG_SILENCE_S)
         backoff = Backoff(calls.PATIENCE_S)
         while True:
             answer = await self.open_patiently(call)

@@ -69,10 +69,10 @@ class AsyncWorkspace:
 
     # -- commands -------------------------------------------------------------------------------------
 
-    async def run(self, command: Command, *, timeout: float | None = None, check: bool = False, env: Mapping[str, str] | None = None,
-                  cwd: Path | None = None, user: Literal["user", "root"] | None = None, input: Body | str | None = None,
-                  tty: tuple[int, int] | None = None, sync: bool = False, free_space: bool = False,
-                  key: str | None = None) -> Result:
+    async def run(self, command: Command, *, timeout: float | None = None, check: bool = False,
+                  env: Mapping[str, str] | None = None, cwd: Path | None = None, user: Literal["user", "root"] | None = None,
+                  input: Body | str | None = None, tty: tuple[int, int] | None = None, sync: bool = False,
+                  free_space: bool = False, key: str | None = None) -> Result:
         """Runs a command to its end, and returns its exit code and output.
 
         command: a string for bash, like "make test 2>&1", or a list of words, like ["make", "test"]. Starts the sandbox if
@@ -90,9 +90,10 @@ class AsyncWorkspace:
             result = await stream.result()
         return result.check() if check else result
 
-    def stream(self, command: Command, *, timeout: float | None = None, env: Mapping[str, str] | None = None, cwd: Path | None = None,
-               user: Literal["user", "root"] | None = None, input: Body | str | None = None, tty: tuple[int, int] | None = None,
-               sync: bool = False, free_space: bool = False, key: str | None = None) -> AsyncOutputStream:
+    def stream(self, command: Command, *, timeout: float | None = None, env: Mapping[str, str] | None = None,
+               cwd: Path | None = None, user: Literal["user", "root"] | None = None, input: Body | str | None = None,
+               tty: tuple[int, int] | None = None, sync: bool = False, free_space: bool = False,
+               key: str | None = None) -> AsyncOutputStream:
         """Runs a command and gives its output while it comes; arguments as for run(). Use it in `with`:
 
             async with workspace.stream("make test") as stream:
@@ -140,7 +141,7 @@ class AsyncWorkspace:
         hook: run its pre_stop first; `notice` of the result reports its failure. wait: seconds to wait for running
         commands to end, at most 1500. force: end them.
         """
-        body = {name: value for name, value in (("no_hook", not hook), ("force", force), ("wait_ms", round(wait * 1000))) if value}
+        body = calls.given(no_hook=not hook or None, force=force or None, wait_ms=round(wait * 1000) or None)
         return await self._changed("POST", "/stop", body or None, key=key, waits_s=wait)
 
     async def delete(self, *, purge: bool = False, force: bool = False, wait: float = 0, key: str | None = None) -> None:
@@ -192,7 +193,8 @@ class AsyncWorkspace:
 
     async def check_move(self, *, backend: str | None = None, image: str | None = None, runtime: str | None = None) -> MoveCheck:
         """What move() would do. Refused as the move itself would be; changes nothing."""
-        return decode(MoveCheck, await self._json("POST", "/move/check", calls.given(backend=backend, image=image, runtime=runtime)))
+        body = calls.given(backend=backend, image=image, runtime=runtime)
+        return decode(MoveCheck, await self._json("POST", "/move/check", body))
 
     async def archive(self, *, progress: ReportProgress | None = None, key: str | None = None) -> WorkspaceInfo:
         """Archives it into one verified file; the next command or start unarchives it. May take minutes."""
@@ -210,8 +212,9 @@ class AsyncWorkspace:
         UnknownOutcomeError if it is cut off; the file is then useless. Client.import_workspace() reads it.
         """
         size = 0
-        async for piece in self._session.pieces(Call("GET", self._path + "/export", {"without_snapshots": None if snapshots else 1},
-                                                     accept="*/*", silence_s=calls.LONG_SILENCE_S)):
+        call = Call("GET", self._path + "/export", {"without_snapshots": None if snapshots else 1}, accept="*/*",
+                    silence_s=calls.LONG_SILENCE_S)
+        async for piece in self._session.pieces(call):
             size += to.write(piece)
         return size
 
@@ -280,7 +283,8 @@ class AsyncWorkspace:
 
         kill: end running commands of the origin. Returns the record of the origin.
         """
-        return decode(WorkspaceInfo, await self._json("POST", "/promote", {"kill": kill}, key=key, silence_s=calls.LONG_SILENCE_S))
+        answer = await self._json("POST", "/promote", {"kill": kill}, key=key, silence_s=calls.LONG_SILENCE_S)
+        return decode(WorkspaceInfo, answer)
 
     async def tree(self) -> Lineage:
         """Its related snapshots and forks."""
@@ -394,7 +398,8 @@ class AsyncHeldWorkspace(AsyncWorkspace):
     ConflictError. generation: of the lease.
     """
 
-    def __init__(self, session: AsyncSession, info: WorkspaceInfo, holder: str, ttl_s: int, takeover: bool, keep_execs: bool) -> None:
+    def __init__(self, session: AsyncSession, info: WorkspaceInfo, holder: str, ttl_s: int, takeover: bool,
+                 keep_execs: bool) -> None:
         super().__init__(session.with_lease(None), info)
         self._holder, self._ttl_s, self._takeover, self._keep_execs = holder, ttl_s, takeover, keep_execs
         self._ticker: Ticker | None = None
