@@ -52,7 +52,7 @@ class WithDaemon(BothClients):
 class Commands(WithDaemon):
     async def test_a_command_and_its_result(self, client):
         workspace = await self.create(client)
-        result = await workspace.run("cat; echo $WORD >&2; pwd; exit 3", input="in\n", env={"WORD": "err"}, cwd="/workspace/src")
+        result = await workspace.run("cat; echo $WORD >&2; pwd; exit 3", input="in\n", env={"WORD": "err"}, cwd="src")
         self.assertEqual((result.stdout, result.stderr, result.exit_code, result.ok), ("in\n/workspace/src\n", "err\n", 3, False))
         self.assertEqual((await workspace.run(["printf", "%s|", "a b", os.fsdecode(b"\xff")])).stdout_bytes, b"a b|\xff|")
         self.assertEqual((await workspace.run("id -u", user="root", check=True)).stdout, "0\n")
@@ -159,7 +159,10 @@ class FilesOfWorkspaces(WithDaemon):
         self.assertEqual([(e.name, e.type, e.target) for e in await files.list("x")], [("link", "symlink", "../nowhere"), ("y", "directory", None)])
         self.assertEqual(await files.read_text("/workspace/x/y/plain"), "next")
         await files.remove("x", recursive=True)
-        self.assertFalse(await files.exists("x"))
+        for path, there in (("x", False), ("x/y", False), ("README.md/x", False), ("src", True), ("/workspace", True), (".", True), ("/home/user", True), ("/home/user/none", False)):
+            self.assertEqual(await files.exists(path), there, path)
+        with self.assertRaises(moorage.InvalidArgumentError):
+            await files.exists("/etc/passwd")
         with self.assertRaises(moorage.NotFoundError):
             await files.read("x/y/plain")
 

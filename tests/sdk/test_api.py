@@ -40,7 +40,7 @@ class Recorder(moorage.Client):
 
 def public(kind):
     for name, member in inspect.getmembers(kind):
-        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+        if not name.startswith("_") and (name != "request" or not hasattr(kind, "metrics")) and (inspect.isfunction(member) or isinstance(member, property)):
             yield name, member
 
 

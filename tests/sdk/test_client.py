@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import os
 import pathlib
 import signal
@@ -44,7 +45,11 @@ class Commands(Scripted):
         fix = await self.workspace(client, output(position(0), record(STDOUT, b"out"), record(STDERR, b"err"), end(exit_code=2)))
         result = await fix.run("make test", timeout=60, env={"A": "b"}, cwd="src", user="root")
         self.assertEqual((result.stdout, result.stderr, result.exit_code, result.ok, result.exec_id), ("out", "err", 2, False, "ex_5"))
-        self.assertEqual(self.daemon.requests[0].json(), {"argv": ["bash", "-c", "make test"], "timeout_ms": 60000, "env": {"A": "b"}, "cwd": "src", "user": "root"})
+        self.assertEqual(self.daemon.requests[0].json(), {"argv": ["bash", "-c", "make test"], "timeout_ms": 60000, "env": {"A": "b"}, "cwd": "/workspace/src", "user": "root"})
+        self.assertEqual(repr(result), "<Result ex_5 exited with 2, 3 bytes of stdout, 3 of stderr>")
+        for wrong in (0, -1, float("nan")):
+            with self.assertRaises(ValueError):
+                await fix.run("make", timeout=wrong)
 
     async def test_a_list_runs_without_a_shell(self, client):
         fix = await self.workspace(client, output(position(0), record(TERMINAL, b"t"), end()))
@@ -165,6 +170,19 @@ class LostConnections(Scripted):
     async def test_a_command_may_end_without_reading_its_input(self, client):
         fix = await self.workspace(client, [chunked(Moorage_Exec="ex_5") + chunk(position(0)), 0.2, chunk(end()) + LAST], refuse(409, "conflict", "it has ended"))
         self.assertTrue((await fix.run("true", input=b"x")).ok)
+
+    async def test_input_that_cannot_be_read_ends_the_command_and_is_raised(self, client):
+        hold = threading.Event()
+        fix = await self.workspace(client, [chunked(Moorage_Exec="ex_5") + chunk(position(0)), lambda _: hold.wait(10), chunk(end("cancelled")) + LAST],
+                                   [lambda _: hold.set(), reply(204)])
+
+        class Broken(io.RawIOBase):
+            def read(self, size=-1):
+                raise OSError("bad sector")
+
+        with self.assertRaisesRegex(OSError, "bad sector"):
+            await fix.run("cat", input=Broken())
+        self.assertEqual([r.path for r in self.daemon.requests][1:], ["/v1/execs/ex_5/cancel"])
 
     async def test_events_continue_after_the_last_one(self, client):
         event = b'{"seq":%d,"at":"2026-11-21T09:12:04.512Z","kind":"x"}\n'
@@ -371,6 +389,38 @@ class Connections(Scripted):
                 thread.join()
         self.assertEqual(len(self.daemon.requests), 20)
         self.assertGreaterEqual(before, 1)
+
+    async def test_a_full_queue_of_connections_is_waited_for(self, client):
+        path = self.daemon.directory + "/full"
+        with contextlib.closing(scripted.socket.socket(scripted.socket.AF_UNIX)) as server:
+            server.bind(path)
+            server.listen(1)
+
+            def serve():
+                time.sleep(0.2)
+                for _ in range(8):
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(1000)
+                        connection.sendall(reply(200, WORKSPACE, Connection="close"))
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            many = self.kind(path)
+            if self.kind is moorage.AsyncClient:
+                await asyncio.gather(*(many.get("fix") for _ in range(8)))
+            else:
+                callers = [threading.Thread(target=many.get, args=("fix",)) for _ in range(8)]
+                for caller in callers:
+                    caller.start()
+                for caller in callers:
+                    caller.join()
+            thread.join()  # eight connections for eight calls: none was repeated
+
+    async def test_any_call_of_the_api(self, client):
+        self.daemon.answers = [reply(200, {"new": 1})]
+        self.assertEqual(await client.request("POST", "/new%20route", {"a": 1}, query={"b": True}), {"new": 1})
+        self.assertEqual((self.daemon.requests[0].target, self.daemon.requests[0].json()), ("/v1/new%20route?b=1", {"a": 1}))
 
     async def test_a_lease_is_in_the_changes(self, client):
         for given, sent in (("ws_3.5.secret", "ws_3.5.secret"), (None, None)):

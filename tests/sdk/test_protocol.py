@@ -161,6 +161,8 @@ class Ends(unittest.TestCase):
             self.assertEqual((failed.exception.exec_id, failed.exception.result), ("ex_5", result))
             self.assertIn("make test", str(failed.exception))
             self.assertIn("why", str(failed.exception))
+        missing = moorage.ExecInfo(id="ex_5", workspace="ws_3", state="exited", argv=("x",), exit_code=127, error="x: command not found")
+        self.assertEqual(missing.outcome, "exited with 127 (x: command not found)")
 
 
 class Errors(unittest.TestCase):

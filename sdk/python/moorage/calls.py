@@ -165,7 +165,9 @@ def command_text(command: Command) -> str | list[str]:
 
 
 def milliseconds(seconds: float) -> int:
-    """At least one, as 0 means no limit."""
+    """A time limit. ValueError unless it is more than 0, which would mean the limit of the settings."""
+    if not seconds > 0:
+        raise ValueError(f"timeout must be more than 0 seconds, not {seconds!r}; None: no limit of this call")
     return max(1, round(seconds * 1000))
 
 

@@ -82,7 +82,18 @@ class Files:
             self.stat(path)
         except NotFoundError:
             return False
+        except InvalidArgumentError:
+            return self._is_top(os.fspath(path))
         return True
+
+    def _is_top(self, path: str) -> bool:
+        """For a path whose parent cannot be listed: True for /workspace and /home/user, False below a file."""
+        place = os.path.normpath(os.path.join("/workspace", path))
+        if place in ("/workspace", "/home/user"):
+            return True
+        if place.startswith(("/workspace/", "/home/user/")):
+            return False
+        raise InvalidArgumentError(f"{path} is neither in /workspace nor in /home/user")
 
     # -- changes --------------------------------------------------------------------------------------
 

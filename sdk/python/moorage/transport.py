@@ -14,6 +14,7 @@ from .http1 import CutOff
 
 Interrupt = KeyboardInterrupt
 RECEIVE_BYTES = 256 << 10
+STOP_S = 5.0
 
 
 class Silence(Exception):
@@ -115,4 +116,4 @@ class Ticker:
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(STOP_S)  # a call in progress may wait for a daemon that hangs

@@ -78,10 +78,15 @@ class AsyncClient:
                      progress: Callable[[Progress], object] | None = None, key: str | None = None) -> AsyncWorkspace:
         """Creates a workspace from a repository. May take minutes, the first time that the repository is used.
 
-        repo: its URL; or imported: a checkout from repositories.import_bundle(). name: a-z, 0-9 and -; None: after the
-        repository. ref: branch, tag or commit; None: the default branch. branch: the agent's; None: moorage/NAME.
-        disposable: deleted after its last command. team: a group of the caller whose members may use it.
-        The rest is its policy, as in Workspace.update(). progress: called with each Progress.
+        repo        URL of the repository; or imported: a checkout from repositories.import_bundle()
+        name        a-z, 0-9 and -; None: after the repository
+        ref         branch, tag or commit; None: the default branch
+        branch      the agent's branch; None: moorage/NAME
+        disposable  deleted after its last command
+        team        a host group of the caller, whose members may use it
+        progress    called with each Progress
+        The others are its labels, its place (backend, image, runtime), and its policy, as in Workspace.update().
+
         AlreadyExistsError for a name in use, NotFoundError for a ref that upstream does not have.
         """
         body = calls.policy_body(
@@ -236,6 +241,15 @@ class AsyncClient:
         call = Call("GET", f"/rescue/workspaces/{segment(workspace)}", accept="*/*", silence_s=calls.LONG_SILENCE_S)
         async for piece in self._session.pieces(call):
             yield piece
+
+    async def request(self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None,
+                      key: str | None = None) -> Any:
+        """Any call of the API, for fields and routes that this release does not know.
+
+        path: without /v1, like "/workspaces/ws_3", its names percent-encoded. body: an object to send as JSON. Returns the
+        JSON of the answer, or None.
+        """
+        return await self._session.json(method, path, body, query=dict(query or {}), key=key)
 
     async def metrics(self) -> str:
         """Counters and gauges for Prometheus, in its text format."""

@@ -81,7 +81,18 @@ class AsyncFiles:
             await self.stat(path)
         except NotFoundError:
             return False
+        except InvalidArgumentError:
+            return await self._is_top(os.fspath(path))
         return True
+
+    async def _is_top(self, path: str) -> bool:
+        """For a path whose parent cannot be listed: True for /workspace and /home/user, False below a file."""
+        place = os.path.normpath(os.path.join("/workspace", path))
+        if place in ("/workspace", "/home/user"):
+            return True
+        if place.startswith(("/workspace/", "/home/user/")):
+            return False
+        raise InvalidArgumentError(f"{path} is neither in /workspace nor in /home/user")
 
     # -- changes --------------------------------------------------------------------------------------
 

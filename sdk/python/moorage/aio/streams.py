@@ -141,7 +141,7 @@ class AsyncOutputStream:
         async for chunk in self:
             parts[chunk.channel].append(chunk.data)
         if self.end is None:
-            raise UnknownOutcomeError(f"{self._exec_id} has not ended", exec_id=self._exec_id)
+            raise ConflictError(f"{self._exec_id} has not ended", hint="wait() waits for its end", exec_id=self._exec_id)
         result = Result(exec=self.end, stdout_bytes=b"".join(parts["stdout"] + parts["terminal"]),
                         stderr_bytes=b"".join(parts["stderr"]), gaps=self.gaps, truncated=self.truncated)
         if self._timeout_s is not None and self.end.state == "timed_out":
@@ -262,6 +262,10 @@ class AsyncOutputStream:
             await feed(self._session, self._exec_id, self._stdin)
         except (ConflictError, NotFoundError):
             pass  # the command ended before it read everything
+        except Exception:
+            # Without the rest of its input the command may wait forever, and its end would wake nobody.
+            await self._session.json("POST", f"/execs/{segment(self._exec_id)}/cancel")
+            raise
 
 
 async def feed(session: AsyncSession, exec_id: str, source: calls.Body) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import select
 import socket
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..http1 import CutOff
 
 Interrupt = asyncio.CancelledError
 RECEIVE_BYTES = 256 << 10
+FULL_QUEUE_S = 10.0
 
 
 class Silence(Exception):
@@ -34,11 +36,23 @@ class Connection:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(sock, path)
+            await cls._connect(sock, path)
         except BaseException:
             sock.close()
             raise
         return cls(sock)
+
+    @staticmethod
+    async def _connect(sock: socket.socket, path: str) -> None:
+        """Connects, or fails, at once. EAGAIN: too many wait to be accepted; sock_connect would take it for success."""
+        end = time.monotonic() + FULL_QUEUE_S
+        while True:
+            try:
+                return sock.connect(path)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise
+            await asyncio.sleep(0.01)
 
     async def send(self, data: bytes, timeout: float | None) -> None:
         try:

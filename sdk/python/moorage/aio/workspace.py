@@ -73,14 +73,18 @@ class AsyncWorkspace:
                   env: Mapping[str, str] | None = None, cwd: Path | None = None, user: Literal["user", "root"] | None = None,
                   input: Body | str | None = None, tty: tuple[int, int] | None = None, sync: bool = False,
                   free_space: bool = False, key: str | None = None) -> Result:
-        """Runs a command to its end, and returns its exit code and output.
+        """Runs a command to its end, and returns its exit code and output. Starts the sandbox if none runs.
 
-        command: a string for bash, like "make test 2>&1", or a list of words, like ["make", "test"]. Starts the sandbox if
-        none runs. timeout: seconds, after which the command is ended; None: the limit of the host's settings.
-        check: raise CommandFailedError unless it exits with 0. env: more variables. cwd: default /workspace.
-        input: its standard input, as bytes, text, or a file open for reading bytes. tty: (columns, rows) of a terminal,
-        where it has one. sync: its files are durable before it counts as ended. free_space: it frees space, so run it even
-        if the disk is nearly full.
+        command     a string for bash, like "make test 2>&1", or a list of words, like ["make", "test"]
+        timeout     seconds after which the command is ended; None: the limit of the host's settings
+        check       raise CommandFailedError unless it exits with 0
+        env         more variables
+        cwd         its directory; a relative one is below /workspace, the default
+        user        "user" (default) or "root", inside of the sandbox
+        input       its standard input: bytes, text, or a file open for reading bytes; None: it has none
+        tty         (columns, rows) of a terminal; all output is then in stdout
+        sync        its files are durable before it counts as ended
+        free_space  it frees space, so run it even if the disk is nearly full
 
         TimeoutError: it exceeded `timeout` and was ended; `result` has its output. Interrupted, a KeyboardInterrupt: Ctrl-C
         here; the command goes on. Both carry `exec_id`. A lost connection is taken up again; the command runs once.
@@ -407,7 +411,11 @@ class AsyncHeldWorkspace(AsyncWorkspace):
         self.generation = 0
 
     async def __aenter__(self) -> AsyncHeldWorkspace:
-        lease = await self.acquire_lease(self._holder, ttl_s=self._ttl_s, takeover=self._takeover, keep_execs=self._keep_execs)
+        try:
+            lease = await self.acquire_lease(self._holder, ttl_s=self._ttl_s, takeover=self._takeover, keep_execs=self._keep_execs)
+        except BaseException:
+            self._session.close()
+            raise
         self._session.lease, self.generation, self.lost = lease.token, lease.generation, False
         self._ticker = Ticker(self._ttl_s / 3, self._beat)
         return self
@@ -445,7 +453,7 @@ def _start_body(command: Command, timeout: float | None, env: Mapping[str, str] 
                        sync=sync or None, free_space=free_space or None, stdin=stdin or None)
     put_words(body, "argv", calls.argv_of(command))
     if cwd is not None:
-        put_text(body, "cwd", os.fsencode(cwd))
+        put_text(body, "cwd", os.fsencode(os.path.join("/workspace", cwd)))
     return body
 
 

@@ -61,13 +61,10 @@ class ExecInfo(Record):
         return {"timed_out": 124, "cancelled": 130, "oom_killed": 137}.get(self.state, 125)
 
     @property
-    def end(self) -> str:
-        """The end in words, like "exited with 2", for people."""
-        if self.state == "exited":
-            return f"exited with {self.exit_code}"
-        if self.state == "signalled":
-            return f"was ended by signal {self.signal}"
-        words = {"timed_out": "exceeded its time limit", "oom_killed": "exceeded its memory"}.get(self.state, self.state)
+    def outcome(self) -> str:
+        """Its state in words, like "exited with 2", with the reason if there is one. For people."""
+        words = {"exited": f"exited with {self.exit_code}", "signalled": f"was ended by signal {self.signal}",
+                 "timed_out": "exceeded its time limit", "oom_killed": "exceeded its memory"}.get(self.state, self.state)
         return words + (f" ({self.error})" if self.error else "")
 
 
@@ -89,7 +86,7 @@ class History(Record):
     truncated: bool
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """A command that ended, with its output.
 
@@ -99,10 +96,14 @@ class Result:
     """
 
     exec: ExecInfo
-    stdout_bytes: bytes = dataclasses.field(repr=False)
-    stderr_bytes: bytes = dataclasses.field(repr=False)
+    stdout_bytes: bytes
+    stderr_bytes: bytes
     gaps: tuple[tuple[int, int], ...] = ()
     truncated: bool = False
+
+    def __repr__(self) -> str:
+        return (f"<Result {self.exec_id} {self.exec.outcome}, {len(self.stdout_bytes)} bytes of stdout, "
+                f"{len(self.stderr_bytes)} of stderr>")
 
     @property
     def exec_id(self) -> str:
@@ -137,4 +138,4 @@ class Result:
         command = " ".join(self.exec.argv)
         tail = (self.stderr or self.stdout).strip()[-1000:]
         shown = command if len(command) <= 200 else command[:200] + "..."
-        raise CommandFailedError(f"{self.exec_id} {self.exec.end}: {shown}" + (f"\n{tail}" if tail else ""), result=self)
+        raise CommandFailedError(f"{self.exec_id} {self.exec.outcome}: {shown}" + (f"\n{tail}" if tail else ""), result=self)
