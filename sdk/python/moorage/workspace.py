@@ -413,7 +413,8 @@ class HeldWorkspace(Workspace):
 
     def __enter__(self) -> HeldWorkspace:
         try:
-            lease = self.acquire_lease(self._holder, ttl_s=self._ttl_s, takeover=self._takeover, keep_execs=self._keep_execs)
+            lease = self.acquire_lease(self._holder, ttl_s=self._ttl_s, takeover=self._takeover,
+                                             keep_execs=self._keep_execs)
         except BaseException:
             self._session.close()
             raise

@@ -412,7 +412,8 @@ class AsyncHeldWorkspace(AsyncWorkspace):
 
     async def __aenter__(self) -> AsyncHeldWorkspace:
         try:
-            lease = await self.acquire_lease(self._holder, ttl_s=self._ttl_s, takeover=self._takeover, keep_execs=self._keep_execs)
+            lease = await self.acquire_lease(self._holder, ttl_s=self._ttl_s, takeover=self._takeover,
+                                             keep_execs=self._keep_execs)
         except BaseException:
             self._session.close()
             raise
