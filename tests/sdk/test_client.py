@@ -242,11 +242,17 @@ class Refusals(Scripted):
         await fix.start()
         self.assertGreaterEqual(time.monotonic() - began, 1)
         self.assertEqual((len(self.daemon.requests), len({r.key for r in self.daemon.requests})), (3, 1))
+        fix = await self.workspace(client, refuse(429, "resource_exhausted"), refuse(503, "unavailable", Retry_After="0"), output(position(0), end()))
+        await fix.run("make")
+        self.assertEqual((len(self.daemon.requests), len({r.key for r in self.daemon.requests})), (3, 1))
 
     async def test_a_retry_after_beyond_patience_is_an_error_at_once(self, client):
         fix = await self.workspace(client, refuse(503, "unavailable", Retry_After="900"))
         async with self.raises(moorage.UnavailableError):
             await fix.start()
+        fix = await self.workspace(client, refuse(503, "unavailable", Retry_After="900"))
+        async with self.raises(moorage.UnavailableError):
+            await fix.run("make")
 
     async def test_an_unmet_condition_has_the_new_tag(self, client):
         fix = await self.workspace(client, refuse(412, "conflict", ETag='"sha256-b"'))

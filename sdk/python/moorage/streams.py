@@ -43,6 +43,7 @@ class OutputStream:
         self._feeder: Background | None = None
         self._ready: collections.deque[Chunk] = collections.deque()
         self._backoff = Backoff(session.reconnect_s)
+        self._refused = Backoff(calls.PATIENCE_S)  # before it began, as too much else goes on
         self._reached = self._answered = self._over = False
         self._timeout_s: float | None = None
 
@@ -217,8 +218,12 @@ class OutputStream:
         self._reached = True
         refusal = self._session.refusal(answer, call)
         if refusal is not None:
-            if calls.comes_later(answer.head) or calls.is_in_progress(call, refusal):
+            if calls.is_in_progress(call, refusal):
                 raise CutOff(refusal.message)
+            if calls.comes_later(answer.head):
+                pause = self._refused.pause(calls.retry_after_s(answer.head))
+                if pause is not None:
+                    return sleep(pause)
             self._answered = True
             raise refusal
         self._answer = answer

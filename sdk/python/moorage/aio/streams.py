@@ -42,6 +42,7 @@ class AsyncOutputStream:
         self._feeder: Background | None = None
         self._ready: collections.deque[Chunk] = collections.deque()
         self._backoff = Backoff(session.reconnect_s)
+        self._refused = Backoff(calls.PATIENCE_S)  # before it began, as too much else goes on
         self._reached = self._answered = self._over = False
         self._timeout_s: float | None = None
 
@@ -216,8 +217,12 @@ class AsyncOutputStream:
         self._reached = True
         refusal = await self._session.refusal(answer, call)
         if refusal is not None:
-            if calls.comes_later(answer.head) or calls.is_in_progress(call, refusal):
+            if calls.is_in_progress(call, refusal):
                 raise CutOff(refusal.message)
+            if calls.comes_later(answer.head):
+                pause = self._refused.pause(calls.retry_after_s(answer.head))
+                if pause is not None:
+                    return await sleep(pause)
             self._answered = True
             raise refusal
         self._answer = answer
