@@ -315,20 +315,34 @@ class Silence(Scripted):
         self.daemon.answers = [[0.5, reply(200, running)], [0.2, reply(200, running)]]
         async with self.raises(TimeoutError) as late:
             await client.exec("ex_5").wait(timeout=0.6)
-        self.assertEqual(late.exception.exec_id, "ex_5")
+        self.assertEqual((late.exception.exec_id, str(late.exception)), ("ex_5", "ex_5 still runs after 0.6 s"))
 
 
 class Interruptions(Scripted):
     async def test_an_interruption_carries_the_id(self, client):
-        fix = await self.workspace(client, [chunked(Moorage_Exec="ex_5") + chunk(position(0) + record(STDOUT, b"a")), lambda _: self.interrupt(), 5.0, CLOSE])
-        task = self.task = asyncio.current_task()
-        self.loop = asyncio.get_running_loop()
+        fix = await self.interrupted_workspace(client)
+        await self.stopped(lambda: fix.run("make"))
+
+    async def test_an_interruption_outside_of_with_carries_the_id(self, client):
+        fix = await self.interrupted_workspace(client)
+
+        async def read():
+            async for chunk in fix.stream("make"):
+                self.assertEqual(chunk.data, b"a")
+
+        await self.stopped(read)
+
+    async def interrupted_workspace(self, client):
+        self.task, self.loop = asyncio.current_task(), asyncio.get_running_loop()
+        return await self.workspace(client, [chunked(Moorage_Exec="ex_5") + chunk(position(0) + record(STDOUT, b"a")), lambda _: self.interrupt(), 5.0, CLOSE])
+
+    async def stopped(self, call):
         try:
-            await fix.run("make")
+            await call()
         except (moorage.Interrupted, asyncio.CancelledError) as stopped:
             self.assertEqual(type(stopped), moorage.Interrupted if self.kind is moorage.Client else asyncio.CancelledError)
             self.assertEqual(stopped.exec_id, "ex_5")
-            task.uncancel()
+            self.task.uncancel()
         else:
             self.fail("not interrupted")
         self.assertEqual([r.method for r in self.daemon.requests], ["POST"])  # nothing ended the command
