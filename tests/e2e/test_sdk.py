@@ -135,8 +135,9 @@ class Commands(WithDaemon):
             thread.join()
             command = client.exec(stopped.exception.exec_id)
             self.assertTrue(command.info().running)
-            command.cancel()
-            self.assertEqual(command.wait(20 * harness.PATIENCE).state, "cancelled")
+            with command.output() as stream:
+                stream.cancel()
+                self.assertEqual(stream.result().exec.state, "cancelled")
 
 
 class FilesOfWorkspaces(WithDaemon):

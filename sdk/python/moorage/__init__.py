@@ -19,8 +19,8 @@ AsyncClient          the same for asyncio: every call is awaited (moorage.aio)
 MoorageError         base of all errors; below it one class for each error code of the API
 moorage.results      what calls return: frozen dataclasses
 
-Units: arguments in seconds (timeout, wait), a field says its unit: idle_stop_s, timeout_ms, disk_bytes. Times are aware
-datetimes. Modes are ints, like 0o644. A lost connection is taken up again, and a repeated call runs once.
+Units: timeout and wait are seconds; other names end in their unit, like idle_stop_s, timeout_ms, disk_bytes. Times are
+aware datetimes. Modes are ints, like 0o644. A call whose answer is lost is repeated, and runs once.
 """
 
 from . import results

@@ -1,4 +1,4 @@
-"""What the client raises: MoorageError, and below it one class for each error code of the API.
+"""The errors of this package: MoorageError, and below it one class for each error code of the API.
 
 `code`, `message` and `hint` are the daemon's. Errors of the connection have the same classes: UnavailableError if the
 daemon was not reached, UnknownOutcomeError if the answer was lost for good.
@@ -53,7 +53,7 @@ class AlreadyExistsError(MoorageError):
 
 
 class ConflictError(MoorageError):
-    """Something else is going on there: a running command, another holder of the lease."""
+    """A command runs there, another holder has the lease, or it has already ended."""
 
     code = "conflict"
 
@@ -94,8 +94,8 @@ class ResourceExhaustedError(MoorageError):
 class TimeoutError(MoorageError, builtins.TimeoutError):
     """Something took too long.
 
-    A command that exceeded its own time limit was ended: `result` has what it printed until then. Without a result, the
-    wait was given up, and the command `exec_id` (if there is one) may still run.
+    With a `result`, a command exceeded its time limit and was ended; `result` has its output until then. Without one, the
+    client stopped waiting, and the command `exec_id`, if there is one, may still run.
     """
 
     code = "deadline_exceeded"

@@ -25,9 +25,10 @@ def inside(path: Path) -> bytes:
 class Files:
     """Files of a workspace: `workspace.files`.
 
-    A path is below /workspace if it is relative, or absolute in /workspace or /home/user; names may have any bytes, as
-    from os.fsdecode. A mode is an int of permission bits, like 0o644. Errors: NotFoundError, InvalidArgumentError for a
-    path outside, ConflictError under another holder's lease, ResourceExhaustedError for a full disk or quota.
+    A relative path is below /workspace; an absolute one is in /workspace or /home/user. Names may have any bytes, as from
+    os.fsdecode. A mode is an int of permission bits, like 0o644.
+    Errors of all calls: NotFoundError, InvalidArgumentError for a path outside, ConflictError while another holder has the
+    lease, ResourceExhaustedError for a full disk or quota.
     """
 
     def __init__(self, session: Session, path: str) -> None:

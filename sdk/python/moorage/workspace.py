@@ -28,13 +28,17 @@ ReportProgress = Callable[[Progress], object]
 
 
 class Workspace:
-    """A workspace. It exists on the host, whatever happens to this object; Client.create() and get() give one.
+    """A workspace, from Client.create() or get(). It is on the host, and does not need this object.
 
-    id: like "ws_3"; name: as it was then. info: the record when it was last read, see refresh(). files: its files.
-    Methods raise NotFoundError if it is gone, ConflictError if something else runs or another holder has the lease,
-    PermissionDeniedError, UnavailableError; and what their text says.
+    id       like "ws_3"
+    name     its name when it was last read
+    info     its record when it was last read; refresh() reads it again
+    files    its files
 
-    key: an idempotency key, for callers that repeat a call themselves, even from another process: the same key runs once.
+    Errors of all calls: NotFoundError if it was deleted, ConflictError if a command runs or another holder has the lease,
+    PermissionDeniedError, UnavailableError; and those that a method names.
+
+    key: an idempotency key. Calls with the same key run once, for programs that repeat a call themselves.
     """
 
     def __init__(self, session: Session, info: WorkspaceInfo) -> None:
@@ -397,10 +401,10 @@ class Workspace:
 
 
 class HeldWorkspace(Workspace):
-    """A workspace whose lease this program holds inside `with`. Heartbeats are sent meanwhile.
+    """A workspace whose lease this program holds inside `with`, where heartbeats keep it.
 
-    lost: True once the lease has ended, because another holder took it or it lapsed; every change then raises
-    ConflictError. generation: of the lease.
+    lost         True once the lease has ended: another holder took it, or it lapsed. Changes then raise ConflictError
+    generation   of the lease
     """
 
     def __init__(self, session: Session, info: WorkspaceInfo, holder: str, ttl_s: int, takeover: bool,

@@ -30,15 +30,14 @@ class AsyncClient:
             result = await workspace.run("make test", timeout=600)
             print(result.exit_code, result.stdout)
 
-    socket: the daemon's; None: MOORAGE_SOCKET, or /run/moorage/mooraged.sock. timeout: seconds of silence after which a call
-    gives up with TimeoutError; None: two minutes, half an hour for calls that clone or copy. reconnect_s: seconds to wait
-    for a daemon that restarts while a command runs; None: MOORAGE_RECONNECT_S, or ten minutes. lease: the token that
-    changes carry; None: MOORAGE_LEASE, which may be the short name of a lease that `moorage lease acquire` saved.
+    socket       the daemon's; None: MOORAGE_SOCKET, or /run/moorage/mooraged.sock
+    timeout      seconds without a byte after which a call raises TimeoutError; None: 120, or 1800 if it clones or copies
+    reconnect_s  seconds to wait for a daemon that restarts while a command runs; None: MOORAGE_RECONNECT_S, or 600
+    lease        token of a lease for changes; None: MOORAGE_LEASE, also the short name that `moorage lease acquire` shows
 
-    repositories, credentials, approvals: more calls. Several threads may share a plain client, several tasks an async one.
-    It connects with the first call, and closing it only closes idle connections: workspaces and commands go on.
-    Every call raises a MoorageError if the daemon refuses: NotFoundError, ConflictError...; UnavailableError if it is not
-    there.
+    More calls are in `repositories`, `credentials` and `approvals`. Threads can share a plain client, tasks an async one.
+    It connects with the first call. Closing it closes only idle connections: workspaces and commands continue.
+    A refused call raises a class of MoorageError, like NotFoundError; UnavailableError: the daemon cannot be reached.
     """
 
     def __init__(self, socket: Path | None = None, *, timeout: float | None = None, reconnect_s: float | None = None,

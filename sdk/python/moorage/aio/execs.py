@@ -18,9 +18,9 @@ WAIT_S = 60.0  # of one request; the daemon allows an hour
 
 
 class AsyncExec:
-    """A command. id: like "ex_5". It runs on whether or not this object, or this process, exists.
+    """A command. id: like "ex_5". It does not need this object: it continues when your program ends.
 
-    Errors: NotFoundError for an unknown id, UnavailableError, and what each method says.
+    Errors: NotFoundError for an unknown id, UnavailableError, and those that a method names.
     """
 
     def __init__(self, session: AsyncSession, exec_id: str) -> None:
@@ -53,8 +53,11 @@ class AsyncExec:
                late: bool | None = None) -> AsyncOutputStream:
         """Its output from any byte offset, while it runs and later.
 
-        follow: go on until it ends. tail_bytes: begin so many bytes before the current end. late: with output of processes
-        that it left behind; by default only without follow. InvalidArgumentError for an offset past the end.
+        follow      continue until it ends; False: stop at the current end
+        tail_bytes  begin this many bytes before the current end
+        late        include output that processes wrote after its end; None: only without follow
+
+        InvalidArgumentError for an offset past the end.
         """
         return AsyncOutputStream(self._session, exec_id=self.id, offset=offset, follow=follow, tail_bytes=tail_bytes, late=late)
 
@@ -77,9 +80,11 @@ class AsyncExec:
     async def write(self, data: bytes | str, offset: int = 0, *, close: bool = False) -> int:
         """Sends standard input; the command must have been started with stdin=True.
 
-        offset: the input bytes sent before these; bytes that the command already has are skipped. close: the input ends
-        with these. Returns the bytes that the command has by then: the next offset. Waits for a command that reads
-        slowly. ConflictError once the command has ended.
+        offset  the number of input bytes before these; bytes that the command already has are skipped
+        close   the input ends with these
+
+        Returns the number of bytes that the command has now: the next offset. Waits for a command that reads slowly.
+        ConflictError once the command has ended.
         """
         return await put_input(self._session, self.id, data.encode() if isinstance(data, str) else data, offset, close)
 

@@ -27,9 +27,9 @@ class AsyncOutputStream:
                 print(chunk.text, end="")
         print(stream.exit_code)
 
-    The stream begins in `with`, or with the first item. When the connection is lost it goes on at `offset` on another one,
-    for as long as Client(reconnect_s=...) says. Leaving it does not end the command; stream.exec.cancel() does.
-    Raises what the API answers; UnknownOutcomeError if the connection does not come back.
+    The stream begins in `with`, or with the first item. After a lost connection it continues at `offset` on a new one; it
+    tries for reconnect_s seconds, see Client. Leaving the stream does not end the command; cancel() does.
+    Errors: those of the API, like ConflictError; UnknownOutcomeError if the daemon does not come back.
     """
 
     def __init__(self, session: AsyncSession, *, start: Call | None = None, exec_id: str | None = None, offset: int = 0,
@@ -65,12 +65,12 @@ class AsyncOutputStream:
 
     @property
     def truncated(self) -> bool:
-        """Whether later output was dropped, because the limit of the store's settings was reached."""
+        """Whether the command wrote more than the host keeps; the rest was dropped."""
         return self._parser.truncated
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the daemon noted for people, for example why no output comes."""
+        """Notes of the daemon for people, for example why no output arrives."""
         return tuple(self._parser.notices)
 
     @property
@@ -113,6 +113,10 @@ class AsyncOutputStream:
         if self._feeder is not None:
             self._feeder.abandon()
 
+    async def cancel(self, *, key: str | None = None) -> None:
+        """Ends the command and all its processes: TERM, and KILL after a grace. Returns at once; the stream then ends, too."""
+        await self._session.json("POST", f"/execs/{segment(self.exec_id)}/cancel", key=key, exec_id=self._exec_id)
+
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self
 
@@ -134,7 +138,7 @@ class AsyncOutputStream:
                 yield rest
 
     async def result(self) -> Result:
-        """Reads the rest, and returns it with the end: output that was iterated over before is not in it.
+        """Reads the rest of the output, and returns it with the end of the command. Chunks that you took before are not in it.
 
         TimeoutError, with that result, if the command exceeded the time limit it was started with.
         """
@@ -269,7 +273,7 @@ class AsyncOutputStream:
             pass  # the command ended before it read everything
         except Exception:
             # Without the rest of its input the command may wait forever, and its end would wake nobody.
-            await self._session.json("POST", f"/execs/{segment(self._exec_id)}/cancel")
+            await self.cancel()
             raise
 
 

@@ -92,7 +92,7 @@ class Result:
 
     exec: its record. stdout_bytes, stderr_bytes: the output as bytes; a command with a terminal has all in stdout.
     gaps: output that was not kept, as (offset of the first missing byte, of the next kept one), counted in both streams
-    together. truncated: later output was dropped, because the limit of the store's settings was reached.
+    together. truncated: it wrote more than the host keeps; the rest was dropped.
     """
 
     exec: ExecInfo
