@@ -1,10 +1,12 @@
 """The surface of the package: every route of the API has a call, every call a text, and both clients the same calls."""
 
 import asyncio
+import dataclasses
 import inspect
 import io
 import pathlib
 import re
+import typing
 import unittest
 import urllib.parse
 
@@ -106,6 +108,40 @@ class Routes(unittest.TestCase):
                             self.assertEqual(urllib.parse.unquote(part), hostile if word == "name" else word)
                             seen += word == "name"
         self.assertGreater(seen, 45 * len(HOSTILE))
+
+
+class Fields(unittest.TestCase):
+    """Each field of an answer in docs/openapi.yaml is in its class, and the other way around."""
+
+    names = {"Exec": "ExecInfo", "Workspace": "WorkspaceInfo", "FileEntry": "FileInfo"}
+
+    def setUp(self):
+        self.schemas = yaml.safe_load(OPENAPI.read_text())["components"]["schemas"]
+        self.seen = set()
+
+    def resolved(self, schema):
+        while "$ref" in schema:
+            schema = self.schemas[schema["$ref"].rpartition("/")[2]]
+        return next((self.resolved(one) for one in schema.get("oneOf", []) if one.get("type") == "object"), schema)
+
+    def compare(self, kind, schema, place):
+        schema = self.resolved(schema)
+        listed = {name for name in schema["properties"] if not name.endswith("_b64")}
+        fields = {key: hint for _, key, hint in moorage.decode._fields(kind)}
+        self.seen.add(kind)
+        self.assertEqual(listed - set(fields), set(), f"{place}: add them to {kind.__name__} in sdk/python/moorage/results/")
+        for key, hint in fields.items():
+            for inner in (hint, *typing.get_args(hint)):
+                if dataclasses.is_dataclass(inner) and key in schema["properties"]:
+                    part = self.resolved(schema["properties"][key])
+                    self.compare(inner, part.get("items", part), f"{place}.{key}")
+
+    def test_each_field_of_an_answer_is_in_its_class(self):
+        for name, schema in self.schemas.items():
+            kind = getattr(moorage.results, self.names.get(name, name), None)
+            if kind is not None and name != "Progress":  # there it is the line around one
+                self.compare(kind, schema, name)
+        self.assertGreater(len(self.seen), 50)
 
 
 class Surface(unittest.TestCase):

@@ -118,6 +118,8 @@ class Decoding(unittest.TestCase):
         self.assertEqual((event.before, event.after), ("a", "b"))
         self.assertEqual(event.at, datetime.datetime(2026, 11, 21, 9, 12, 4, 512000, datetime.timezone.utc))
         self.assertEqual(decode.decode(results.Limits, {"cpus": 2}).cpus, 2.0)
+        for sent, archive in (({"file": "f", "bytes": 5}, results.Archive(file="f", bytes=5)), ("f", "f")):
+            self.assertEqual(decode.decode(moorage.WorkspaceInfo, {"id": "ws_1", "archive": sent}).archive, archive)
 
     def test_names_that_are_not_utf8_keep_their_bytes(self):
         entry = decode.decode(moorage.FileInfo, {"name": "\ufffd", "name_b64": "/2E=", "type": "file", "mode": 420})

@@ -56,8 +56,9 @@ def _object(kind: type, data: Any) -> Any:
 
 def _value(hint: Any, data: Any, encoded: Any = None) -> Any:
     origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):  # T | None
-        hint = next(choice for choice in typing.get_args(hint) if choice is not type(None))
+    if origin in (typing.Union, types.UnionType):  # T | None, or also text
+        choices = [choice for choice in typing.get_args(hint) if choice is not type(None)]
+        hint = str if isinstance(data, str) and str in choices else choices[0]
         return None if data is None and encoded is None else _value(hint, data, encoded)
     if origin is tuple:
         item = typing.get_args(hint)[0]

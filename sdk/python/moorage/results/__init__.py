@@ -10,7 +10,7 @@ from .host import (
     TopWorkspace, TreeUse, Waiting, WorkspaceUse,
 )
 from .workspaces import (
-    Attempt, AttemptDiff, Base, BestOf, BestOfAttempt, BestOfStep, Blocked, Changes, ComparedFile, Comparison,
+    Archive, Attempt, AttemptDiff, Base, BestOf, BestOfAttempt, BestOfStep, Blocked, Changes, ComparedFile, Comparison,
     ComparisonSide, DiffStat, Doing, FileChange, FileInfo, ForkedElsewhere, Integrity, Lease, Limits, Lineage,
     LineageWorkspace, MoveCheck, Place, RemoteMachine, ReplicaOfWorkspace, RepoOfWorkspace, Sandbox, Snapshot,
     Status, StoreSpace, Totals, WorkspaceInfo,
@@ -18,7 +18,7 @@ from .workspaces import (
 from .record import Record
 
 __all__ = [
-    "Approval", "Attempt", "AttemptDiff", "Backend", "Base", "BaseUse", "BestOf", "BestOfAttempt", "BestOfStep",
+    "Approval", "Archive", "Attempt", "AttemptDiff", "Backend", "Base", "BaseUse", "BestOf", "BestOfAttempt", "BestOfStep",
     "Blocked", "Changes", "Collection", "CollectionRow", "ComparedFile", "Comparison", "ComparisonSide", "Counts",
     "Credential", "Diagnosis", "DiffStat", "DiskUsage", "Doing", "Event", "ExecInfo", "FileChange", "FileInfo",
     "Finding", "ForkedElsewhere", "History", "HistoryWorkspace", "HostCheck", "HostPolicy", "Import", "Info",

@@ -160,6 +160,16 @@ class ForkedElsewhere(Record):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Archive(Record):
+    """The file of an archived workspace; bytes: its size."""
+
+    file: str = ""
+    bytes: int | None = None
+    sha256: str | None = None
+    archived_at: datetime.datetime | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class WorkspaceInfo(Record):
     """The record of a workspace. `_s` are seconds, `_ms` milliseconds, `_bytes` bytes. `state` is creating, ready,
     archiving, archived, unarchiving, deleting, deleted or failed.
@@ -218,6 +228,7 @@ class WorkspaceInfo(Record):
     deleted_at: datetime.datetime | None = None
     integrity: Integrity | None = None
     replica: ReplicaOfWorkspace | None = None
+    archive: Archive | str | None = None  # text in rescue mode: the file
     submodules: int | None = None
     lfs: int | None = None
     base_files: int | None = None
