@@ -122,6 +122,8 @@ class Commands(WithDaemon):
             workspace = client.create(self.url, name="ctrl-c")
             self.addCleanup(self.daemon.client.delete, workspace.id, purge=True)
             main = threading.main_thread().ident
+            # A shell starts programs in the background with SIGINT ignored.
+            self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
 
             def interrupt():
                 harness.wait_until(lambda: client.execs(running=True), what="the command")

@@ -319,6 +319,11 @@ class Silence(Scripted):
 
 
 class Interruptions(Scripted):
+    def setUp(self):
+        super().setUp()
+        # A shell starts programs in the background with SIGINT ignored.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+
     async def test_an_interruption_carries_the_id(self, client):
         fix = await self.interrupted_workspace(client)
         await self.stopped(lambda: fix.run("make"))
