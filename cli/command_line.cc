@@ -8,6 +8,7 @@
 
 #include "base/os/fd.h"
 #include "base/spelling.h"
+#include "cli/aliases.h"
 #include "cli/client/kept_leases.h"
 #include "cli/commands.h"
 
@@ -30,6 +31,8 @@ void refuse_unknown_command(const Words& words, bool wants_help) {
     throw Error(Code::invalid_argument, "which command of moorage " + group + "?", page);
   }
   const std::string& typed = plain[in_group ? 1 : 0];
+  if (const auto way = way_without(before + typed, plain.size() > 1 ? plain[1] : ""))
+    throw Error(Code::invalid_argument, "there is no command '" + before + typed + "' yet", *way);
   const auto meant = meant_command(group, typed);
   throw Error(Code::invalid_argument, "there is no command '" + before + typed + "'",
               meant ? "did you mean: moorage " + *meant : page);
@@ -42,6 +45,69 @@ void refuse_missing_values(const Words& words) {
     if (word.starts_with("--") && word.find('=') == word.size() - 1)
       throw Error(Code::invalid_argument, word.substr(0, word.size() - 1) + " needs a value");
   }
+}
+
+// How many words an option of moorage takes, with its value; 0: it is not one. "-tn" is two.
+size_t words_of_option(const std::vector<ToldOption>& options, const std::string& word) {
+  if (word.starts_with("--")) {
+    const std::string name = word.substr(0, word.find('='));
+    const ToldOption* option = find_option(options, name);
+    if (option == nullptr) return 0;
+    return option->takes_value && name.size() == word.size() ? 2 : 1;
+  }
+  for (size_t i = 1; i < word.size(); ++i) {
+    const ToldOption* option = find_option(options, std::string{'-', word[i]});
+    if (option == nullptr) return 0;
+    if (option->takes_value) return i + 1 == word.size() ? 2 : 1;
+  }
+  return word.size() > 1 ? 1 : 0;
+}
+
+// The place of the first word that the sandbox runs; words.size() when there is none, or when an
+// option before it is unknown: the parser refuses that one.
+size_t find_sandbox_command(const Words& words, const std::vector<ToldOption>& options,
+                            size_t words_before) {
+  for (size_t i = 0; i < words.size();) {
+    if (!words[i].starts_with("-")) {
+      if (words_before-- == 0) return i;
+      ++i;
+      continue;
+    }
+    const size_t taken = words_of_option(options, words[i]);
+    if (taken == 0) break;
+    i += taken;
+  }
+  return words.size();
+}
+
+std::string line_of(Words words, size_t mark) {
+  words.insert(words.begin() + static_cast<int64_t>(mark), "--");
+  return "moorage " + join_command(words);
+}
+
+// Puts "--" before the command that the sandbox runs, where a person left it out. An option of moorage
+// after the command's first word might be meant for either, so it is refused.
+void mark_sandbox_command(Words& words, const Command* command) {
+  if (command == nullptr || !command->runs_command) return;
+  if (command->example.find(" -- ") == std::string_view::npos) return;  // takes no command
+  if (std::find(words.begin(), words.end(), "--") != words.end()) return;
+  auto options = told_by([&](Options& told) { command->declare(told); });
+  const auto arguments = std::count_if(options.begin(), options.end(), [](const ToldOption& told) {
+    return told.is_argument && !told.repeats;
+  });
+  const auto names = 1 + std::count(command->name.begin(), command->name.end(), ' ');
+  for (ToldOption& global : global_options()) options.push_back(std::move(global));
+  const size_t begin = find_sandbox_command(words, options, static_cast<size_t>(names + arguments));
+  if (begin == words.size()) return;
+  for (size_t i = begin + 1; i < words.size(); ++i) {
+    if (!words[i].starts_with("-") || words_of_option(options, words[i]) == 0) continue;
+    throw Error(
+        Code::invalid_argument,
+        words[i] + " stands after the command, and moorage " + std::string(command->name) +
+            " has that option, too",
+        "for the command: " + line_of(words, begin) + "; otherwise put it before " + words[begin]);
+  }
+  words.insert(words.begin() + static_cast<int64_t>(begin), "--");
 }
 
 // Splits off the words after the first "--" when the command runs them.
@@ -82,8 +148,7 @@ class CommandLine {
     app_.parse(words);
     return action_;
   }
-  // `words` without those after "--".
-  Error explain(const CLI::ParseError& error, const Words& words, bool has_mark) const;
+  Error explain(const CLI::ParseError& error) const;
   std::string help() const { return chosen_ != nullptr ? chosen_->help(before_) : first_page(); }
 
  private:
@@ -101,12 +166,14 @@ class CommandLine {
     Options options(*chosen_);
     action_ = command_->declare(options);
     told_ = options.told();
-    std::string footer = "Example:\n  ";
+    std::string footer;
+    for (const std::string_view typed : aliases_of(command_->name))
+      footer.append(footer.empty() ? "Also: moorage " : ", moorage ").append(typed);
+    footer += footer.empty() ? "Example:\n  " : "\n\nExample:\n  ";
     for (const char c : command_->example) footer += c == '\n' ? "\n  " : std::string(1, c);
     chosen_->footer(footer);
   }
-  Error unexpected(const std::string& word, const Words& words, bool has_mark) const;
-  std::string with_mark(const Words& words, const std::string& unexpected) const;
+  Error unexpected(const std::string& word) const;
 
   CLI::App app_;
   CLI::App* chosen_ = nullptr;
@@ -116,33 +183,9 @@ class CommandLine {
   Action action_;
 };
 
-// The words with "--" before those that are a command; empty when the unexpected word comes first.
-std::string CommandLine::with_mark(const Words& words, const std::string& unexpected) const {
-  if (command_->example.find(" -- ") == std::string_view::npos) return {};
-  auto options = global_options();
-  options.insert(options.end(), told_.begin(), told_.end());
-  int64_t before = 1 + std::count(command_->name.begin(), command_->name.end(), ' ') +
-                   std::count_if(told_.begin(), told_.end(), [](const ToldOption& option) {
-                     return option.is_argument && !option.repeats;
-                   });
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (!words[i].starts_with("-") && before-- == 0) {
-      Words marked = words;
-      marked.insert(marked.begin() + static_cast<int64_t>(i), "--");
-      return "moorage " + join_command(marked);
-    }
-    if (words[i] == unexpected) break;
-    const ToldOption* option = find_option(options, words[i]);
-    if (option != nullptr && option->takes_value) ++i;
-  }
-  return {};
-}
-
-Error CommandLine::unexpected(const std::string& word, const Words& words, bool has_mark) const {
+Error CommandLine::unexpected(const std::string& word) const {
   const std::string name = before_ + (command_ ? " " + std::string(chosen_->get_name()) : "");
   std::string hint = name + " --help";
-  const std::string marked = has_mark || !command_ ? "" : with_mark(words, word);
-  if (!marked.empty()) hint = "put -- before the command: " + marked;
   if (!word.starts_with("-"))
     return Error(Code::invalid_argument, "unexpected argument '" + word + "'", hint);
   std::vector<std::string> names;
@@ -153,8 +196,7 @@ Error CommandLine::unexpected(const std::string& word, const Words& words, bool 
   }
   const auto meant =
       base::nearest_spelling(word.substr(0, word.find('=')), {names.begin(), names.end()});
-  if (marked.empty() && word.starts_with("--") && meant)
-    hint = "did you mean " + *meant + "? " + hint;
+  if (word.starts_with("--") && meant) hint = "did you mean " + *meant + "? " + hint;
   return Error(Code::invalid_argument, name + " has no option " + word, hint);
 }
 
@@ -178,14 +220,14 @@ void report(const Error& error, const Context& context) {
   base::write_all(STDERR_FILENO, text);
 }
 
-Error CommandLine::explain(const CLI::ParseError& error, const Words& words, bool has_mark) const {
+Error CommandLine::explain(const CLI::ParseError& error) const {
   const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
   const auto extra = app_.remaining(true);
   // A missing argument comes before unknown options, and may be their consequence.
   const bool is_extra =
       code == CLI::ExitCodes::ExtrasError ||
       (code == CLI::ExitCodes::RequiredError && !extra.empty() && extra[0].starts_with("-"));
-  if (is_extra && !extra.empty()) return unexpected(extra[0], words, has_mark);
+  if (is_extra && !extra.empty()) return unexpected(extra[0]);
   std::string message = error.what();
   if (code == CLI::ExitCodes::ArgumentMismatch)
     message = message.substr(0, message.find(':')) + " needs a value";
@@ -212,14 +254,14 @@ bool wants_help(const Words& words) {
                      [](const std::string& word) { return word == "-h" || word == "--help"; });
 }
 
-int parse_and_run(Context& context, const Command* command, const Words& words, bool has_mark) {
+int parse_and_run(Context& context, const Command* command, const Words& words) {
   CommandLine line(context, command);
   Action action;
   try {
     action = line.parse(words);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success))
-      throw line.explain(error, words, has_mark);
+      throw line.explain(error);
     action = nullptr;  // --help
   }
   if (!action) {
@@ -233,20 +275,23 @@ int parse_and_run(Context& context, const Command* command, const Words& words, 
 
 int run(Context& context, Words words) {
   if (words == Words{"--version"}) words = {"version"};
+  words = without_aliases(std::move(words));
   const Command* chosen = find_command(words);
   const int failed = chosen != nullptr && chosen->runs_command ? kFailedToRun : kFailed;
   const Words typed = words;
-  context.command = take_sandbox_command(words, chosen);
   // Before the parser sees it: its refusals are JSON, too.
-  context.json = std::find(words.begin(), words.end(), "--json") != words.end();
+  const auto mark = std::find(words.begin(), words.end(), "--");
+  context.json = std::find(words.begin(), mark, "--json") != mark;
   try {
+    mark_sandbox_command(words, chosen);
+    context.command = take_sandbox_command(words, chosen);
     if (chosen == nullptr) refuse_unknown_command(words, wants_help(words));
     if (const Words plain = plain_words(words); chosen == nullptr && !plain.empty()) {
       context.print(group_page(plain[0]));
       return 0;
     }
     refuse_missing_values(words);
-    return parse_and_run(context, chosen, words, words.size() < typed.size());
+    return parse_and_run(context, chosen, words);
   } catch (const Error& error) {
     report(with_typed_options(error, typed), context);
   } catch (const std::exception& error) {

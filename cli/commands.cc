@@ -26,13 +26,13 @@ constexpr Topic kTopics[] = {{kWorkspaces, "create, configure, delete"},
 // words that people type for it elsewhere.
 constexpr Command kCommands[] = {
     {"create", kWorkspaces, "Create a workspace from a repository or a local directory",
-     "moorage create --repo https://github.com/acme/shop --name auth\n"
+     "moorage create https://github.com/acme/shop --name auth\n"
      "moorage create --from . --name try-1",
      create_command, false, 1, "new make clone init"},
-    {"ls", kWorkspaces, "List workspaces", "moorage ls", ls_command, false, 2,
-     "list workspaces dir"},
+    {"ls", kWorkspaces, "List workspaces", "moorage ls\nmoorage ls --label task=AUTH-12",
+     ls_command, false, 2, "workspaces dir"},
     {"show", kWorkspaces, "Show details of a workspace", "moorage show auth", show_command, false,
-     3, "describe inspect get details"},
+     3, "get details"},
     {"set", kWorkspaces, "Change the settings and limits of a workspace",
      "moorage set auth --idle-stop 2h --pre-stop 'make save'\n"
      "moorage set auth --memory 8G --cpus 4",
@@ -42,7 +42,7 @@ constexpr Command kCommands[] = {
     {"stop", kWorkspaces, "Stop the sandbox of a workspace; its files are kept",
      "moorage stop auth", stop_command, false, 9, "down halt pause suspend"},
     {"rm", kWorkspaces, "Delete a workspace; undelete restores it", "moorage rm auth", rm_command,
-     false, 10, "delete remove del destroy"},
+     false, 10, "del destroy"},
     {"undelete", kWorkspaces, "Restore a deleted workspace", "moorage undelete auth",
      undelete_command, false, 0, "recover"},
 
@@ -64,7 +64,7 @@ constexpr Command kCommands[] = {
     {"history", kRun, "List past commands, even of a deleted workspace",
      "moorage history auth\nmoorage history auth -n 5", history_command},
     {"attach", kRun, "Connect to a running command: its output and its input",
-     "moorage attach ex_3", attach_command, true, 0, "connect join"},
+     "moorage attach ex_3\nmoorage attach auth", attach_command, true, 0, "connect join"},
     {"kill", kRun, "Cancel a command, or send it a signal",
      "moorage kill ex_3\nmoorage kill ex_3 HUP", kill_command, false, 0,
      "cancel signal terminate interrupt"},
@@ -74,13 +74,15 @@ constexpr Command kCommands[] = {
     {"diff", kFiles, "Print the changes of a workspace as a patch",
      "moorage diff auth > auth.patch\nmoorage diff auth --stat", diff_command, false, 7,
      "changes patch"},
-    {"status", kFiles, "List changed files", "moorage status auth", status_command},
+    {"status", kFiles, "List changed files; without a name, list workspaces", "moorage status auth",
+     status_command},
     {"files", kFiles, "List a directory", "moorage files auth src", files_command},
     {"cat", kFiles, "Print a file", "moorage cat auth:README.md", cat_command, false, 0,
      "read print"},
     {"cp", kFiles, "Copy files or directories in or out",
-     "moorage cp auth:dist ./dist\nmoorage cp notes.txt auth:/home/user/notes.txt", cp_command,
-     false, 0, "copy upload download scp rsync"},
+     "moorage cp auth:dist ./dist\nmoorage cp notes.txt auth:/home/user/notes.txt\n"
+     "tar c src | moorage cp - auth:src.tar",
+     cp_command, false, 0, "copy upload download scp rsync"},
     {"report", kFiles, "Write a page about a workspace for a reviewer",
      "moorage report auth > auth.md\nmoorage report auth -o auth.html", report_command, false, 0,
      "summary"},
@@ -119,8 +121,10 @@ constexpr Command kCommands[] = {
     {"lease acquire", kTeams, "Become the only one who may change a workspace",
      "moorage lease acquire auth --holder agent-7", lease_acquire_command, false, 0,
      "take get lock"},
+    {"lease ls", kTeams, "List held workspaces and their holders", "moorage lease ls",
+     lease_ls_command, false, 0, "held leases"},
     {"lease show", kTeams, "Show who holds a workspace", "moorage lease show auth",
-     lease_show_command, false, 0, "ls list status"},
+     lease_show_command, false, 0, "status get"},
     {"lease keep", kTeams, "Keep a lease alive until this program is killed",
      "moorage lease keep auth --lease ws_12.3 &", lease_keep_command, false, 0, "renew heartbeat"},
     {"lease release", kTeams, "Give up a lease", "moorage lease release auth --lease 3",
@@ -152,9 +156,9 @@ constexpr Command kCommands[] = {
      "moorage credential add hub --for https://github.com/ --from-file ~/token",
      credential_add_command, false, 0, "secret key token create"},
     {"credential ls", kNetwork, "List credentials", "moorage credential ls", credential_ls_command,
-     false, 0, "list secrets"},
+     false, 0, "secrets"},
     {"credential rm", kNetwork, "Remove a credential; applies at once",
-     "moorage credential rm claude", credential_rm_command, false, 0, "delete remove del revoke"},
+     "moorage credential rm claude", credential_rm_command, false, 0, "del revoke"},
     {"credential test", kNetwork, "Check that the secret of a credential can be read",
      "moorage credential test hub", credential_test_command, false, 0, "check verify"},
 
@@ -168,13 +172,12 @@ constexpr Command kCommands[] = {
 
     {"repo add", kRepos, "Cache a repository", "moorage repo add https://github.com/acme/shop",
      repo_add_command, false, 0, "clone create"},
-    {"repo ls", kRepos, "List cached repositories", "moorage repo ls", repo_ls_command, false, 0,
-     "list"},
+    {"repo ls", kRepos, "List cached repositories", "moorage repo ls", repo_ls_command},
     {"repo fetch", kRepos, "Fetch from upstream now",
      "moorage repo fetch acme/shop\nmoorage repo fetch repo_1", repo_fetch_command, false, 0,
-     "pull update"},
+     "update"},
     {"repo rm", kRepos, "Remove a repository from the cache", "moorage repo rm repo_1",
-     repo_rm_command, false, 0, "remove delete drop"},
+     repo_rm_command, false, 0, "drop"},
 
     {"du", kDisk, "Show disk use by workspace", "moorage du\nmoorage du auth", du_command, false, 0,
      "df usage size"},
@@ -195,15 +198,15 @@ constexpr Command kCommands[] = {
      move_command, false, 0, "mv migrate"},
     {"export", kPlaces, "Write a workspace to a file, for another host",
      "moorage export auth auth.tar.zst\nmoorage export auth - | ssh other moorage import -",
-     export_command, false, 0, "backup"},
+     export_command},
     {"import", kPlaces, "Create a workspace from an exported file",
      "moorage import auth.tar.zst --name auth-2", import_command, false, 0, "load"},
 
     {"info", kHost, "Show backends, storage and checks of this host", "moorage info", info_command},
     {"doctor", kHost, "Compare the database with the disk; exits 0 if clean",
      "moorage doctor\nmoorage doctor --fix", doctor_command, false, 0, "check fsck verify"},
-    {"config show", kHost, "Print each setting and where it comes from", "moorage config show",
-     config_show_command, false, 0, "ls list get"},
+    {"config show", kHost, "Print each setting and where it comes from",
+     "moorage config show\nmoorage config show sandbox", config_show_command},
     {"rescue export", kHost, "Save a workspace when state.db cannot be read",
      "moorage rescue export auth auth.tar.zst", rescue_export_command, false, 0, "save"},
     {"restore-store", kHost, "Rebuild a store from the copy in replica.directory",
@@ -226,15 +229,21 @@ std::span<const Topic> all_topics() { return kTopics; }
 
 using Words = std::vector<std::string>;
 
-Words plain_words(const Words& words) {
-  Words plain;
+std::vector<size_t> plain_places(const Words& words) {
+  std::vector<size_t> places;
   for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
     if (words[i] == "--socket" || words[i] == "--lease") {
       ++i;
     } else if (!words[i].starts_with("-")) {
-      plain.push_back(words[i]);
+      places.push_back(i);
     }
   }
+  return places;
+}
+
+Words plain_words(const Words& words) {
+  Words plain;
+  for (const size_t place : plain_places(words)) plain.push_back(words[place]);
   return plain;
 }
 

@@ -32,7 +32,9 @@ struct Command {
   // own exit with 125.
   bool runs_command = false;
   int everyday = 0;                  // its line on the first page of the help, from 1; 0: not there
-  std::string_view also_known = {};  // words that other programs use for it: "delete remove"
+  // More words for it, which the refusal of an unknown command suggests; aliases.h has those that
+  // work.
+  std::string_view also_known = {};
 };
 
 inline constexpr int kFailed = 1;         // a failure of our own
@@ -49,7 +51,8 @@ std::vector<ToldOption> global_options();  // of every command
 // its options; nullptr when they name none.
 const Command* find_command(const std::vector<std::string>& words);
 const Topic* find_topic(std::string_view name);
-// The words before any "--" that are not options.
+// The words before any "--" that are not options, and their places.
+std::vector<size_t> plain_places(const std::vector<std::string>& words);
 std::vector<std::string> plain_words(const std::vector<std::string>& words);
 // The words that can follow `group` ("repo"); the possible first words when it is empty.
 std::vector<std::string_view> names_in(const std::string& group);
@@ -75,6 +78,8 @@ Declare snapshot_command, snapshots_command, drop_command;  // snapshot_commands
 Declare restore_command, undo_command, fork_command, promote_command, tree_command;
 Declare best_of_command, compare_command;                               // best_of_commands.cc
 Declare lease_acquire_command, lease_show_command, lease_keep_command;  // lease_commands.cc
+Declare lease_ls_command;                                               // list_commands.cc
+void list_workspaces(Context& context);                                 // as `ls`
 Declare lease_release_command, lease_run_command, share_command;
 Declare net_allow_command, net_deny_command, net_forget_command;  // net_commands.cc
 Declare net_show_command, net_check_command, net_log_command;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/spelling.h"
+#include "cli/aliases.h"
 #include "cli/commands.h"
 
 namespace moorage::cli {
@@ -35,12 +36,15 @@ std::string topic_page(const Topic& topic) {
   return text + "\nOptions and an example of one command: moorage COMMAND --help\n";
 }
 
-std::string help_on(const std::vector<std::string>& words) {
+std::string help_on(const std::vector<std::string>& typed) {
+  const auto words = without_aliases(typed);
   if (const Topic* topic = find_topic(words[0]); topic != nullptr && words.size() == 1)
     return topic_page(*topic);
   if (const Command* command = find_command(words)) return help_of(*command);
   const std::string& word = words[0];
   if (!names_in(word).empty()) return group_page(word);
+  if (const auto way = way_without(word))
+    throw Error(Code::invalid_argument, "there is no command '" + word + "' yet", *way);
   auto meant = meant_command("", word);
   std::vector<std::string_view> topics;
   for (const Topic& topic : all_topics()) topics.push_back(topic.name);

@@ -62,6 +62,8 @@ def command_page(command, table, version):
     title = page_name(command)
     text = f'.TH {roff(title.upper())} 1 "" "moorage {version}" "User Commands"\n'
     text += f".SH NAME\n{roff(title)} \\- {roff(command['summary'])}\n.SH SYNOPSIS\n{synopsis(command)}\n"
+    if command["aliases"]:
+        text += ".PP\nAlso: " + ", ".join(f"\\fBmoorage {roff(alias)}\\fR" for alias in command["aliases"]) + ".\n"
     items = [("ARGUMENTS", [item(f"\\fI{roff(o['names'])}\\fR", o["help"]) for o in command["options"] if o["argument"]]),
              ("OPTIONS", [item(option_label(o), o["help"]) for o in command["options"] if not o["argument"]])]
     for heading, entries in items:

@@ -8,6 +8,7 @@
 // users choose names, too.
 #include <algorithm>
 
+#include "cli/aliases.h"
 #include "cli/client/workspace_pages.h"
 #include "cli/commands.h"
 #include "cli/views/workspace_view.h"
@@ -135,6 +136,7 @@ Candidates values_of(Context& context, const ToldOption& option) {
     if (what == "DELETED") return workspaces(context, true);
     if (what == "EXEC") return execs(context);
     if (what == "REPO") return repositories(context, "name");
+    if (what == "SOURCE") return repositories(context, "url");
     if (what == "SHELL") return {{"bash", ""}, {"fish", ""}, {"zsh", ""}};
     if (what == "FILE" || what == "FROM" || what == "TO") {
       Candidates found = workspaces(context, false);
@@ -216,7 +218,8 @@ size_t count_plain(const std::vector<ToldOption>& options, const Words& words) {
   return plain;
 }
 
-Candidates all_candidates(Context& context, const Words& before, const std::string& typed) {
+Candidates all_candidates(Context& context, const Words& typed_before, const std::string& typed) {
+  const Words before = without_aliases(typed_before);
   if (std::find(before.begin(), before.end(), "--") != before.end()) return {};
   const Command* command = find_command(before);
   const std::vector<ToldOption> options = options_of(command);
@@ -244,6 +247,20 @@ Candidates all_candidates(Context& context, const Words& before, const std::stri
   return values_of(context, *argument);
 }
 
+// The aliases that the words so far and the typed one begin; offered only where no command fits.
+Candidates aliases(const Words& before, const std::string& typed) {
+  const Words plain = plain_words(before);
+  if (plain.size() > 1 || typed.empty()) return {};
+  const std::string group = plain.empty() ? "" : plain[0] + " ";
+  Candidates found;
+  for (const Alias& alias : all_aliases()) {
+    const std::string_view last = alias.typed.substr(alias.typed.rfind(' ') + 1);
+    if (group + std::string(last) != alias.typed) continue;
+    found.push_back({std::string(last), "moorage " + std::string(alias.name)});
+  }
+  return found;
+}
+
 bool is_literal(const std::string& word) {
   return std::all_of(word.begin(), word.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 ||
@@ -258,11 +275,16 @@ Candidates candidates(Context& context, const Words& words) {
   const std::string& typed = words.back();
   const auto socket = std::find(words.begin(), words.end(), "--socket");
   if (words.end() - socket > 2) context.socket = *(socket + 1);
-  Candidates found = all_candidates(context, Words(words.begin(), words.end() - 1), typed);
-  std::erase_if(found, [&](const Candidate& candidate) {
-    return candidate.word.empty() || !candidate.word.starts_with(typed) ||
-           !is_literal(candidate.word);
-  });
+  const Words before(words.begin(), words.end() - 1);
+  const auto fitting = [&](Candidates found) {
+    std::erase_if(found, [&](const Candidate& candidate) {
+      return candidate.word.empty() || !candidate.word.starts_with(typed) ||
+             !is_literal(candidate.word);
+    });
+    return found;
+  };
+  Candidates found = fitting(all_candidates(context, before, typed));
+  if (found.empty()) found = fitting(aliases(before, typed));
   for (Candidate& candidate : found) candidate.help = printable(candidate.help);
   return found;
 }
@@ -287,8 +309,11 @@ void print_commands(Context& context) {
     topics.push_back(JsonObject().add("name", topic.name).add("about", topic.about));
   for (const Command& command : all_commands()) {
     const auto told = told_by([&](Options& options) { command.declare(options); });
+    std::vector<std::string> also;
+    for (const std::string_view typed : aliases_of(command.name)) also.emplace_back(typed);
     commands.push_back(JsonObject()
                            .add("name", command.name)
+                           .add("aliases", also)
                            .add("topic", command.topic)
                            .add("summary", command.summary)
                            .add("example", command.example)

@@ -1,11 +1,14 @@
 // `diff`, `status`, `files`, `cat` and `cp`: the files of a workspace. A patch is bytes and is
 // printed unchanged, except on a terminal: there control characters are escaped.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/os/fd.h"
 #include "cli/client/remote_path.h"
 #include "cli/commands.h"
 #include "cli/local/tree_copy.h"
@@ -126,6 +129,7 @@ void print_diff(Context& context, const DiffOptions& options) {
 }
 
 void print_status(Context& context, const std::string& name) {
+  if (name.empty()) return list_workspaces(context);
   const auto json =
       context.parse_or_print(context.api().get(context.workspace_path(name, "/status")));
   if (!json) return;
@@ -184,12 +188,27 @@ void list_files(Context& context, const FilesOptions& options) {
   context.print_table(table);
 }
 
-void print_file(Context& context, const std::string& text) {
+struct CatOptions {
+  std::string file;
+  std::string path;
+
+  void declare(Options& options) {
+    options.argument({"FILE", "", "NAME:PATH of the file, or NAME"}, file);
+    options.optional_argument({"PATH", "", "The file, after NAME"}, path);
+  }
+};
+
+void print_file(Context& context, const CatOptions& options) {
+  // "cat auth README.md" equals "cat auth:README.md".
+  const std::string text = options.path.empty() ? options.file : options.file + ":" + options.path;
   const auto remote = parse_remote_path(text);
   if (!remote) {
     throw Error(Code::invalid_argument, "'" + text + "' is not NAME:PATH",
                 "moorage cat auth:README.md");
   }
+  if (!options.path.empty() && options.file.find(':') != std::string::npos)
+    throw Error(Code::invalid_argument, "moorage cat prints one file",
+                "moorage cat " + options.file);
   if (remote->path.empty()) {
     throw Error(Code::invalid_argument, "no file after the colon in '" + text + "'",
                 "moorage cat " + text + "README.md");
@@ -204,8 +223,8 @@ struct CopyOptions {
   std::string to;
 
   void declare(Options& options) {
-    options.argument({"FROM", "", "A local path, or NAME:PATH"}, from);
-    options.argument({"TO", "", "NAME:PATH, or a local path"}, to);
+    options.argument({"FROM", "", "A local path, NAME:PATH, or - for standard input"}, from);
+    options.argument({"TO", "", "NAME:PATH, a local path, or - for standard output"}, to);
   }
 };
 
@@ -235,6 +254,40 @@ bool is_remote_directory(RemoteFiles& files, const std::string& path) {
   return path.ends_with('/') || has_directory(files, path);
 }
 
+constexpr const char* kStream = "-";
+
+// Standard output: the bytes of one file and nothing else.
+void copy_to_stream(Context& context, const RemotePath& from) {
+  if (last_name(from.path).empty()) {
+    throw Error(Code::invalid_argument, "only one file can be copied to standard output",
+                "moorage cp " + from.workspace + ":FILE -");
+  }
+  RemoteFiles(context, from.workspace).read(from.path, [&context](std::string_view bytes) {
+    context.print(bytes);
+  });
+}
+
+CopyTally copy_from_stream(Context& context, const RemotePath& to) {
+  RemoteFiles files(context, to.workspace);
+  if (is_remote_directory(files, to.path)) {
+    throw Error(
+        Code::invalid_argument,
+        "standard input has no name, and " + to.workspace + ":" + to.path + " is a directory",
+        "name the file: moorage cp - " + to.workspace + ":" + join_path(to.path, "FILE"));
+  }
+  constexpr uint32_t kMode = 0644;
+  CopyTally tally{.files = 1};
+  files.write(to.path, kMode, [&tally](char* buffer, size_t size) {
+    ssize_t got = 0;
+    do {
+      got = ::read(STDIN_FILENO, buffer, size);
+    } while (got < 0 && errno == EINTR);
+    tally.bytes += static_cast<uint64_t>(base::check(got, "read standard input"));
+    return static_cast<size_t>(got);
+  });
+  return tally;
+}
+
 CopyTally copy_from(Context& context, const RemotePath& from, std::string to) {
   RemoteFiles files(context, from.workspace);
   // Like cp -r: into an existing directory, otherwise to the new name.
@@ -262,8 +315,10 @@ void copy(Context& context, const CopyOptions& options) {
     throw Error(Code::invalid_argument, "one path must be NAME:PATH, the other a local path",
                 "put ./ before a local name with a colon");
   }
-  const CopyTally tally =
-      from ? copy_from(context, *from, options.to) : copy_to(context, options.from, *to);
+  if (from && options.to == kStream) return copy_to_stream(context, *from);
+  const CopyTally tally = from                      ? copy_from(context, *from, options.to)
+                          : options.from == kStream ? copy_from_stream(context, *to)
+                                                    : copy_to(context, options.from, *to);
   if (tally.skipped > 0 && tally.files + tally.directories + tally.links == 0) {
     throw Error(Code::invalid_argument,
                 "nothing copied: " + options.from + " is a device, socket or pipe");
@@ -287,12 +342,16 @@ void copy(Context& context, const CopyOptions& options) {
 }  // namespace
 
 Action diff_command(Options& options) { return run_with<DiffOptions>(options, print_diff); }
-Action status_command(Options& options) { return run_with_workspace(options, print_status); }
+
+Action status_command(Options& options) {
+  auto name = std::make_shared<std::string>();
+  options.optional_argument({"NAME", "", "The workspace; default: list all"}, *name);
+  return run_with(name, print_status);
+}
+
 Action files_command(Options& options) { return run_with<FilesOptions>(options, list_files); }
 
-Action cat_command(Options& options) {
-  return run_with_argument(options, {"FILE", "", "NAME:PATH of the file"}, print_file);
-}
+Action cat_command(Options& options) { return run_with<CatOptions>(options, print_file); }
 
 Action cp_command(Options& options) { return run_with<CopyOptions>(options, copy); }
 

@@ -7,6 +7,7 @@
 
 #include "base/os/fd.h"
 #include "base/os/files.h"
+#include "base/spelling.h"
 #include "cli/commands.h"
 #include "cli/views/workspace_view.h"
 
@@ -79,17 +80,37 @@ int print_info(Context& context) {
   return 0;
 }
 
-int print_config(Context& context) {
-  const auto config = context.parse_or_print(context.api().get("/v1/config"));
-  if (!config) return 0;
+// All settings, a section ("sandbox") or one of them.
+void print_config(Context& context, const std::string& wanted) {
+  const std::string answer = context.api().get("/v1/config");
+  const Json config = Json::parse(answer);
+  std::vector<Json> settings;
+  std::vector<std::string> names;
+  for (const Json& setting : config.items()) {
+    const std::string name = setting.text("name");
+    names.push_back(name);
+    if (wanted.empty() || name == wanted || name.starts_with(wanted + "."))
+      settings.push_back(setting);
+  }
+  if (settings.empty() && !wanted.empty()) {
+    const auto meant = base::nearest_spelling(wanted, {names.begin(), names.end()});
+    throw Error(
+        Code::not_found, "there is no setting '" + wanted + "'",
+        meant ? "did you mean: moorage config show " + *meant : "moorage config show lists them");
+  }
+  if (context.json && wanted.empty()) return context.print_json(answer);
+  if (context.json) {
+    std::string list;
+    for (const Json& setting : settings) list += (list.empty() ? "[" : ",") + setting.dump();
+    return context.print_json(list + "]");
+  }
   Table table({"SETTING", shrinks("VALUE"), shrinks("FROM")});
-  for (const Json& setting : config->items()) {
+  for (const Json& setting : settings) {
     std::string value = setting.text("value");
     if (!setting.text("unit").empty()) value.append(" ").append(setting.text("unit"));
     table.add({setting.text("name"), value, setting.text("source")});
   }
   context.print_table(table);
-  return 0;
 }
 
 // Works without a daemon: people type it first when something is wrong.
@@ -237,7 +258,13 @@ void restore(Context&, const RestoreOptions& options) {
 }  // namespace
 
 Action info_command(Options&) { return print_info; }
-Action config_show_command(Options&) { return print_config; }
+
+Action config_show_command(Options& options) {
+  auto wanted = std::make_shared<std::string>();
+  options.optional_argument({"SETTING", "", "One setting, or the first word of several"}, *wanted);
+  return run_with(wanted, print_config);
+}
+
 Action version_command(Options&) { return print_version; }
 Action doctor_command(Options& options) { return run_with<DoctorOptions>(options, diagnose); }
 Action rescue_export_command(Options& options) { return run_with<ExportOptions>(options, rescue); }

@@ -1,4 +1,7 @@
 // `start`, `stop`, `rm`, `undelete`: one request each, one line of answer.
+#include <unistd.h>
+
+#include "cli/client/workspace_pages.h"
 #include "cli/commands.h"
 #include "cli/views/progress.h"
 
@@ -12,6 +15,7 @@ struct Wanted {
   bool purge = false;
   bool no_hook = false;
   bool force = false;
+  bool all = false;
   int64_t wait_ms() const { return parse_duration_ms(wait, "--wait"); }
 };
 
@@ -65,7 +69,25 @@ void start(Context& context, const Wanted& wanted) {
       [](const std::string& name, const Stopwatch& watch) { return name + "   " + watch.took(); });
 }
 
-void stop(Context& context, const Wanted& wanted) {
+// The running ones of the caller, even for root: nobody stops what others run by accident.
+std::vector<std::string> own_running(Context& context) {
+  std::vector<std::string> names;
+  int64_t others = 0;
+  for (const Json& workspace : all_workspaces(context).workspaces) {
+    if (workspace.text("sandbox.state") != "running") continue;
+    if (workspace.number("owner", -1) == static_cast<int64_t>(::getuid())) {
+      names.push_back(workspace.text("name"));
+    } else {
+      ++others;
+    }
+  }
+  if (others > 0)
+    context.note("of other users, " + count_of(others, "sandbox") + " still " +
+                 (others == 1 ? "runs" : "run") + "; moorage ls lists them");
+  return names;
+}
+
+int stop(Context& context, const Wanted& wanted) {
   JsonObject request;
   if (wanted.no_hook) request.add("no_hook", true);
   if (wanted.force) request.add("force", true);
@@ -73,6 +95,33 @@ void stop(Context& context, const Wanted& wanted) {
   const std::string body = request.empty() ? "" : request.str();
   for_each(context, wanted.names, {"POST", "/stop", "stopped", body},
            [](const std::string& name, const Stopwatch&) { return name + "   files kept"; });
+  return 0;
+}
+
+// One that cannot be stopped keeps no other from it.
+int stop_all(Context& context, Wanted wanted) {
+  if (!wanted.names.empty())
+    throw Error(Code::invalid_argument, "--all takes no names of workspaces");
+  const std::vector<std::string> names = own_running(context);
+  if (names.empty() && !context.json) context.print("none of your sandboxes runs\n");
+  int code = 0;
+  for (const std::string& name : names) {
+    try {
+      wanted.names = {name};
+      stop(context, wanted);
+    } catch (const Error& error) {
+      context.note(error.message() + (error.hint().empty() ? "" : "; " + error.hint()));
+      code = kFailed;
+    }
+  }
+  return code;
+}
+
+int stop_named_or_all(Context& context, const Wanted& wanted) {
+  if (wanted.all) return stop_all(context, wanted);
+  if (wanted.names.empty())
+    throw Error(Code::invalid_argument, "NAME is required", "moorage stop --help");
+  return stop(context, wanted);
 }
 
 void remove(Context& context, const Wanted& wanted) {
@@ -116,10 +165,12 @@ void declare_busy(Options& options, Wanted& wanted) {
 Action start_command(Options& options) { return run_with(declare_names(options), start); }
 
 Action stop_command(Options& options) {
-  auto wanted = declare_names(options);
+  auto wanted = std::make_shared<Wanted>();
+  options.arguments({"NAME", "", "The workspaces"}, wanted->names);
+  options.flag({"--all", "", "All your running ones"}, wanted->all);
   options.flag({"--no-hook", "", "Skip its pre_stop script"}, wanted->no_hook);
   declare_busy(options, *wanted);
-  return run_with(wanted, stop);
+  return run_with(wanted, stop_named_or_all);
 }
 
 Action rm_command(Options& options) {

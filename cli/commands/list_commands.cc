@@ -1,4 +1,7 @@
-// `ls`: one line for each workspace, from the daemon's records; nothing walks a tree.
+// `ls` and `lease ls`: one line for each workspace, from the daemon's records; nothing walks a
+// tree.
+#include <algorithm>
+
 #include "base/clock.h"
 #include "cli/client/workspace_pages.h"
 #include "cli/commands.h"
@@ -43,13 +46,41 @@ std::string footer(size_t workspaces, const Json& store) {
   return text + "\n";
 }
 
-// Deleted workspaces may share a name: show the id and the time.
-void list_deleted(Context& context) {
-  std::vector<Json> deleted;
-  for (const Json& workspace : all_workspaces(context, true).workspaces) {  // includes live ones
-    if (workspace.text("state") == "deleted") deleted.push_back(workspace);
+struct LsOptions {
+  bool deleted = false;
+  bool all = false;
+  std::vector<std::string> labels;
+
+  void declare(Options& options) {
+    options.flag({"-a,--all", "", "Deleted and failed ones, too"}, all);
+    options.flag({"--deleted", "", "Deleted workspaces that undelete can restore"}, deleted);
+    options.values({"--label", "K=V", "Only those with this label; K alone: any value"}, labels);
   }
-  if (context.json) return context.print_json(JsonObject().add("workspaces", deleted));
+};
+
+bool has_label(const Json& workspace, const std::string& wanted) {
+  const size_t equals = wanted.find('=');
+  const auto labels = workspace.members("labels");
+  return std::any_of(labels.begin(), labels.end(), [&](const auto& label) {
+    if (label.first != wanted.substr(0, equals)) return false;
+    return equals == std::string::npos || label.second == wanted.substr(equals + 1);
+  });
+}
+
+void keep_wanted(const LsOptions& options, std::vector<Json>& workspaces) {
+  for (const std::string& label : options.labels) {
+    if (label.empty() || label.front() == '=')
+      throw Error(Code::invalid_argument, "--label: '" + label + "' is not K=V");
+  }
+  std::erase_if(workspaces, [&](const Json& workspace) {
+    if (options.deleted && !options.all && workspace.text("state") != "deleted") return true;
+    return !std::all_of(options.labels.begin(), options.labels.end(),
+                        [&](const std::string& label) { return has_label(workspace, label); });
+  });
+}
+
+// Deleted workspaces may share a name: show the id and the time.
+void print_deleted(Context& context, const std::vector<Json>& deleted) {
   if (deleted.empty()) return context.print("no deleted workspaces\n");
   const int64_t now_ms = base::system_clock().wall_ms();
   Table table(
@@ -64,14 +95,22 @@ void list_deleted(Context& context) {
   context.print("restore one: moorage undelete ID\n");
 }
 
-void list_workspaces(Context& context, bool only_deleted) {
-  if (only_deleted) return list_deleted(context);
-  const WorkspaceList list = all_workspaces(context);
+void list(Context& context, const LsOptions& options) {
+  WorkspaceList list = all_workspaces(context, options.deleted || options.all);
+  std::vector<Json>& workspaces = list.workspaces;
+  const bool is_narrowed = options.deleted || !options.labels.empty();
+  if (is_narrowed) {
+    keep_wanted(options, workspaces);
+    list.answer.clear();
+  }
   if (context.json) return context.print_json(list.json());
-  const std::vector<Json>& workspaces = list.workspaces;
+  if (options.deleted && !options.all) return print_deleted(context, workspaces);
   const bool rescue = list.first.has("rescue");
-  if (workspaces.empty() && !rescue)
-    return context.print("no workspaces yet; create one:\n  moorage create --repo URL\n");
+  if (workspaces.empty() && !rescue) {
+    return context.print(is_narrowed
+                             ? "no workspaces with that label\n"
+                             : "no workspaces yet; create one:\n  moorage create --repo URL\n");
+  }
   const int64_t now_ms = base::system_clock().wall_ms();
   Table table({shrinks("NAME"), shrinks("REPO"), shrinks("BASE"), "STATE", shrinks("DOING"),
                "CHANGES", right("DISK"), "HOLDER"});
@@ -84,12 +123,33 @@ void list_workspaces(Context& context, bool only_deleted) {
   }
 }
 
+void list_leases(Context& context) {
+  std::vector<Json> held;
+  for (const Json& workspace : all_workspaces(context).workspaces) {
+    if (workspace.has("holder")) held.push_back(workspace);
+  }
+  if (context.json) return context.print_json(JsonObject().add("workspaces", held));
+  if (held.empty()) return context.print("no workspace is held\n");
+  Table table({shrinks("NAME"), "LEASE", shrinks("HOLDER"), "SEEN"});
+  for (const Json& workspace : held) {
+    const Json holder = workspace.at("holder");
+    table.add({workspace.text("name"), holder.text("generation"), holder_text(holder),
+               format_age(holder.number("seen_ms_ago")) + " ago"});
+  }
+  context.print_table(table);
+}
+
 }  // namespace
 
-Action ls_command(Options& options) {
-  auto deleted = std::make_shared<bool>();
-  options.flag({"--deleted", "", "Deleted workspaces that undelete can restore"}, *deleted);
-  return run_with(deleted, list_workspaces);
+void list_workspaces(Context& context) { list(context, {}); }
+
+Action ls_command(Options& options) { return run_with<LsOptions>(options, list); }
+
+Action lease_ls_command(Options&) {
+  return [](Context& context) {
+    list_leases(context);
+    return 0;
+  };
 }
 
 }  // namespace moorage::cli

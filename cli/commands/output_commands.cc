@@ -98,23 +98,46 @@ int print_logs(Context& context, const LogsOptions& options) {
 }
 
 struct AttachOptions {
+  std::string name;
   std::string exec;
   bool all = false;
   bool no_stdin = false;
   bool close_stdin = false;
 
   void declare(Options& options) {
-    options.argument({"EXEC", "", "The command's id"}, exec);
+    options.argument({"NAME", "EXEC", "The command's id, or the workspace that it runs in"}, name);
+    options.optional_argument({"EXEC", "", "One command of the workspace"}, exec);
     options.flag({"--all", "", "Print its output from the beginning"}, all);
     options.flag({"-n,--no-stdin", "", "Watch; Ctrl-C leaves the command running"}, no_stdin);
     options.flag({"--close-stdin", "", "Close the command's input when yours ends"}, close_stdin);
   }
 };
 
+// The only running command of the workspace.
+std::string running_exec(Context& context, const std::string& workspace) {
+  const Json json = Json::parse(context.api().get(context.workspace_path(workspace, "/execs")));
+  std::vector<std::string> running;
+  for (const Json& exec : json.items()) {
+    if (!has_ended(exec)) running.push_back(exec.text("id"));
+  }
+  if (running.size() == 1) return running.front();
+  if (running.empty()) {
+    throw Error(Code::not_found, "no command runs in " + workspace,
+                "past output: moorage logs " + workspace);
+  }
+  throw Error(
+      Code::invalid_argument,
+      count_of(static_cast<int64_t>(running.size()), "command") + " run in " + workspace,
+      "name one, such as: moorage attach " + running.front() + "; all: moorage ps " + workspace);
+}
+
 int attach(Context& context, const AttachOptions& options) {
-  const Json exec = Json::parse(context.api().get(context.exec_path(options.exec)));
+  std::string id = options.exec.empty() ? options.name : options.exec;
+  if (options.exec.empty() && !is_exec_id(id)) id = running_exec(context, id);
+  const Json exec = Json::parse(context.api().get(context.exec_path(id)));
+  if (!options.exec.empty()) check_belongs(context, id, options.name);
   SessionPlan plan;
-  plan.exec = options.exec;
+  plan.exec = id;
   plan.offset = options.all ? 0 : static_cast<uint64_t>(exec.number("output_bytes"));
   plan.tty = exec.has("tty") && exec.text("tty") != "false";
   plan.forward_stdin = !options.no_stdin && !has_ended(exec);

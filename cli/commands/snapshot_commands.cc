@@ -14,6 +14,8 @@ struct Wanted {
   std::string external_id;
   std::string count;
   std::vector<std::string> names;
+  std::vector<std::string> more_names;  // by --name, as `name`
+  std::string name;
   bool kill = false;
 };
 
@@ -33,7 +35,10 @@ std::optional<Json> post(Context& context, const Wanted& wanted, const char* ver
 
 void take(Context& context, const Wanted& wanted) {
   JsonObject body;
-  if (!wanted.snapshot.empty()) body.add("name", wanted.snapshot);
+  if (!wanted.snapshot.empty() && !wanted.name.empty())
+    throw Error(Code::invalid_argument, "LABEL and --name both name the snapshot: use one of them");
+  const std::string label = wanted.snapshot.empty() ? wanted.name : wanted.snapshot;
+  if (!label.empty()) body.add("name", label);
   if (!wanted.external_id.empty()) body.add("external_id", wanted.external_id);
   const auto snapshot = post(context, wanted, "/snapshots", body);
   if (!snapshot) return;
@@ -88,9 +93,11 @@ void undo(Context& context, const Wanted& wanted) {
 void fork(Context& context, const Wanted& wanted) {
   JsonObject body;
   if (!wanted.snapshot.empty()) body.add("snapshot", wanted.snapshot);
-  if (!wanted.names.empty()) body.add("names", wanted.names);
+  std::vector<std::string> names = wanted.names;
+  names.insert(names.end(), wanted.more_names.begin(), wanted.more_names.end());
+  if (!names.empty()) body.add("names", names);
   if (!wanted.count.empty()) {
-    if (!wanted.names.empty())
+    if (!names.empty())
       throw Error(Code::invalid_argument, "--count and names of forks exclude each other");
     body.add("count", static_cast<int64_t>(parse_number(wanted.count, "--count")));
   }
@@ -135,6 +142,7 @@ std::shared_ptr<Wanted> declare_name(Options& options) {
 Action snapshot_command(Options& options) {
   auto wanted = declare_name(options);
   options.optional_argument({"LABEL", "", "Name of the snapshot"}, wanted->snapshot);
+  options.value({"--name", "LABEL", "The same as LABEL"}, wanted->name);
   options.value({"--external-id", "ID", "Its id in another program, such as a checkpoint"},
                 wanted->external_id);
   return run_with(wanted, take);
@@ -143,6 +151,7 @@ Action snapshot_command(Options& options) {
 Action fork_command(Options& options) {
   auto wanted = declare_name(options);
   options.arguments({"FORK", "", "Names of the forks; default: NAME-1, NAME-2..."}, wanted->names);
+  options.values({"--name", "FORK", "The same as FORK; may be repeated"}, wanted->more_names);
   options.value({"--count", "N", "Number of forks; default: 1"}, wanted->count);
   options.value({"--at", "SNAPSHOT", "Fork this snapshot; default: the current state"},
                 wanted->snapshot);

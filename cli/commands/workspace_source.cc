@@ -1,6 +1,7 @@
 #include "cli/commands/workspace_source.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/os/files.h"
@@ -91,7 +92,7 @@ JsonObject import_directory(Context& context, const std::string& directory, Prog
 void create(Context& context, const WorkspaceSource& source) {
   if (source.repo.empty() && source.from.empty()) {
     throw Error(Code::invalid_argument, "create needs --repo or --from",
-                "moorage create --repo URL  or  moorage create --from DIR");
+                "moorage create URL  or  moorage create DIR");
   }
   const Stopwatch watch;
   const auto workspace = context.parse_or_print(make_workspace(context, source, false));
@@ -108,6 +109,34 @@ void create(Context& context, const WorkspaceSource& source) {
       "ready", workspace->text("name") + "   /workspace   " + workspace->text("backend") +
                    (changes == "-" ? "" : "   " + changes + " changed") + "   " + watch.took());
   context.print(text);
+}
+
+struct CreateOptions {
+  std::string place;
+  WorkspaceSource source;
+
+  void declare(Options& options) {
+    options.optional_argument({"SOURCE", "", "URL of a repository, or a local directory"}, place);
+    source.declare(options);
+  }
+};
+
+bool is_directory(const std::string& place) {
+  struct stat found {};
+  return ::stat(place.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+void create_from_place(Context& context, const CreateOptions& options) {
+  WorkspaceSource source = options.source;
+  const bool has_option = !source.repo.empty() || !source.from.empty();
+  if (!options.place.empty() && has_option) {
+    throw Error(Code::invalid_argument,
+                "SOURCE excludes --repo and --from: '" + options.place + "' is the second source",
+                "moorage create " + join_command({options.place}));
+  }
+  if (!options.place.empty())
+    (is_directory(options.place) ? source.from : source.repo) = options.place;
+  create(context, source);
 }
 
 }  // namespace
@@ -158,6 +187,8 @@ std::string make_workspace(Context& context, const WorkspaceSource& source, bool
   return answer;
 }
 
-Action create_command(Options& options) { return run_with<WorkspaceSource>(options, create); }
+Action create_command(Options& options) {
+  return run_with<CreateOptions>(options, create_from_place);
+}
 
 }  // namespace moorage::cli
