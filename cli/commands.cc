@@ -37,6 +37,10 @@ constexpr Command kCommands[] = {
      "moorage set auth --idle-stop 2h --pre-stop 'make save'\n"
      "moorage set auth --memory 8G --cpus 4",
      set_command, false, 0, "update configure edit limit"},
+    {"rename", kWorkspaces, "Give a workspace another name", "moorage rename auth auth-old",
+     rename_command, false, 0, "mv"},
+    {"label", kWorkspaces, "Set, remove or show the labels of a workspace",
+     "moorage label auth task=AUTH-12 old-", label_command, false, 0, "labels tag"},
     {"start", kWorkspaces, "Start the sandbox of a workspace", "moorage start auth", start_command,
      false, 0, "up resume boot"},
     {"stop", kWorkspaces, "Stop the sandbox of a workspace; its files are kept",
@@ -195,7 +199,7 @@ constexpr Command kCommands[] = {
      "moorage move auth --backend docker\n"
      "moorage move auth --backend docker --image dev:2 --now\n"
      "moorage move auth --backend lxc --check",
-     move_command, false, 0, "mv migrate"},
+     move_command, false, 0, "migrate"},
     {"export", kPlaces, "Write a workspace to a file, for another host",
      "moorage export auth auth.tar.zst\nmoorage export auth - | ssh other moorage import -",
      export_command},

@@ -69,6 +69,7 @@ Declare create_command;                                             // workspace
 Declare exec_command, shell_command, run_command;                   // exec_commands.cc
 Declare ls_command, show_command;                                   // list_, show_command.cc
 Declare set_command;                                                // policy_options.cc
+Declare rename_command, label_command;                              // naming_commands.cc
 Declare start_command, stop_command, rm_command, undelete_command;  // lifecycle_commands.cc
 Declare ps_command, kill_command, wait_command, history_command;    // process_commands.cc
 Declare logs_command, attach_command;                               // output_commands.cc

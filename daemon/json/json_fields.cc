@@ -238,6 +238,21 @@ std::optional<std::map<std::string, std::string>> JsonFields::text_map(const std
   return map;
 }
 
+std::map<std::string, std::optional<std::string>> JsonFields::text_changes(
+    const std::string& name) {
+  std::map<std::string, std::optional<std::string>> changes;
+  const auto* value =
+      state_->find(name, &boost::json::value::is_object, "an object of strings and nulls");
+  if (!value) return changes;
+  for (const auto& [key, item] : value->get_object()) {
+    const std::string text(key.data(), key.size());
+    std::optional<std::string> wanted;
+    if (!item.is_null()) wanted = as_text(item, state_->prefix + name + "." + text);
+    changes.emplace(text, std::move(wanted));
+  }
+  return changes;
+}
+
 std::optional<JsonFields> JsonFields::object(const std::string& name) {
   const auto* value = state_->find(name, &boost::json::value::is_object, "an object");
   if (!value) return std::nullopt;

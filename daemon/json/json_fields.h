@@ -35,6 +35,8 @@ class JsonFields {
   bool flag(const std::string& name);  // absent: false
   std::optional<bool> given_flag(const std::string& name);
   std::optional<std::map<std::string, std::string>> text_map(const std::string& name);
+  // As text_map, with null for what is to be removed; absent: empty.
+  std::map<std::string, std::optional<std::string>> text_changes(const std::string& name);
   std::optional<JsonFields> object(const std::string& name);
   // The caller must finish() each of them too.
   std::optional<std::vector<JsonFields>> objects(const std::string& name);

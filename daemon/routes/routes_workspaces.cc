@@ -72,9 +72,14 @@ Reply resume_look(Api& api, const Request&, const std::string& subject) {
 }
 
 Reply update(Api& api, const Request& request) {
-  const auto change = body_of(request, policy_change);
-  return run_counted(Counted::update, api, request, api.updates, &workspace::Update::update,
-                     change);
+  workspace::Naming naming;
+  const auto change = body_of(request, [&naming](JsonFields& fields) {
+    naming.name = fields.given_text("name");
+    naming.labels = fields.text_changes("labels");
+    return policy_change(fields);
+  });
+  return run_counted(Counted::update, api, request, api.updates, &workspace::Update::update, change,
+                     naming);
 }
 
 // Below the time that a client waits for a silent answer.

@@ -29,6 +29,41 @@ void WorkspaceTable::set_label(base::WorkspaceId id, const std::string& key,
         id, key, value);
 }
 
+void WorkspaceTable::rename(base::WorkspaceId id, const std::string& name, const std::string& by) {
+  store_.transaction([&] {
+    const WorkspaceRow row = get(id);
+    if (row.name == name) return;
+    if (const auto holder = find_live(row.owner_uid, name)) {
+      throw Error(Code::already_exists,
+                  "another workspace has the name " + name + ": " + holder->id.str(),
+                  "choose another name, or rename that one first");
+    }
+    change(store_, "UPDATE workspaces SET name = ? WHERE id = ?", name, id);
+    store_.add_event("workspace.renamed", {.workspace = id}, row.name + " -> " + name + ", " + by);
+  });
+}
+
+void WorkspaceTable::change_labels(base::WorkspaceId id, const LabelChanges& changes,
+                                   const std::string& by) {
+  store_.transaction([&] {
+    const auto before = get(id).labels;
+    std::string difference;
+    for (const auto& [key, value] : changes) {
+      const auto known = before.find(key);
+      const bool is_there = known != before.end();
+      if (value ? is_there && known->second == *value : !is_there) continue;
+      difference += (difference.empty() ? "" : ", ") + (value ? key + "=" + *value : key + "-");
+      if (value) {
+        set_label(id, key, *value);
+      } else {
+        change(store_, "DELETE FROM workspace_labels WHERE workspace = ? AND name = ?", id, key);
+      }
+    }
+    if (difference.empty()) return;
+    store_.add_event("workspace.labels", {.workspace = id}, difference + ", " + by);
+  });
+}
+
 void WorkspaceTable::set_layer(base::WorkspaceId id, base::LayerId layer) {
   require_row(write(store_, "UPDATE workspaces SET layer = ? WHERE id = ?", layer, id) > 0, id);
 }
@@ -109,7 +144,7 @@ void WorkspaceTable::undelete(base::WorkspaceId id, const std::string& new_name)
     const auto archive = ArchiveTable(store_).find(id);
     store_.move(id, WorkspaceState::deleted,
                 archive && archive->whole ? WorkspaceState::archived : WorkspaceState::ready,
-                "undeleted");
+                "restored by undelete");
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -67,6 +68,11 @@ class WorkspaceTable {
   Disk disk(const DiskOf& of);
   void set_facts(base::WorkspaceId id, const WorkspaceFacts& facts);
   void set_label(base::WorkspaceId id, const std::string& key, const std::string& value);
+  using LabelChanges = std::map<std::string, std::optional<std::string>>;  // unset: removed
+  // Both with an event that states the change and `by`; nothing is written without a difference.
+  // already_exists: another live workspace of its owner has the name.
+  void rename(base::WorkspaceId id, const std::string& name, const std::string& by);
+  void change_labels(base::WorkspaceId id, const LabelChanges& changes, const std::string& by);
   void set_layer(base::WorkspaceId id, base::LayerId layer);
   // With an event that states the difference and `by`, in one commit; does nothing without a
   // difference. conflict: the current policy is not `from`.

@@ -311,7 +311,10 @@ class OpenApi(harness.TestCase):
         self.call(200, "GET", "/v1/workspaces/one")
         self.bad(404, "GET", "/v1/workspaces/nobody")
         self.call(200, "PATCH", "/v1/workspaces/one", body={"limits": {"pids": 300}})
-        for body in ({"limits": {"pids": 1}}, {"limits": {"swap": 1}}, {"name": "other"}):
+        renamed = self.call(200, "PATCH", "/v1/workspaces/one", body={"name": "uno", "labels": {"added": "1"}})
+        self.assertEqual((renamed["name"], renamed["labels"]["added"]), ("uno", "1"))
+        self.assertNotIn("added", self.call(200, "PATCH", "/v1/workspaces/uno", body={"name": "one", "labels": {"added": None}})["labels"])
+        for body in ({"limits": {"pids": 1}}, {"limits": {"swap": 1}}, {"name": ""}, {"name": "No"}, {"labels": {"a": 1}}, {"labels": {"": "a"}}):
             self.bad(400, "PATCH", "/v1/workspaces/one", body=body)
         self.bad(404, "PATCH", "/v1/workspaces/nobody", body={})
         self.call(200, "PATCH", "/v1/workspaces/one", body={

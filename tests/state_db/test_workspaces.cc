@@ -377,6 +377,40 @@ TEST_CASE("labels and the layer can be changed") {
         base::Code::not_found);
 }
 
+TEST_CASE("a workspace is renamed to a free name, with an event") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  WorkspaceTable workspaces(*test.store);
+  const auto id = make_workspace(*test.store, repository);
+  const std::string old_name = workspaces.get(id).name;
+  const auto other = make_workspace(*test.store, repository, "taken");
+  CHECK(code_thrown_by([&] { workspaces.rename(id, "taken", "by alice"); }) ==
+        base::Code::already_exists);
+  CHECK(workspaces.get(id).name == old_name);
+  workspaces.rename(id, "fresh", "by alice");
+  CHECK(workspaces.find_live(0, old_name) == std::nullopt);
+  CHECK(workspaces.get(id).name == "fresh");
+  const auto event = test.store->newest_events(1).front();
+  CHECK(event.kind == "workspace.renamed");
+  CHECK(event.workspace == id);
+  CHECK(event.detail == old_name + " -> fresh, by alice");
+  workspaces.rename(other, old_name, "by alice");  // free again
+}
+
+TEST_CASE("labels change one by one, with an event that states the difference") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  WorkspaceTable workspaces(*test.store);
+  const auto id = make_workspace(*test.store, repository);
+  workspaces.change_labels(id, {{"a", "1"}, {"b", "2"}}, "by alice");
+  workspaces.change_labels(id, {{"a", std::nullopt}, {"b", "2"}, {"c", "3"}}, "by bob");
+  const auto labels = workspaces.get(id).labels;
+  CHECK_FALSE(labels.contains("a"));
+  CHECK(labels.at("b") == "2");
+  CHECK(labels.at("c") == "3");
+  CHECK(test.store->newest_events(1).front().detail == "a-, c=3, by bob");
+}
+
 TEST_CASE("undoing a move into or out of an archive releases its key") {
   TestStore test;
   const auto id = make_workspace(*test.store, make_repository(*test.store), "auth");

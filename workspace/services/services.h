@@ -117,7 +117,7 @@ struct Services {
   ExecListeners::Handle retention_listens{watcher.listen(output_retention)};
   Deletion deletion{context, leases, watcher, pre_stop, waiters, measurer, start_stop, views};
   Files files{context, leases, remote, chains, integrity};
-  Update updates{context, networks, views};
+  Update updates{context, leases, networks, views};
   Credentials credentials{context, networks};
   Approvals approvals{context};
   LeaseVerbs lease_verbs{context, leases, start_stop};

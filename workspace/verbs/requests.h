@@ -44,6 +44,14 @@ struct CreateRequest {
   std::string idempotency_key;       // one workspace for (owner, key); empty: none
 };
 
+// A new name and labels of an existing workspace.
+struct Naming {
+  std::optional<std::string> name;
+  std::map<std::string, std::optional<std::string>> labels;  // unset: removed; others stay
+
+  bool empty() const { return !name && labels.empty(); }
+};
+
 // When and why the running sandbox of a workspace will be stopped.
 struct RestView {
   std::string busy_with;  // "exec ex_3"; empty: idle

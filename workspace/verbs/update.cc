@@ -1,5 +1,7 @@
 #include "workspace/verbs/update.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "state_db/store.h"
@@ -42,8 +44,27 @@ void hold_to_limit(Context& context, const state_db::WorkspaceRow& row) {
 
 }  // namespace
 
+// A rule may hold for labels alone, so what it allows is asked again for the new ones.
+void Update::check_naming(const state_db::WorkspaceRow& row, const Naming& naming) const {
+  if (naming.name) check_workspace_name(*naming.name);
+  auto after = row;
+  for (const auto& [key, value] : naming.labels) {
+    if (value) {
+      after.labels[key] = *value;
+    } else {
+      after.labels.erase(key);
+    }
+  }
+  check_labels(after.labels);
+  const auto& rules = context_.options.placement_rules;
+  const bool matters = after.labels != row.labels &&
+                       std::any_of(rules.begin(), rules.end(),
+                                   [](const auto& rule) { return !rule.labels.empty(); });
+  if (matters) check_placement(context_, after, {row.backend, row.image, row.runtime});
+}
+
 WorkspaceView Update::update(const Caller& caller, const std::string& name,
-                             const PolicyChange& change) {
+                             const PolicyChange& change, const Naming& naming) {
   check_policy(change);
   const auto found = find_workspace(context_.store, caller, name, Right::govern);
   const auto id = found.id;
@@ -54,7 +75,11 @@ WorkspaceView Update::update(const Caller& caller, const std::string& name,
     placement.check_network(placement.network_or(change.to.network), found.backend);
   }
   if (change.named.contains("network")) require_held_here(context_, found);
-  return commit(caller, id, [&change](auto& policy) { apply_policy(change, policy); });
+  const Change apply = [&change](auto& policy) { apply_policy(change, policy); };
+  if (naming.empty()) return commit(caller, id, apply);
+  check_naming(found, naming);
+  const auto writing = leases_.write(caller, found);
+  return commit(caller, id, apply, naming);
 }
 
 WorkspaceView Update::change_rules(const Caller& caller, const std::string& name,
@@ -66,8 +91,9 @@ WorkspaceView Update::change_rules(const Caller& caller, const std::string& name
                 [&change](auto& policy) { apply_rules(change, policy.network_rules); });
 }
 
-WorkspaceView Update::commit(const Caller& caller, base::WorkspaceId id, const Change& change) {
-  const std::string by = "set by uid " + std::to_string(caller.uid);
+WorkspaceView Update::commit(const Caller& caller, base::WorkspaceId id, const Change& change,
+                             const Naming& naming) {
+  const std::string by = "set by " + user_name(caller.uid);
   state_db::WorkspaceTable table(context_.store);
   state_db::WorkspacePolicy before;
   state_db::WorkspacePolicy after;
@@ -80,6 +106,8 @@ WorkspaceView Update::commit(const Caller& caller, base::WorkspaceId id, const C
     try {
       context_.store.transaction([&] {
         table.set_policy(id, {before, after, by});
+        if (naming.name) table.rename(id, *naming.name, by);
+        table.change_labels(id, naming.labels, by);
         const bool later =
             needs_new_sandbox(before, after) && state_db::SandboxTable(context_.store).live(id);
         joined.notice =
@@ -97,6 +125,7 @@ WorkspaceView Update::commit(const Caller& caller, base::WorkspaceId id, const C
   const auto answer = joined.in(views_.view(table.get(id)));
   hold_to_limit(context_, answer.row);
   networks_.apply(id);
+  if (naming.name) keep_about(context_, answer.row);
   return answer;
 }
 

@@ -1,5 +1,5 @@
-// Changes the policy of a workspace, and who may use it: one commit, so a crash leaves the old
-// state or the new one.
+// Changes the policy of a workspace, its name and labels, and who may use it: one commit, so a
+// crash leaves the old state or the new one.
 #pragma once
 
 #include <functional>
@@ -12,11 +12,13 @@ namespace moorage::workspace {
 
 class Update {
  public:
-  Update(Context& context, Networks& networks, Views& views)
-      : context_(context), networks_(networks), views_(views) {}
+  Update(Context& context, Leases& leases, Networks& networks, Views& views)
+      : context_(context), leases_(leases), networks_(networks), views_(views) {}
 
-  // The view's notice names changes that only a new sandbox applies.
-  WorkspaceView update(const Caller& caller, const std::string& name, const PolicyChange& change);
+  // The view's notice names changes that only a new sandbox applies. A new name or labels need the
+  // lease, because its holder works with them; and the rules must allow what runs with the labels.
+  WorkspaceView update(const Caller& caller, const std::string& name, const PolicyChange& change,
+                       const Naming& naming = {});
   // Adds and removes network rules; they apply before it returns, to open connections, too.
   WorkspaceView change_rules(const Caller& caller, const std::string& name,
                              const RuleChange& change);
@@ -27,9 +29,12 @@ class Update {
 
  private:
   using Change = std::function<void(state_db::WorkspacePolicy&)>;
-  WorkspaceView commit(const Caller& caller, base::WorkspaceId id, const Change& change);
+  void check_naming(const state_db::WorkspaceRow& row, const Naming& naming) const;
+  WorkspaceView commit(const Caller& caller, base::WorkspaceId id, const Change& change,
+                       const Naming& naming = {});
 
   Context& context_;
+  Leases& leases_;
   Networks& networks_;
   Views& views_;
 };

@@ -48,7 +48,7 @@ struct UpdateFixture : ContextFixture {
   Networks networks{recorded, watcher, sightings, network};
   RemoteCopy remote{recorded, incoming};
   Views views{recorded, leases, watcher, remote, integrity, measurer, replica, sightings};
-  Update update{recorded, networks, views};
+  Update update{recorded, leases, networks, views};
 };
 
 }  // namespace

@@ -170,9 +170,11 @@ class AsyncWorkspace:
                      caches: Iterable[str] | None = None, snapshot_before_exec: bool | None = None,
                      snapshot_on_stop: bool | None = None, snapshot_every_s: int | None = None, network: str | None = None,
                      push: Literal["refuse", "ask", "allow"] | None = None, push_refs: Iterable[str] | None = None,
+                     name: str | None = None, labels: Mapping[str, str | None] | None = None,
                      key: str | None = None) -> WorkspaceInfo:
-        """Changes its policy; None leaves a field unchanged. Stops nothing.
+        """Changes its policy, name and labels; None leaves a field unchanged. Stops nothing.
 
+        name: AlreadyExistsError if another workspace of its owner has it. labels: None as a value removes one; others stay.
         limits: sizes in bytes. idle_stop_s, max_lifetime_s: seconds; 0: never, -1: as the host's settings say.
         pre_stop: a command before each stop, "" for none; pre_stop_deadline_s: seconds that it may take.
         max_exec_s, max_execs, max_exec_total_s: seconds of a command, commands ever, seconds of all; 0: no limit.
@@ -184,6 +186,7 @@ class AsyncWorkspace:
             max_lifetime_s=max_lifetime_s, pre_stop_deadline_s=pre_stop_deadline_s, max_exec_s=max_exec_s, max_execs=max_execs,
             max_exec_total_s=max_exec_total_s, pinned=pinned, snapshot_before_exec=snapshot_before_exec,
             snapshot_on_stop=snapshot_on_stop, snapshot_every_s=snapshot_every_s, network=network, push=push)
+        body |= calls.given(name=name, labels=dict(labels) if labels is not None else None)
         return await self._changed("PATCH", "", body, key=key)
 
     async def share(self, group: str | None, *, key: str | None = None) -> WorkspaceInfo:
