@@ -93,11 +93,13 @@ Json ask(Context& context, const std::string& target) {
 Candidates workspaces(Context& context, bool deleted) {
   Candidates found;
   const auto page = [&](const std::string& target) { return ask(context, target); };
-  for (const Json& workspace : all_workspaces(page, deleted).workspaces) {
+  const std::vector<Json> all = all_workspaces(page, deleted).workspaces;
+  const TypedNames typed(all);  // as in `ls`
+  for (const Json& workspace : all) {
     if (deleted != (workspace.text("state") == "deleted")) continue;
-    // As in `ls`: names for one's own workspaces, ids for those of others.
-    const bool ours = person_text(workspace.at("owner")) == "you";
-    found.push_back({workspace.text(ours ? "name" : "id"), workspace.text("repo.name")});
+    const std::string word =
+        deleted && is_ours(workspace) ? workspace.text("name") : typed.of(workspace);
+    found.push_back({word, workspace.text("repo.name")});
   }
   return found;
 }

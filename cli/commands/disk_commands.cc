@@ -24,7 +24,7 @@ Table workspace_table(const std::vector<Json>& workspaces) {
                Cell(state, state == "ready" ? Colour::plain : Colour::yellow),
                (whole ? "" : ">") + size_text(workspace, "edits_bytes"),
                size_text(workspace, "snapshot_bytes"), size_text(workspace, "journal_bytes"),
-               base_cell(workspace), person_text(workspace.at("owner"))});
+               base_cell(workspace), owner_text(workspace)});
   }
   return table;
 }

@@ -1,9 +1,8 @@
 // `start`, `stop`, `rm`, `undelete`: one request each, one line of answer.
-#include <unistd.h>
-
 #include "cli/client/workspace_pages.h"
 #include "cli/commands.h"
 #include "cli/views/progress.h"
+#include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
 namespace {
@@ -75,7 +74,7 @@ std::vector<std::string> own_running(Context& context) {
   int64_t others = 0;
   for (const Json& workspace : all_workspaces(context).workspaces) {
     if (workspace.text("sandbox.state") != "running") continue;
-    if (workspace.number("owner", -1) == static_cast<int64_t>(::getuid())) {
+    if (is_ours(workspace)) {
       names.push_back(workspace.text("name"));
     } else {
       ++others;

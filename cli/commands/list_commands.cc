@@ -12,18 +12,16 @@ namespace {
 
 constexpr size_t kReasonColumns = 60;
 
-std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
-  // Root sees all workspaces. Names of different owners may collide; ids never do.
-  const std::string owner = person_text(workspace.at("owner"));
-  const bool ours = owner == "you" || owner == "-";
-  const std::string name = workspace.text(ours ? "name" : "id");
-  std::vector<Cell> row{ours ? name : name + " (" + owner + ": " + workspace.text("name") + ")",
+// `typed` is what a person types for it: its name, or its id.
+std::vector<Cell> row_of(const Json& workspace, const std::string& typed, int64_t now_ms) {
+  const std::string name = workspace.text("name");
+  std::vector<Cell> row{typed == name ? name : typed + " (" + name + ")", owner_text(workspace),
                         workspace.text("repo.name", "-"), base_text(workspace),
                         state_cell(workspace, now_ms)};
   if (needs_check(workspace)) {
     const std::string why =
         workspace.text("integrity.reason", workspace.text("reason", "changed outside Moorage"));
-    row.emplace_back(shorten(why, kReasonColumns) + ": moorage show " + name);
+    row.emplace_back(shorten(why, kReasonColumns) + ": moorage show " + typed);
     return row;
   }
   if (workspace.text("state") == "failed" && workspace.has("reason")) {
@@ -89,7 +87,7 @@ void print_deleted(Context& context, const std::vector<Json>& deleted) {
     const int64_t age = age_of(workspace, "deleted_at", now_ms);
     table.add({workspace.text("id"), workspace.text("name"), workspace.text("repo.name", "-"),
                base_text(workspace), age < 0 ? "-" : format_age(age) + " ago",
-               changes_text(workspace), person_text(workspace.at("owner"))});
+               changes_text(workspace), owner_text(workspace)});
   }
   context.print_table(table);
   context.print("restore one: moorage undelete ID\n");
@@ -98,6 +96,7 @@ void print_deleted(Context& context, const std::vector<Json>& deleted) {
 void list(Context& context, const LsOptions& options) {
   WorkspaceList list = all_workspaces(context, options.deleted || options.all);
   std::vector<Json>& workspaces = list.workspaces;
+  const TypedNames typed(workspaces);
   const bool is_narrowed = options.deleted || !options.labels.empty();
   if (is_narrowed) {
     keep_wanted(options, workspaces);
@@ -112,9 +111,10 @@ void list(Context& context, const LsOptions& options) {
                              : "no workspaces yet; create one:\n  moorage create --repo URL\n");
   }
   const int64_t now_ms = base::system_clock().wall_ms();
-  Table table({shrinks("NAME"), shrinks("REPO"), shrinks("BASE"), "STATE", shrinks("DOING"),
-               "CHANGES", right("DISK"), "HOLDER"});
-  for (const Json& workspace : workspaces) table.add(row_of(workspace, now_ms));
+  Table table({shrinks("NAME"), "OWNER", shrinks("REPO"), shrinks("BASE"), "STATE",
+               shrinks("DOING"), "CHANGES", right("DISK"), "HOLDER"});
+  for (const Json& workspace : workspaces)
+    table.add(row_of(workspace, typed.of(workspace), now_ms));
   context.print_table(table);
   context.print(footer(workspaces.size(), list.first.at("store")));
   if (rescue) {
@@ -130,11 +130,11 @@ void list_leases(Context& context) {
   }
   if (context.json) return context.print_json(JsonObject().add("workspaces", held));
   if (held.empty()) return context.print("no workspace is held\n");
-  Table table({shrinks("NAME"), "LEASE", shrinks("HOLDER"), "SEEN"});
+  Table table({shrinks("NAME"), "OWNER", "LEASE", shrinks("HOLDER"), "SEEN"});
   for (const Json& workspace : held) {
     const Json holder = workspace.at("holder");
-    table.add({workspace.text("name"), holder.text("generation"), holder_text(holder),
-               format_age(holder.number("seen_ms_ago")) + " ago"});
+    table.add({workspace.text("name"), owner_text(workspace), holder.text("generation"),
+               holder_text(holder), format_age(holder.number("seen_ms_ago")) + " ago"});
   }
   context.print_table(table);
 }

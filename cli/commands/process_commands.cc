@@ -182,7 +182,7 @@ void print_history(Context& context, const HistoryOptions& options) {
   for (const Json& exec : execs) {
     const int64_t age = age_of(exec, "started_at", now_ms);
     table.add({exec.text("id"), age < 0 ? "-" : format_age(age) + " ago", took_text(exec, now_ms),
-               exec.text("hook", person_text(exec.at("owner"))), exit_cell(exec),
+               exec.text("hook", owner_text(exec)), exit_cell(exec),
                exec.has("changed_files") ? count_of(exec.number("changed_files"), "file") : "-",
                size_text(exec, "output_bytes"), join_command(exec.byte_list("argv"))});
   }

@@ -40,8 +40,7 @@ class Page {
   std::string size(const std::string& field) const { return size_text(ws_, field); }
 
   void head() {
-    std::string text =
-        ws_.text("name") + "  " + ws_.text("id") + "  owner " + person_text(ws_.at("owner"));
+    std::string text = ws_.text("name") + "  " + ws_.text("id") + "  owner " + owner_text(ws_);
     for (const auto& [key, value] : ws_.members("labels")) text += "  " + key + "=" + value;
     text_ += printable(text) + "\n";
     if (ws_.has("team")) line("team", "members of " + ws_.text("team") + " may use it");

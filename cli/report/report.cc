@@ -145,7 +145,7 @@ class Report {
   }
   Text owner() const {
     const int64_t uid = workspace_.number("owner", -1);
-    Text text(uid < 0 ? "unknown" : user_name(uid));
+    Text text(uid < 0 ? "unknown" : workspace_.text("owner_name", user_name(uid)));
     if (workspace_.has("team")) text.say(", shared with ").quote(workspace_.text("team"));
     return text;
   }

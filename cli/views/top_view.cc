@@ -132,7 +132,7 @@ std::vector<TopRow> top_rows(const Json& now, const Json& before, TopOrder order
     TopRow row;
     row.id = workspace.text("id");
     row.name = workspace.text("name");
-    row.owner = person_text(workspace.at("owner"));
+    row.owner = owner_text(workspace);
     row.state = state_of(workspace);
     row.execs = workspace.number("execs_running");
     row.cpu_percent = cpu_percent(workspace, old[row.id], passed_us);

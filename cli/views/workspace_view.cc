@@ -8,9 +8,37 @@
 #include "cli/output/text.h"
 
 namespace moorage::cli {
+namespace {
+
+// `name` is the daemon's for that uid: its host knows more users than the file of this one.
+std::string person_text(const Json& who, const std::string& name) {
+  const std::string text = who.text();
+  if (text.empty() || text == "null") return "-";
+  const int64_t uid = who.number({}, -1);
+  if (uid < 0) return text;
+  if (uid == static_cast<int64_t>(::getuid())) return "you";
+  return name.empty() ? user_name(uid) : name;
+}
+
+}  // namespace
 
 bool needs_check(const Json& workspace) {
   return workspace.text("integrity.state", "intact") != "intact";
+}
+
+TypedNames::TypedNames(const std::vector<Json>& workspaces) {
+  for (const Json& workspace : workspaces) {
+    if (workspace.text("state") != "deleted") ++live_[workspace.text("name")];
+  }
+}
+
+std::string TypedNames::of(const Json& workspace) const {
+  const std::string name = workspace.text("name");
+  const bool is_live = workspace.text("state") != "deleted";
+  if (is_live && (is_ours(workspace) || !workspace.has("owner"))) return name;
+  const auto found = live_.find(name);
+  const bool is_only = is_live && found != live_.end() && found->second == 1;
+  return is_only ? name : workspace.text("id");
 }
 
 int64_t age_of(const Json& json, const std::string& field, int64_t now_ms) {
@@ -139,24 +167,23 @@ std::string changes_text(const Json& workspace) {
 }
 
 std::string holder_text(const Json& holder) {
-  if (!holder.is_object()) return person_text(holder);
-  const std::string who = person_text(holder.at("uid"));
+  if (!holder.is_object()) return person_text(holder, {});
+  const std::string who = person_text(holder.at("uid"), holder.text("user"));
   return who == "you" ? holder.text("holder") : holder.text("holder") + " (" + who + ")";
 }
 
 std::string holder_line(const Json& lease) {
-  if (!lease.is_object()) return person_text(lease);
+  if (!lease.is_object()) return person_text(lease, {});
   return holder_text(lease) + ", lease " + lease.text("generation") + ", seen " +
          format_age_long(lease.number("seen_ms_ago")) + " ago";
 }
 
-std::string person_text(const Json& place) {
-  const Json who = place.is_object() ? place.at("uid") : place;
-  const std::string text = who.text();
-  if (text.empty() || text == "null") return "-";
-  const int64_t uid = who.number({}, -1);
-  if (uid < 0) return text;
-  return uid == static_cast<int64_t>(::getuid()) ? "you" : user_name(uid);
+std::string owner_text(const Json& object) {
+  return person_text(object.at("owner"), object.text("owner_name"));
+}
+
+bool is_ours(const Json& workspace) {
+  return workspace.number("owner", -1) == static_cast<int64_t>(::getuid());
 }
 
 std::string origin_text(const Json& forked_elsewhere) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "cli/client/json.h"
 #include "cli/output/table.h"
@@ -11,6 +13,16 @@ namespace moorage::cli {
 
 // True when a check found the workspace damaged or changed outside.
 bool needs_check(const Json& workspace);
+// What a person types for the workspaces of a list: the name, or the id where the name is
+// another's, too. One's own name always means one's own workspace.
+class TypedNames {
+ public:
+  explicit TypedNames(const std::vector<Json>& workspaces);
+  std::string of(const Json& workspace) const;
+
+ private:
+  std::map<std::string, int> live_;  // how many have that name
+};
 // "running", "idle 3h", "stopped", "CHECK", or the life cycle state when it is not ready.
 Cell state_cell(const Json& workspace, int64_t now_ms);
 // "main", "main -23".
@@ -29,8 +41,9 @@ std::string held_text(const Json& limits);  // the limits that hold on such a ma
 std::string remote_text(const Json& remote);
 // What a sandbox elsewhere costs in hours; empty: it runs here.
 std::string hours_text(const Json& sandbox, int64_t now_ms);
-// "you", "alice", "uid 1004", "-"; holders and owners alike.
-std::string person_text(const Json& place);
+// The owner of a workspace or a command: "you", "alice", "uid 1004", "-".
+std::string owner_text(const Json& object);
+bool is_ours(const Json& workspace);
 // "agent-7", "agent-7 (alice)", "-": the holder of the lease.
 std::string holder_text(const Json& holder);
 // The same with its generation and last heartbeat.

@@ -90,6 +90,7 @@ JsonObject lease_object(const workspace::LeaseView& view) {
                    {"generation", row.generation},
                    {"holder", lossy_utf8(row.holder)},
                    {"uid", row.holder_uid},
+                   {"user", workspace::user_name(row.holder_uid)},
                    {"ttl_s", row.ttl_ms / 1000}};
   put_time(lease, "since_at", row.acquired_wall_ms);
   put_text(lease, "ended", row.ended);
@@ -134,6 +135,7 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
   JsonObject object{{"id", row.id.str()},
                     {"name", row.name},
                     {"owner", row.owner_uid},
+                    {"owner_name", workspace::user_name(row.owner_uid)},
                     {"repo",
                      {{"id", view.repo.id.str()},
                       {"name", lossy_utf8(view.repo.name)},

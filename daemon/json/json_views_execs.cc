@@ -27,6 +27,7 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
                     {"sandbox", row.request.sandbox.str()},
                     {"state", state_db::state_name(row.state)},
                     {"owner", row.request.owner_uid},
+                    {"owner_name", workspace::user_name(row.request.owner_uid)},
                     {"user", row.request.user},
                     {"tty", row.request.terminal},
                     {"stdin", row.request.input},
@@ -58,6 +59,7 @@ JsonObject line_object(const workspace::TopLine& line) {
   JsonObject object{{"id", row.id.str()},
                     {"name", row.name},
                     {"owner", row.owner_uid},
+                    {"owner_name", workspace::user_name(row.owner_uid)},
                     {"state", state_db::state_name(row.state)},
                     {"limits",
                      {{"memory_bytes", row.policy.limits.memory_bytes},
@@ -107,9 +109,8 @@ JsonObject blocked_object(const workspace::Blocked& blocked) {
 }
 
 JsonObject use_object(const base::NetworkUse& use) {
-  return {{"connections", use.connections}, {"connected", use.connected},
-          {"names", use.names},             {"bytes_in", use.bytes_in},
-          {"bytes_out", use.bytes_out},     {"refused", use.refused},
+  return {{"connections", use.connections}, {"connected", use.connected}, {"names", use.names},
+          {"bytes_in", use.bytes_in},       {"bytes_out", use.bytes_out}, {"refused", use.refused},
           {"over_limit", use.over_limit}};
 }
 

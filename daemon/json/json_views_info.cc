@@ -94,6 +94,7 @@ std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
     if (const auto& about = one.about) {
       object["name"] = lossy_utf8(about->name);
       object["owner"] = about->owner_uid;
+      object["owner_name"] = workspace::user_name(about->owner_uid);
       object["access"] = about->team_gid ? "team" : "private";
       object["repo"] = {{"id", about->repository.str()},
                         {"name", lossy_utf8(about->repo_name)},

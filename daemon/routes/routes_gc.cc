@@ -77,7 +77,7 @@ Reply run(Api& api, const Request& request) {
     return until_free && space.free_bytes >= static_cast<uint64_t>(*until_free);
   };
   const auto result =
-      api.gc.run("requested by uid " + std::to_string(request.caller.uid), {}, enough);
+      api.gc.run("requested by " + workspace::user_name(request.caller.uid), {}, enough);
   JsonObject object = rows_object(result.rows);
   object["freed_bytes"] = result.freed_bytes;
   object["enough"] = result.enough || !until_free;

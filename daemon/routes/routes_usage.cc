@@ -30,6 +30,7 @@ JsonObject workspace_object(const StoreUse& use, const workspace::WorkspaceUse& 
   return {{"id", row.id.str()},
           {"name", row.name},
           {"owner", row.owner_uid},
+          {"owner_name", workspace::user_name(row.owner_uid)},
           {"state", state_db::state_name(row.state)},
           {"edits_bytes", one.edits_bytes},
           {"snapshot_bytes", one.snapshot_bytes},

@@ -1,6 +1,7 @@
 #include "state_db/tables/leases.h"
 
 #include "base/clock.h"
+#include "base/os/accounts.h"
 #include "state_db/rows.h"
 #include "state_db/store.h"
 
@@ -17,7 +18,7 @@ void read_row(Statement& query, LeaseRow& row) {
 }
 
 std::string told(const std::string& holder, uint32_t uid, int64_t generation) {
-  return holder + " (uid " + std::to_string(uid) + ", lease " + std::to_string(generation) + ")";
+  return holder + " (" + base::user_name(uid) + ", lease " + std::to_string(generation) + ")";
 }
 
 }  // namespace

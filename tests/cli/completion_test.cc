@@ -97,9 +97,9 @@ TEST_CASE("help completes topics, commands and the commands of a group") {
 
 TEST_CASE("names from the daemon complete where they fit") {
   Scene scene;
-  CHECK(scene.complete({"show", ""}) == Words{"auth", "ws_2"});
+  CHECK(scene.complete({"show", ""}) == Words{"auth", "theirs"});
   CHECK(scene.complete({"exec", "--timeout", "5m", "au"}) == Words{"auth"});
-  CHECK(scene.complete({"--json", "stop", "auth", ""}) == Words{"auth", "ws_2"});
+  CHECK(scene.complete({"--json", "stop", "auth", ""}) == Words{"auth", "theirs"});
   CHECK(scene.complete({"undelete", ""}) == Words{"gone"});
   CHECK(scene.complete({"attach", ""}) == Words{"ex_3"});
   CHECK(scene.complete({"logs", "auth", ""}) == Words{"ex_3"});

@@ -73,12 +73,13 @@ TEST_CASE("ls prints a line for each workspace and the free space") {
   ScriptedServer server(answers("/v1/workspaces", workspaces_json()));
   const Ran ran = run_moorage({"ls"}, {server.socket_path(), "", {}});
   CHECK(ran.err == "");
-  CHECK(ran.out ==
-        "NAME    REPO       BASE      STATE    DOING           CHANGES   DISK  HOLDER\n"
-        "auth    acme/shop  main -23  running  my-agent 2h14m  37 files  412M  uid 1004\n"
-        "spike   acme/api   v2.1      stopped  -               -            0  -\n"
-        "lost-1  acme/api   main      CHECK    2 files differ\\x1b[31m: moorage show lost-1\n"
-        "3 workspaces | 31G of 200G, 169G free\n");
+  CHECK(
+      ran.out ==
+      "NAME    OWNER  REPO       BASE      STATE    DOING           CHANGES   DISK  HOLDER\n"
+      "auth    you    acme/shop  main -23  running  my-agent 2h14m  37 files  412M  uid 1004\n"
+      "spike   -      acme/api   v2.1      stopped  -               -            0  -\n"
+      "lost-1  -      acme/api   main      CHECK    2 files differ\\x1b[31m: moorage show lost-1\n"
+      "3 workspaces | 31G of 200G, 169G free\n");
 }
 
 TEST_CASE("ls and show name the host that a command is blocked by") {
@@ -122,13 +123,22 @@ TEST_CASE("ls and ps fetch all pages and print one table") {
   CHECK(run_moorage({"ps"}, options).out.find(" w7 ") != std::string::npos);
 }
 
-TEST_CASE("ls shows other users' workspaces by id, so that root can use it") {
-  ScriptedServer server(
-      answers("/v1/workspaces",
-              R"({"workspaces":[{"id":"ws_9","name":"tour","owner":4000000,"state":"ready",
-      "repo":{"name":"acme/api"},"base":{"ref":"main"},"disk_bytes":0}]})"));
-  const Ran ran = run_moorage({"ls"}, {server.socket_path(), "", {}});
-  CHECK(ran.out.find("ws_9 (uid 4000000: tour)") != std::string::npos);
+TEST_CASE("ls names owners, and shows an id only where a name alone would not do") {
+  const auto row = [](const std::string& id, const std::string& name, int64_t owner) {
+    return R"({"id":")" + id + R"(","name":")" + name + R"(","state":"ready","owner":)" +
+           std::to_string(owner) + R"(,"owner_name":")" + (owner == 4000000 ? "alice" : "bob") +
+           R"(","disk_bytes":0})";
+  };
+  ScriptedServer server(answers("/v1/workspaces", R"({"workspaces":[)" +
+                                                      row("ws_7", "tour", 4000000) + "," +
+                                                      row("ws_8", "shop", 4000000) + "," +
+                                                      row("ws_9", "shop", 4000001) + "]}"));
+  CHECK(run_moorage({"ls"}, {server.socket_path(), "", {}}).out ==
+        "NAME         OWNER  REPO  BASE  STATE    DOING  CHANGES  DISK  HOLDER\n"
+        "tour         alice  -     -     stopped  -      -           0  -\n"
+        "ws_8 (shop)  alice  -     -     stopped  -      -           0  -\n"
+        "ws_9 (shop)  bob    -     -     stopped  -      -           0  -\n"
+        "3 workspaces\n");
 }
 
 TEST_CASE("ls --deleted shows ids and leaves out live workspaces") {

@@ -193,8 +193,8 @@ TEST_CASE("ls takes --all and --label") {
 TEST_CASE("lease ls lists the held workspaces") {
   Scene scene;
   CHECK(scene.run({"lease", "ls"}).out ==
-        "NAME  LEASE  HOLDER   SEEN\n"
-        "auth  5      agent-7  2s ago\n");
+        "NAME  OWNER  LEASE  HOLDER   SEEN\n"
+        "auth  you    5      agent-7  2s ago\n");
 }
 
 TEST_CASE("create takes a URL or a directory") {

@@ -56,7 +56,7 @@ class Collection(harness.TestCase):
         self.assertIn("work\nmore\n", left)
         texts = [event["text"] for event in self.events("gc.cache")]
         self.assertEqual(len(texts), 2)
-        self.assertIn("requested by uid 0", texts[0])
+        self.assertIn("requested by root", texts[0])
 
     def test_outside_changes_are_still_reported(self):
         self.make("touched", caches=["node_modules"])
@@ -210,7 +210,7 @@ class Budgets(harness.TestCase):
         with self.assertRaises(raw_api.ApiError) as refused:
             self.client.create(repo_url=self.url, name="third")
         self.assertEqual(refused.exception.code, "resource_exhausted")
-        self.assertIn("uid 0 uses", refused.exception.message)
+        self.assertIn("root uses", refused.exception.message)
         self.assertIn("user.budget_bytes", refused.exception.hint)
         self.assertEqual(self.client.exec("big", "wc -c <work").stdout.strip(), str(30 << 20).encode())
         self.client.delete("big", purge=True)

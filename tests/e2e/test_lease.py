@@ -319,7 +319,7 @@ class Cli(harness.TestCase):
         self.assertEqual((kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777), (0o600, 0o700))
         self.assertNotIn(token.rsplit(".")[-1], acquired)
         self.assertIn("everybody can read a command line", self.cli("stop", "hand", "--lease", token, code=1))
-        self.assertIn("held by agent-7 (uid 0, lease 1)", self.cli("exec", "hand", "--", "true", code=125))
+        self.assertIn("held by agent-7 (root, lease 1)", self.cli("exec", "hand", "--", "true", code=125))
         self.cli("exec", "hand", "--lease", "1", "--", "sh", "-c", "cat > typed", input=b"typed")
         self.assertEqual(self.cli("exec", "hand", "--", "cat", "typed", env={"MOORAGE_LEASE": "1"}), "typed")
         for named in (f"{workspace}.1", token):

@@ -18,7 +18,7 @@ class Policy(harness.TestCase):
         changed = self.client.update("limits", limits={"pids": 60})
         self.assertEqual((changed["limits"]["pids"], changed["limits"]["cpus"]), (60, 2))
         self.assertIn("at the next start", changed["notice"])
-        self.assertEqual(self.events("limits"), ["pids 100 -> 60, set by uid 0"])
+        self.assertEqual(self.events("limits"), ["pids 100 -> 60, set by root"])
         self.client.stop("limits")
         self.assertNotIn("notice", self.client.update("limits", limits={"cpus": 1}))
         bomb = "for i in $(seq 80); do sleep 20 & done; wait"

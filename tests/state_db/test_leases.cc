@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "base/os/accounts.h"
 #include "state_db/tables/leases.h"
 #include "store_fixture.h"
 
@@ -27,17 +28,18 @@ TEST_CASE("a generation only grows: at release, lapse, take-over and restart") {
   const uint64_t commits = test.store->commits();
   CHECK(LeaseTable(*test.store).grant(lease_of(workspace, "a")).generation == 1);
   CHECK(test.store->commits() == commits + 1);
-  CHECK(last_event(*test.store) == "lease.acquired: a (uid 1000, lease 1)");
+  CHECK(last_event(*test.store) == "lease.acquired: a (" + base::user_name(1000) + ", lease 1)");
   LeaseTable(*test.store).end(workspace, "released");
-  CHECK(last_event(*test.store) == "lease.released: a (uid 1000, lease 1)");
+  CHECK(last_event(*test.store) == "lease.released: a (" + base::user_name(1000) + ", lease 1)");
   CHECK(LeaseTable(*test.store).grant(lease_of(workspace, "a")).generation == 2);
   LeaseTable(*test.store).end(workspace, "lapsed");
   test.reopen();
   CHECK(LeaseTable(*test.store).find(workspace)->ended == "lapsed");
   CHECK(LeaseTable(*test.store).grant(lease_of(workspace, "b")).generation == 3);
   CHECK(LeaseTable(*test.store).grant(lease_of(workspace, "c", 1001)).generation == 4);
-  CHECK(last_event(*test.store) ==
-        "lease.taken_over: c (uid 1001, lease 4) from b (uid 1000, lease 3)");
+  CHECK(last_event(*test.store) == "lease.taken_over: c (" + base::user_name(1001) +
+                                       ", lease 4) from b (" + base::user_name(1000) +
+                                       ", lease 3)");
   test.reopen();
   const auto row = LeaseTable(*test.store).list().at(0);
   CHECK(row.held());

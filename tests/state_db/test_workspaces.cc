@@ -388,12 +388,11 @@ TEST_CASE("a workspace is renamed to a free name, with an event") {
         base::Code::already_exists);
   CHECK(workspaces.get(id).name == old_name);
   workspaces.rename(id, "fresh", "by alice");
-  CHECK(workspaces.find_live(0, old_name) == std::nullopt);
+  CHECK_FALSE(workspaces.find_live(1000, old_name));
   CHECK(workspaces.get(id).name == "fresh");
-  const auto event = test.store->newest_events(1).front();
+  const Event event = test.store->events(0, 1000, id).back();
   CHECK(event.kind == "workspace.renamed");
-  CHECK(event.workspace == id);
-  CHECK(event.detail == old_name + " -> fresh, by alice");
+  CHECK(event.text == old_name + " -> fresh, by alice");
   workspaces.rename(other, old_name, "by alice");  // free again
 }
 
@@ -408,7 +407,7 @@ TEST_CASE("labels change one by one, with an event that states the difference") 
   CHECK_FALSE(labels.contains("a"));
   CHECK(labels.at("b") == "2");
   CHECK(labels.at("c") == "3");
-  CHECK(test.store->newest_events(1).front().detail == "a-, c=3, by bob");
+  CHECK(test.store->events(0, 1000, id).back().text == "a-, c=3, by bob");
 }
 
 TEST_CASE("undoing a move into or out of an archive releases its key") {

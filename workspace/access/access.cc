@@ -1,7 +1,6 @@
 #include "workspace/access/access.h"
 
 #include <grp.h>
-#include <pwd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -16,7 +15,6 @@ namespace {
 using state_db::WorkspaceRow;
 using state_db::WorkspaceState;
 
-constexpr size_t kUserEntryBytes = 16 << 10;
 constexpr size_t kGroupEntryBytes = 1 << 20;  // enough for a group with very many members
 
 [[noreturn]] void throw_unknown(const std::string& name) {
@@ -214,15 +212,6 @@ std::string group_name(uint32_t gid) {
     return getgrgid_r(gid, entry, room, size, result);
   });
   return found ? found->second : std::to_string(gid);
-}
-
-std::string user_name(uint32_t uid) {
-  std::vector<char> room(kUserEntryBytes);
-  passwd entry{};
-  passwd* found = nullptr;
-  // Only for display: fall back to the number if the entry is too large or the service fails.
-  getpwuid_r(uid, &entry, room.data(), room.size(), &found);
-  return found != nullptr ? entry.pw_name : "uid " + std::to_string(uid);
 }
 
 }  // namespace moorage::workspace

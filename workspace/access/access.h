@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/os/accounts.h"
 #include "state_db/tables/execs.h"
 #include "state_db/tables/repositories.h"
 #include "state_db/tables/viewer.h"
@@ -97,6 +98,6 @@ state_db::ExecRow find_exec(state_db::Store& store, const Caller& caller, base::
 // permission_denied: the caller is not a member.
 uint32_t team_group(const Caller& caller, const std::string& group);
 std::string group_name(uint32_t gid);  // the number if it has no name
-std::string user_name(uint32_t uid);   // "uid 1000" if it has no name
+using base::user_name;
 
 }  // namespace moorage::workspace

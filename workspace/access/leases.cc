@@ -25,7 +25,7 @@ constexpr int64_t kAbsent_ms = 10'000;
 constexpr std::chrono::seconds kPatience{30};  // for changes in progress
 
 std::string person(const LeaseRow& row) {
-  return row.holder + " (uid " + std::to_string(row.holder_uid) + ", lease " +
+  return row.holder + " (" + user_name(row.holder_uid) + ", lease " +
          std::to_string(row.generation) + ")";
 }
 

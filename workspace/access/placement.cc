@@ -7,6 +7,7 @@
 
 #include "backends/registry.h"
 #include "base/error.h"
+#include "base/os/accounts.h"
 #include "base/size_text.h"
 
 namespace moorage::workspace {
@@ -61,8 +62,8 @@ class Owner {
     if (!asked_) groups_ = groups_of(uid_);
     asked_ = true;
     if (!groups_) {
-      because = "it applies because the host's user database does not list the groups of uid " +
-                std::to_string(uid_);
+      because = "it applies because the host's user database does not list the groups of " +
+                base::user_name(uid_);
       return true;
     }
     return std::any_of(groups.begin(), groups.end(), [&](uint32_t gid) {

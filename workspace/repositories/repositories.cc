@@ -4,6 +4,7 @@
 
 #include "base/crash_point.h"
 #include "base/error.h"
+#include "base/os/accounts.h"
 #include "base/os/files.h"
 #include "base/parts.h"
 #include "base/size_text.h"
@@ -217,10 +218,11 @@ state_db::RepositoryRow Repositories::fetch(base::RepoId id, const Progress& pro
   const auto parsed = repo_cache::parse_url(row.fetch_url, context_.repos.options().url_policy);
   Covering credential;
   if (is_private(row.scope)) {
-    const std::string uid = row.scope.substr(row.scope.find(':') + 1);
-    credential = upstream_.covering(parsed, {.uid = static_cast<uint32_t>(std::stoul(uid))});
+    const auto uid = static_cast<uint32_t>(std::stoul(row.scope.substr(row.scope.find(':') + 1)));
+    credential = upstream_.covering(parsed, {.uid = uid});
     if (!credential) {
-      throw Error(Code::permission_denied, "uid " + uid + " has no credential for " + row.url,
+      throw Error(Code::permission_denied,
+                  base::user_name(uid) + " has no credential for " + row.url,
                   "add one: moorage credential add NAME --for " + row.fetch_url);
     }
   }

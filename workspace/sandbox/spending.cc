@@ -2,6 +2,7 @@
 
 #include "backends/registry.h"
 #include "base/error.h"
+#include "base/os/accounts.h"
 #include "state_db/store.h"
 #include "state_db/tables/sandboxes.h"
 
@@ -25,7 +26,7 @@ void require_hours(Context& context, uint32_t owner_uid) {
   const uint32_t hours = context.options.remote_hours_a_day;
   if (hours == 0 || spent_ms(context, owner_uid) < hours * kHour_ms) return;
   throw Error(Code::resource_exhausted,
-              "uid " + std::to_string(owner_uid) + " has used the " + std::to_string(hours) +
+              base::user_name(owner_uid) + " has used the " + std::to_string(hours) +
                   (hours == 1 ? " hour" : " hours") +
                   " of sandboxes on other machines that are allowed in 24 hours",
               "wait, use a backend of this host (moorage move NAME --backend lxc), or raise "

@@ -1,6 +1,7 @@
 #include "workspace/upkeep/budgets.h"
 
 #include "base/error.h"
+#include "base/os/accounts.h"
 #include "base/size_text.h"
 #include "state_db/store.h"
 
@@ -62,7 +63,7 @@ void Budgets::admit_under(const Budget& budget) {
 void Budgets::admit(uint32_t owner_uid, base::RepoId repository) {
   auto& store = context_.store;
   Budget user;
-  user.whose = "uid " + std::to_string(owner_uid);
+  user.whose = base::user_name(owner_uid);
   user.setting = "user.budget_bytes";
   user.limit = limits_.user_bytes;
   user.used = [&] {

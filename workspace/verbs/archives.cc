@@ -23,7 +23,7 @@ WorkspaceView Archives::archive(const Caller& caller, const std::string& name,
   if (row.state == WorkspaceState::archived) {
     join_key(context_.store, caller, row.id.str());
   } else {
-    put_away(caller, row, "archived by uid " + std::to_string(caller.uid), progress);
+    put_away(caller, row, "archived by " + user_name(caller.uid), progress);
   }
   return views_.show(caller, row.id.str());
 }

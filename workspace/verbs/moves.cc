@@ -173,7 +173,7 @@ WorkspaceView Moves::resume(const std::string& joined) {
 // two overlays must never share an upper directory.
 void Moves::change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
                          const Caller& caller, const std::string& notice) {
-  const std::string by = "uid " + std::to_string(caller.uid);
+  const std::string by = user_name(caller.uid);
   state_db::WorkspaceRow moved = row;
   moved.backend = place.backend;
   moved.image = place.image;

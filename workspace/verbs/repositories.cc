@@ -45,7 +45,7 @@ void RepositoryVerbs::remove(const Caller& caller, base::RepoId id) {
   find_repository(context_.store, caller, id);
   // Those that an operation held when their workspace was purged.
   try_step("repo.collect_layers", id.str(), [&] { collect_layers(context_); });
-  repositories_.evict(id, "removed by uid " + std::to_string(caller.uid),
+  repositories_.evict(id, "removed by " + user_name(caller.uid),
                       key_joiner(context_.store, caller));
 }
 

@@ -40,7 +40,7 @@ void require_hot(Context& context, const SnapshotRow& snapshot) {
               "moorage unarchive " + owner.name);
 }
 
-std::string by(const Caller& caller) { return "uid " + std::to_string(caller.uid); }
+std::string by(const Caller& caller) { return user_name(caller.uid); }
 
 constexpr size_t kNamedHolders = 5;
 // A command's leftover processes exist a moment longer than the command.

@@ -119,7 +119,7 @@ TEST_CASE_METHOD(LeaseFixture, "a restart or a suspended daemon lets no lease la
   CHECK(leases->is_held(row.id));
   clock.up_ms += 3'600'000;  // stopped, or suspended, for an hour
   CHECK(leases->is_held(row.id));
-  CHECK(refused({}).starts_with("ws is held by a (uid 1000, lease 1), acquired "));
+  CHECK(refused({}).starts_with("ws is held by a (" + user_name(1000) + ", lease 1), acquired "));
   CHECK(refused(generation).empty());
   clock.up_ms = 0;  // after a reboot
   open();
@@ -140,8 +140,8 @@ TEST_CASE_METHOD(LeaseFixture, "a takeover waits for a change in progress") {
   CHECK_FALSE(taken);
   writing.reset();
   other.join();
-  CHECK(
-      refused(old).starts_with("lease 1 of ws is over: b (uid 1000, lease 2) has held it since "));
+  CHECK(refused(old).starts_with("lease 1 of ws is over: b (" + user_name(1000) +
+                                 ", lease 2) has held it since "));
   leases->cleared(row.id);
   CHECK(refused(2).empty());
 }
@@ -177,7 +177,7 @@ TEST_CASE_METHOD(LeaseFixture, "only its secret proves a lease, and the store do
   CHECK(token == row.id.str() + ".1." + secret);
   CHECK(secret.size() == 64);
   CHECK(refused_to(sending(token)).empty());
-  const std::string held = "ws is held by a (uid 1000, lease 1), and you sent ";
+  const std::string held = "ws is held by a (" + user_name(1000) + ", lease 1), and you sent ";
   CHECK(refused_to(sending("1")) == held + "no secret");
   CHECK(refused_to(sending(row.id.str() + ".1")) == held + "no secret");
   CHECK(refused_to(sending(row.id.str() + ".1." + std::string(64, '0'))) ==

@@ -13,7 +13,7 @@ from .workspaces import (
     Archive, Attempt, AttemptDiff, Base, BestOf, BestOfAttempt, BestOfStep, Blocked, Changes, ComparedFile, Comparison,
     ComparisonSide, DiffStat, Doing, FileChange, FileInfo, ForkedElsewhere, Integrity, Lease, Limits, Lineage,
     LineageWorkspace, MoveCheck, Place, RemoteMachine, ReplicaOfWorkspace, RepoOfWorkspace, Sandbox, Snapshot,
-    Status, StoreSpace, Totals, WorkspaceInfo,
+    Status, Stopped, StoreSpace, Totals, WorkspaceInfo,
 )
 from .record import Record
 
@@ -25,6 +25,6 @@ __all__ = [
     "Integrity", "Lease", "Limits", "Lineage", "LineageWorkspace", "MoveCheck", "Network", "NetworkCheck",
     "NetworkRule", "NetworkUse", "Place", "PolicyRule", "Progress", "Record", "RemoteHost", "RemoteMachine",
     "Replica", "ReplicaOfWorkspace", "RepoOfWorkspace", "Repository", "RepositoryUse", "Result", "Sandbox",
-    "Setting", "Snapshot", "Space", "Status", "StoreSpace", "StoreUse", "Top", "TopSandbox", "TopWorkspace",
+    "Setting", "Snapshot", "Space", "Status", "Stopped", "StoreSpace", "StoreUse", "Top", "TopSandbox", "TopWorkspace",
     "Totals", "TreeUse", "Waiting", "WorkspaceInfo", "WorkspaceUse",
 ]

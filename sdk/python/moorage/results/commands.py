@@ -21,6 +21,7 @@ class ExecInfo(Record):
     argv: tuple[str, ...] = ()
     cwd: str = ""
     owner: int | None = None
+    owner_name: str | None = None
     user: str = ""
     sandbox: str | None = None
     tty: bool = False

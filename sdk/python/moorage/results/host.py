@@ -290,6 +290,7 @@ class WorkspaceUse(Record):
     journal_bytes: int
     complete: bool
     base: BaseUse
+    owner_name: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -431,6 +432,7 @@ class TopWorkspace(Record):
     doing: Doing | None = None
     blocked: Blocked | None = None
     network: NetworkUse | None = None
+    owner_name: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

@@ -30,6 +30,7 @@ class Lease(Record):
     generation: int
     holder: str | None = None
     uid: int | None = None
+    user: str | None = None
     since_at: datetime.datetime | None = None
     seen_ms_ago: int | None = None
     ttl_s: int | None = None
@@ -133,6 +134,14 @@ class Sandbox(Record):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Stopped(Record):
+    """Why the last sandbox of a workspace ended, for people, while there is no live one."""
+
+    since_at: datetime.datetime | None = None
+    reason: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Integrity(Record):
     """Whether a workspace's files were unchanged at the last check: intact, changed-outside, lost or needs-repair."""
 
@@ -179,6 +188,7 @@ class WorkspaceInfo(Record):
     name: str = ""
     state: str = ""
     owner: int | None = None
+    owner_name: str | None = None
     access: str | None = None
     team: str | None = None
     holder: Lease | None = None
@@ -224,6 +234,7 @@ class WorkspaceInfo(Record):
     notice: str | None = None
     ended: tuple[str, ...] = ()
     sandbox: Sandbox | None = None
+    stopped: Stopped | None = None
     created_at: datetime.datetime | None = None
     deleted_at: datetime.datetime | None = None
     integrity: Integrity | None = None
