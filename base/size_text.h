@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace moorage::base {
 
 std::string size_text(uint64_t bytes);
+// A number of bytes as people write it, in the CLI and in the configuration: "8G", "8 GiB", "8gb",
+// "1.5G", "4096"; a unit is a power of 1024. nullopt: not a size. UINT64_MAX: too large.
+std::optional<uint64_t> parse_size(std::string_view text);
 // As the CLI accepts it, without rounding: "8G", "1536M", "1000001".
 std::string exact_size_text(uint64_t bytes);
 // The shortest text that parses to the same number: 0.1, 2.5, 1234567.

@@ -109,12 +109,10 @@ bool parse_flag(std::string_view text) {
 }
 
 uint64_t parse_bytes(std::string_view text, const Range& range) {
-  uint64_t value = 0;
-  if (!read_number(text, kByteUnits, value)) {
-    refuse(text, "a size: a number of bytes, or one with KiB, MiB, GiB or TiB");
-  }
-  check_range(text, value, range, print_bytes);
-  return value;
+  const auto value = base::parse_size(text);
+  if (!value) refuse(text, "a size, like 512M, 8G or 8GiB");
+  check_range(text, *value, range, print_bytes);
+  return *value;
 }
 
 int64_t parse_seconds(std::string_view text, const Range& range) {

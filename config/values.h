@@ -20,7 +20,7 @@ struct Range {
 uint64_t parse_integer(std::string_view text, const Range& range);
 double parse_real(std::string_view text, double least, double most);
 bool parse_flag(std::string_view text);                            // true, false
-uint64_t parse_bytes(std::string_view text, const Range& range);   // 1048576, 512MiB, 4 GiB
+uint64_t parse_bytes(std::string_view text, const Range& range);   // base/size_text.h
 int64_t parse_seconds(std::string_view text, const Range& range);  // 90, 90s, 5m, 2h, 7d
 std::string parse_path(std::string_view text);                     // absolute, without . and ..
 std::string parse_host(std::string_view text);                     // git.example.com, .example.com

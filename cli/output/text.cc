@@ -123,22 +123,11 @@ int64_t parse_duration_ms(std::string_view text, std::string_view what) {
 }
 
 uint64_t parse_size(std::string_view text, std::string_view what) {
-  constexpr std::string_view kExamples = "512M, 4G or 1.5G";
-  constexpr std::string_view kSteps = "KMGT";
-  std::string_view rest = text;
-  if (rest.empty()) refuse(what, text, kExamples);
-  auto number = take_number(rest);
-  if (!number) refuse(what, text, kExamples);
-  if (!rest.empty() && rest != "B") {
-    const size_t step = kSteps.find(static_cast<char>(rest[0] & ~0x20));
-    rest.remove_prefix(1);
-    const bool known =
-        step != std::string_view::npos && (rest.empty() || rest == "iB" || rest == "B");
-    if (!known) refuse(what, text, kExamples);
-    *number *= static_cast<double>(uint64_t{1} << (10 * (step + 1)));
-  }
-  if (*number < 1 || *number > 1e18) refuse_range(what, text);
-  return static_cast<uint64_t>(*number);
+  constexpr uint64_t kMost = 1'000'000'000'000'000'000;
+  const auto bytes = base::parse_size(text);
+  if (!bytes) refuse(what, text, "512M, 4G or 1.5G");
+  if (*bytes == 0 || *bytes > kMost) refuse_range(what, text);
+  return *bytes;
 }
 
 double parse_number(std::string_view text, std::string_view what) {

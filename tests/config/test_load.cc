@@ -158,11 +158,12 @@ TEST_CASE("values out of range and unknown units are refused") {
   CHECK(refusal("daemon: {threads: 1}\n") == ":1:19: daemon.threads: \"1\" is not from 2 to 1024");
   CHECK(refusal("daemon: {threads: -4}\n") == ":1:19: daemon.threads: \"-4\" is not an integer");
   CHECK(refusal("daemon: {threads: 4 threads}\n").find("is not an integer") != std::string::npos);
-  CHECK(refusal("sandbox: {memory_bytes: 4GB}\n").find("KiB, MiB, GiB or TiB") !=
+  CHECK(refusal("sandbox: {memory_bytes: 4GX}\n").find("a size, like 512M, 8G or 8GiB") !=
         std::string::npos);
+  CHECK(load_text("sandbox: {memory_bytes: 8G}\n").settings.sandbox.memory_bytes == 8ULL << 30);
   CHECK(refusal("sandbox: {memory_bytes: 1MiB}\n").find("is not from 16MiB to 1024TiB") !=
         std::string::npos);
-  CHECK(refusal("sandbox: {memory_bytes: 99999999999TiB}\n").find("is not a size") !=
+  CHECK(refusal("sandbox: {memory_bytes: 99999999999TiB}\n").find("is not from 16MiB") !=
         std::string::npos);
   CHECK(refusal("sandbox: {cpus: nan}\n").find("is not from 0.01 to 4096") != std::string::npos);
   CHECK(refusal("sandbox: {cpus: 2x}\n").find("is not a number") != std::string::npos);

@@ -120,8 +120,8 @@ TEST_CASE("unknown users and groups are refused with their place") {
 TEST_CASE("a value of a rule that is wrong is refused with its place") {
   CHECK(refusal("policy:\n  - min_isolation: strong\n")
             .starts_with(":2:20: min_isolation: \"strong\" is not one of none, container, userns"));
-  CHECK(refusal("policy:\n  - max: {memory: 8GB}\n")
-            .starts_with(":2:19: memory: \"8GB\" is not a size"));
+  CHECK(refusal("policy:\n  - max: {memory: 8GX}\n")
+            .starts_with(":2:19: memory: \"8GX\" is not a size"));
   CHECK(refusal("policy:\n  - max: {memory: 1MiB}\n")
             .starts_with(":2:19: memory: \"1MiB\" is not from 16MiB"));
   CHECK(
