@@ -14,9 +14,10 @@
 namespace moorage::cli {
 namespace {
 
-Colour colour_of(const Json& exec) {
-  if (!has_ended(exec)) return Colour::green;
-  return exit_code_of(exec) == 0 ? Colour::plain : Colour::red;
+Cell end_cell(const Json& exec) {
+  Colour colour = exit_code_of(exec) == 0 ? Colour::plain : Colour::red;
+  if (!has_ended(exec)) colour = Colour::green;
+  return {end_text(exec), colour};
 }
 
 // The most that the daemon lists.
@@ -59,9 +60,9 @@ void list_execs(Context& context, const PsOptions& options) {
   for (const Json& exec : execs) {
     const int64_t age = age_of(exec, "started_at", now_ms);
     const std::string id = exec.text("workspace");
-    table.add({exec.text("id"), names.contains(id) ? names[id] : id,
-               Cell(end_text(exec), colour_of(exec)), age < 0 ? "-" : format_age(age),
-               size_text(exec, "output_bytes"), join_command(exec.byte_list("argv"))});
+    table.add({exec.text("id"), names.contains(id) ? names[id] : id, end_cell(exec),
+               age < 0 ? "-" : format_age(age), size_text(exec, "output_bytes"),
+               join_command(exec.byte_list("argv"))});
   }
   context.print_table(table);
   if (execs.size() >= kListed) {
@@ -146,18 +147,6 @@ void check_limit(const std::string& text) {
     throw Error(Code::invalid_argument, "--limit takes 1 to 1000, not '" + text + "'");
 }
 
-// "0", "127 not_found", "signal 9", "timeout", "running".
-Cell exit_cell(const Json& exec) {
-  const std::string state = exec.text("state"), category = category_text(exec);
-  if (!has_ended(exec)) return {state, Colour::green};
-  std::string text = category.empty() ? state : category;
-  if (state == "exited")
-    text = exec.text("exit_code", "0") + (category.empty() ? "" : " " + category);
-  if (state == "signalled")
-    text = "signal " + exec.text("signal") + (category == "signal" ? "" : " " + category);
-  return {text, exit_code_of(exec) == 0 ? Colour::plain : Colour::red};
-}
-
 std::string took_text(const Json& exec, int64_t now_ms) {
   const auto started = parse_utc(exec.text("started_at"));
   if (!started) return "-";
@@ -177,12 +166,12 @@ void print_history(Context& context, const HistoryOptions& options) {
   const std::vector<Json> execs = history->items("execs");
   if (execs.empty()) return context.print("no commands yet\n");
   const int64_t now_ms = base::system_clock().wall_ms();
-  Table table({"EXEC", right("STARTED"), right("TOOK"), "BY", "EXIT", right("CHANGED"),
+  Table table({"EXEC", right("STARTED"), right("TOOK"), "BY", "END", right("CHANGED"),
                right("OUTPUT"), shrinks("COMMAND")});
   for (const Json& exec : execs) {
     const int64_t age = age_of(exec, "started_at", now_ms);
     table.add({exec.text("id"), age < 0 ? "-" : format_age(age) + " ago", took_text(exec, now_ms),
-               exec.text("hook", owner_text(exec)), exit_cell(exec),
+               exec.text("hook", owner_text(exec)), end_cell(exec),
                exec.has("changed_files") ? count_of(exec.number("changed_files"), "file") : "-",
                size_text(exec, "output_bytes"), join_command(exec.byte_list("argv"))});
   }

@@ -119,6 +119,11 @@ class Page {
     if (ws_.has("sandbox.isolation")) text += ", " + ws_.text("sandbox.isolation");
     if (ws_.has("image")) text += ", image " + ws_.text("image");
     if (ws_.has("runtime")) text += ", runtime " + ws_.text("runtime");
+    if (ws_.has("stopped")) {
+      text += ago("stopped.since_at", "; stopped ");
+      const std::string reason = stop_reason(ws_);
+      if (!reason.empty()) text += ": " + reason;
+    }
     line("sandbox", text);
     std::string limits;
     const auto add = [&limits](const std::string& part) {

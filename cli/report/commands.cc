@@ -15,18 +15,6 @@ constexpr size_t kCommandCharacters = 400;
 constexpr size_t kTableCharacters = 120;
 constexpr uint64_t kMostLookedAt = 50'000;
 
-std::string result_of(const Json& exec) {
-  const std::string state = exec.text("state"), category = exec.text("category");
-  std::string text = state;
-  if (state == "exited") text = "exit " + exec.text("exit_code", "0");
-  if (state == "signalled") return "ended by signal " + exec.text("signal");
-  if (state == "timed_out") return "timed out";
-  if (state == "oom_killed") return "ran out of memory";
-  std::string why = category;
-  std::replace(why.begin(), why.end(), '_', ' ');
-  return why.empty() || state == "cancelled" ? text : text + ", " + why;
-}
-
 std::string took(const Json& exec) {
   const auto started = parse_utc(exec.text("started_at"));
   if (!started) return "";
@@ -41,7 +29,7 @@ CommandRow row_of(const Json& exec) {
   row.started = report_time(exec.text("started_at"));
   row.took = took(exec);
   row.command = shorten(join_command(exec.byte_list("argv")), kCommandCharacters);
-  row.result = result_of(exec);
+  row.result = end_text(exec);
   row.running = !has_ended(exec);
   row.failed = !row.running && exit_code_of(exec) != 0;
   const auto next = [&row] { return std::string(row.remark.empty() ? "" : ", "); };

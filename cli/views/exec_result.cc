@@ -1,5 +1,7 @@
 #include "cli/views/exec_result.h"
 
+#include <algorithm>
+
 #include "cli/output/text.h"
 
 namespace moorage::cli {
@@ -22,14 +24,18 @@ bool told_by_state(const Json& exec) {
   return state == "timed_out" || state == "oom_killed" || state == "cancelled";
 }
 
-}  // namespace
-
+// "not found", "stopped by alice"; empty: the state says all.
 std::string category_text(const Json& exec) {
-  const std::string category = exec.text("category"), error = exec.text("error");
+  std::string category = exec.text("category");
+  const std::string error = exec.text("error");
   if (category == "cancelled" && error.starts_with("cancelled by ")) return error;
-  const bool by_stop = category == "stopped" && error.starts_with(kWithSandbox);
-  return by_stop ? error.substr(kWithSandbox.size()) : category;
+  if (category == "stopped" && error.starts_with(kWithSandbox))
+    return error.substr(kWithSandbox.size());
+  std::replace(category.begin(), category.end(), '_', ' ');
+  return category;
 }
+
+}  // namespace
 
 bool has_ended(const Json& exec) { return exec.text("state") != "running"; }
 
@@ -92,14 +98,14 @@ std::string json_with_output(const Json& exec, const CapturedOutput& output) {
 }
 
 std::string end_text(const Json& exec) {
-  const std::string state = exec.text("state");
+  const std::string state = exec.text("state"), why = category_text(exec);
+  if (state == "timed_out") return "timed out";
+  if (state == "oom_killed") return "out of memory";
+  if (state == "cancelled") return why.empty() ? state : why;
   std::string text = state;
   if (state == "exited") text += " " + exec.text("exit_code", "0");
-  if (state == "signalled") text += " " + exec.text("signal");
-  const std::string category = exec.text("category");
-  if (state == "cancelled" && !category.empty()) return category_text(exec);
-  const bool adds = !category.empty() && category != "signal" && !told_by_state(exec);
-  return adds ? text + " (" + category_text(exec) + ")" : text;
+  if (state == "signalled") text = "signal " + exec.text("signal");
+  return why.empty() || exec.text("category") == "signal" ? text : text + " (" + why + ")";
 }
 
 }  // namespace moorage::cli

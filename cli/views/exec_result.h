@@ -32,10 +32,9 @@ struct CapturedOutput {
 // The record with "stdout" and "stderr" (or "stdout_b64", "stderr_b64" when they are not UTF-8)
 // and, when output was cut, "output_truncated": true.
 std::string json_with_output(const Json& exec, const CapturedOutput& output);
-// "exited 0", "exited 127 (not_found)", "signalled 9", "timed_out", "running".
+// The words for an end, the same everywhere: "exited 0", "exited 127 (not found)", "signal 9",
+// "timed out", "out of memory", "cancelled by alice", "interrupted (stopped by alice)"; "running".
 std::string end_text(const Json& exec);
 bool has_ended(const Json& exec);
-// "not_found", "stopped by alice"; empty: the state says all.
-std::string category_text(const Json& exec);
 
 }  // namespace moorage::cli

@@ -10,6 +10,8 @@
 namespace moorage::cli {
 namespace {
 
+constexpr size_t kReasonColumns = 40;
+
 // `name` is the daemon's for that uid: its host knows more users than the file of this one.
 std::string person_text(const Json& who, const std::string& name) {
   const std::string text = who.text();
@@ -93,8 +95,17 @@ std::string blocked_text(const Json& workspace) {
   return "blocked: " + workspace.text("blocked.host") + " (" + workspace.text("blocked.exec") + ")";
 }
 
+std::string stop_reason(const Json& workspace) {
+  constexpr std::string_view kState = "stopped ";
+  const std::string reason = workspace.text("stopped.reason");
+  return reason.starts_with(kState) ? reason.substr(kState.size()) : reason;
+}
+
 std::string doing_text(const Json& workspace, int64_t now_ms) {
   if (workspace.has("blocked")) return blocked_text(workspace);
+  const std::string reason = stop_reason(workspace);
+  if (!reason.empty() && workspace.text("state") == "ready")
+    return shorten(reason, kReasonColumns);
   const Json doing = workspace.at("doing");
   const std::vector<std::string> argv = doing.byte_list("argv");
   if (argv.empty()) return "-";

@@ -27,8 +27,10 @@ class TypedNames {
 Cell state_cell(const Json& workspace, int64_t now_ms);
 // "main", "main -23".
 std::string base_text(const Json& workspace);
-// "my-agent 2h14m", "-".
 std::string blocked_text(const Json& workspace);  // empty: it is not
+// After the word "stopped": "idle for 30m", "by alice"; empty: it runs, or never ran.
+std::string stop_reason(const Json& workspace);
+// "my-agent 2h14m", "-"; of a stopped one why it was stopped: "idle for 30m".
 std::string doing_text(const Json& workspace, int64_t now_ms);
 // "37 files", "unpushed", "-".
 std::string changes_text(const Json& workspace);

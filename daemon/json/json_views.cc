@@ -116,6 +116,12 @@ void put_contents(JsonObject& object, const workspace::WorkspaceView& view) {
   }
   if (view.blocked) object["blocked"] = blocked_object(*view.blocked);
   if (view.sandbox) object["sandbox"] = sandbox_object(view);
+  if (const auto& ended = view.ended_sandbox) {
+    JsonObject stopped;
+    put_time(stopped, "since_at", ended->ended_wall_ms);
+    put_text(stopped, "reason", ended->reason);
+    object["stopped"] = std::move(stopped);
+  }
   if (view.archive && view.archive->whole) {
     JsonObject archive{{"file", view.archive_file},
                        {"bytes", view.archive->bytes},

@@ -143,7 +143,8 @@ void SandboxTable::set_lost(base::SandboxId id, SandboxState from, std::string_v
 
 void SandboxTable::set_destroyed(base::SandboxId id, SandboxState from, std::string_view reason) {
   store_.transaction([&] {
-    end(store_, id, from, SandboxState::destroyed, reason);
+    const std::string why = reason.empty() ? get(id).reason : std::string(reason);
+    end(store_, id, from, SandboxState::destroyed, why);
     change(store_, "DELETE FROM id_ranges WHERE sandbox = ?", id);
   });
 }
@@ -157,6 +158,13 @@ std::optional<SandboxRow> SandboxTable::find(base::SandboxId id) {
 std::optional<SandboxRow> SandboxTable::live(base::WorkspaceId workspace) {
   return only(select(
       store_, "workspace = ? AND state NOT IN ('stopped','destroyed') AND standby = 0", workspace));
+}
+
+std::optional<SandboxRow> SandboxTable::last_ended(base::WorkspaceId workspace) {
+  return only(select(store_,
+                     "workspace = ? AND started_wall_ms > 0 AND ended_wall_ms > 0 "
+                     "ORDER BY sandboxes.id DESC LIMIT 1",
+                     workspace));
 }
 
 std::optional<SandboxRow> SandboxTable::last(base::WorkspaceId workspace) {

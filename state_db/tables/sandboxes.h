@@ -82,12 +82,14 @@ class SandboxTable {
   void set_stopped(base::SandboxId id, std::string_view reason = {});  // stopping -> stopped
   void set_lost(base::SandboxId id, SandboxState from, std::string_view reason);
   void set_destroyed(base::SandboxId id, SandboxState from,
-                     std::string_view reason = {});  // frees the slot
+                     std::string_view reason = {});  // frees the slot; empty: the reason stays
 
   SandboxRow get(base::SandboxId id);  // not_found
   std::optional<SandboxRow> find(base::SandboxId id);
   // The one that is neither stopped nor destroyed nor on standby; it may be lost.
   std::optional<SandboxRow> live(base::WorkspaceId workspace);
+  // The last one that ran, while none is live: `reason` says why it ended.
+  std::optional<SandboxRow> last_ended(base::WorkspaceId workspace);
   std::optional<SandboxRow> last(base::WorkspaceId workspace);
   std::vector<SandboxRow> of_workspace(base::WorkspaceId workspace);
   std::vector<SandboxRow> in_state(SandboxState state);

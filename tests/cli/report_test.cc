@@ -265,7 +265,7 @@ TEST_CASE("all commands are counted and the last ones listed") {
   CHECK(ran.code == 0);
   CHECK(has(ran.out, "| **Commands** | 10000 ran, 1000 failed |"));
   CHECK(has(ran.out, "Only the last 200 commands of 10000 are listed"));
-  CHECK(has(ran.out, "| `ex_10000` | 2026-11-23 18:35:10 | 1m00s | `make check` | **exit 1** |"));
+  CHECK(has(ran.out, "| `ex_10000` | 2026-11-23 18:35:10 | 1m00s | `make check` | **exited 1** |"));
   CHECK_FALSE(has(ran.out, "`ex_9800`"));
   CHECK(has(ran.out, "of the patch are left out, "));
   CHECK(has(ran.out, "See all: `moorage diff shop`"));

@@ -92,6 +92,51 @@ TEST_CASE("ls and show name the host that a command is blocked by") {
                      "api.example.com\n") != std::string::npos);
 }
 
+TEST_CASE("ls and show say why a sandbox stopped") {
+  const std::string stopped =
+      R"({"id":"ws_1","name":"auth","state":"ready","backend":"lxc","owner":)" +
+      std::to_string(::getuid()) + R"(,"stopped":{"since_at":")" + ago(5 * 60) +
+      R"(","reason":"idle for 30m"}})";
+  ScriptedServer list(answers("/v1/workspaces", R"({"workspaces":[)" + stopped + "]}"));
+  CHECK(run_moorage({"ls"}, {list.socket_path(), "", {}}).out.find(" stopped  idle for 30m ") !=
+        std::string::npos);
+  ScriptedServer one(answers("/v1/workspaces/auth", stopped));
+  CHECK(run_moorage({"show", "auth"}, {one.socket_path(), "", {}})
+            .out.find("\n sandbox   none, lxc; stopped 5 min ago: idle for 30m\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("one end has the same words in ps, history and wait") {
+  const auto words = [](const std::string& exec, const std::string& wanted) {
+    CAPTURE(exec);
+    const std::string row = R"({"id":"ex_1","workspace":"ws_1","argv":["true"],)" + exec + "}";
+    ScriptedServer server([&](Call& call) {
+      call.body();
+      std::string body = row;
+      if (call.path == "/v1/execs") body = "[" + row + "]";
+      if (call.path == "/v1/workspaces/a/history") body = R"({"execs":[)" + row + "]}";
+      call.reply(200, body, test::json_header());
+    });
+    const RunOptions options{server.socket_path(), "", {}};
+    CHECK(run_moorage({"ps", "--all"}, options).out.find("  " + wanted + "  ") !=
+          std::string::npos);
+    CHECK(run_moorage({"history", "a"}, options).out.find("  " + wanted + "  ") !=
+          std::string::npos);
+    CHECK(run_moorage({"wait", "ex_1"}, options).out.find(" " + wanted + "\n") !=
+          std::string::npos);
+  };
+  words(R"("state":"exited","exit_code":0)", "exited 0");
+  words(R"("state":"exited","exit_code":127,"category":"not_found")", "exited 127 (not found)");
+  words(R"("state":"signalled","signal":9,"category":"signal")", "signal 9");
+  words(R"("state":"timed_out","category":"timeout")", "timed out");
+  words(R"("state":"oom_killed","category":"out_of_memory")", "out of memory");
+  words(R"("state":"cancelled","category":"cancelled","error":"cancelled by alice")",
+        "cancelled by alice");
+  words(
+      R"("state":"interrupted","category":"stopped","error":"ended with its sandbox: idle for 30m")",
+      "interrupted (idle for 30m)");
+}
+
 TEST_CASE("ls and ps fetch all pages and print one table") {
   const std::string you = std::to_string(::getuid());
   ScriptedServer server([&](Call& call) {
@@ -288,7 +333,7 @@ TEST_CASE("the first page of the help fits a screen and has ten commands and eve
 TEST_CASE("owners have the names of the host's accounts") {
   ScriptedServer server(answers(
       "/v1/workspaces", R"({"workspaces":[{"id":"ws_1","name":"a","state":"ready","owner":1}]})"));
-  CHECK(run_moorage({"ls"}, {server.socket_path(), "", {}}).out.find("(daemon: a)") !=
+  CHECK(run_moorage({"ls"}, {server.socket_path(), "", {}}).out.find("\na     daemon ") !=
         std::string::npos);
 }
 

@@ -50,6 +50,7 @@ class Idle(harness.TestCase):
         # Frequent queries keep nothing alive.
         harness.wait_until(lambda: "sandbox" not in self.client.workspace("back"), what="the idle stop")
         self.assertEqual(self.stop_reasons("back"), ["idle for 1s"])
+        self.assertEqual(self.client.workspace("back")["stopped"]["reason"], "idle for 1s")
         self.assertEqual(self.client.workspace("back")["integrity"]["state"], "intact")
         out = self.client.exec("back", "cat edit ~/h; git branch --show-current")
         self.assertEqual(out.stdout, b"edit\nhome\nmine\n")

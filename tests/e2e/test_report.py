@@ -91,7 +91,7 @@ class Report(harness.TestCase):
         self.assertEqual(titles, ["Workspace shop", "Lineage", "Snapshots", "Commands", "Output", "Changes", "Patch", "Commits",
                                   "Not in this report"])
         for text in (base, "`task=SHOP-1`", "`acme/shop`", "| **Commands** | 5 ran, 2 failed |", "`moorage/shop`", "└─ ", "shop-1  (1/2)",
-                     "| `green` |", "**exit 3**", "**exit 127, not found**",
+                     "| `green` |", "**exited 3**", "**exited 127 (not found)**",
                      "the very last line", "-b\n", "+two\n", "| `src/b.txt` | deleted |", "`inner/`"):
             self.assertIn(text, page)
         self.assertIn("say more", page.split("## Commits")[1])
@@ -155,7 +155,7 @@ class Report(harness.TestCase):
         self.assertIn("| **State** | sandbox stopped |", page)
         self.daemon.cli("archive", "cold")
         page = self.report("cold")
-        for text in ("| **State** | archived |", "a word", "**exit 1**", "| **Commands** | 1 ran, 1 failed |"):
+        for text in ("| **State** | archived |", "a word", "**exited 1**", "| **Commands** | 1 ran, 1 failed |"):
             self.assertIn(text, page)
         self.assertEqual(self.client.workspace("cold")["state"], "archived")
 

@@ -110,9 +110,9 @@ class History(harness.TestCase):
         self.assertEqual([e["owner"] for e in execs], [os.getuid()] * 3)
         self.assertEqual(execs[2]["changed_files"], 3)
         lines = self.daemon.cli("history", "told").stdout.decode().splitlines()
-        self.assertEqual(lines[0].split(), ["EXEC", "STARTED", "TOOK", "BY", "EXIT", "CHANGED", "OUTPUT", "COMMAND"])
-        self.assertRegex(lines[1], r"^ex_\d+ +\d+s ago +\S+ \S+ +you +0 +2 files +4 +bash -c ")
-        self.assertRegex(lines[2], r" you +127 not_found +- +0 +no-such-program$")
+        self.assertEqual(lines[0].split(), ["EXEC", "STARTED", "TOOK", "BY", "END", "CHANGED", "OUTPUT", "COMMAND"])
+        self.assertRegex(lines[1], r"^ex_\d+ +\d+s ago +\S+ \S+ +you +exited 0 +2 files +4 +bash -c ")
+        self.assertRegex(lines[2], r" you +exited 127 \(not found\) +- +0 +no-such-program$")
         self.assertEqual(json.loads(self.daemon.cli("history", "told", "--json").stdout), self.client.history("told"))
 
     def test_changes_are_not_counted_while_another_command_runs(self):

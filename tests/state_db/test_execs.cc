@@ -172,9 +172,11 @@ TEST_CASE("a workspace has one live sandbox, and its rows keep the history") {
   sandboxes.set_destroyed(row.id, SandboxState::lost);
   CHECK(sandboxes.not_destroyed().empty());
   CHECK(sandboxes.get(row.id).ended_wall_ms == test.clock.now_ms);
+  CHECK(sandboxes.last_ended(workspace)->reason == "init died");
   const auto second = make_sandbox(*test.store, workspace);
   CHECK(sandboxes.of_workspace(workspace).size() == 2);
   CHECK(sandboxes.last(workspace)->id == second.id);
+  CHECK(sandboxes.last_ended(workspace)->id == row.id);  // the second never ran
 }
 
 TEST_CASE("an answer is kept for a day, for its owner, key and request") {

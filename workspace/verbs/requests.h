@@ -65,6 +65,7 @@ struct WorkspaceView {
   state_db::RepositoryRow repo;
   state_db::IntegrityRow integrity;
   std::optional<state_db::SandboxRow> sandbox;            // the live one
+  std::optional<state_db::SandboxRow> ended_sandbox;      // the last one, while none is live
   std::optional<backends::SandboxStatus> sandbox_status;  // detail only
   std::string disk_quota;                                 // what enforces its disk limit
   std::optional<state_db::ExecRow> doing;                 // newest running exec

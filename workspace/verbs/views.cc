@@ -71,6 +71,8 @@ WorkspaceView outline(Context& context, state_db::WorkspaceRow row, state_db::Re
   if (view.sandbox) {
     auto running = state_db::ExecTable(context.store).running(view.sandbox->id);
     if (!running.empty()) view.doing = std::move(running.back());
+  } else {
+    view.ended_sandbox = state_db::SandboxTable(context.store).last_ended(id);
   }
   return view;
 }
