@@ -53,6 +53,27 @@ std::string help_on(const std::vector<std::string>& typed) {
               meant ? "did you mean: moorage help " + *meant : "moorage help lists the topics");
 }
 
+constexpr struct {
+  std::string_view name;
+  std::string_view about;
+} kGroups[] = {
+    {"lease", "A lease makes its holder the only one who may change a workspace."},
+    {"net", "Which hosts the commands of a workspace may reach."},
+    {"credential", "Secrets that workspaces use without seeing them."},
+    {"repo", "The cache of repositories."},
+    {"config", "The daemon's settings."},
+    {"rescue",
+     "When state.db is damaged, missing or of a newer version, the daemon changes nothing and\n"
+     "starts in rescue mode: moorage ls lists what is on the disk, moorage doctor says what is\n"
+     "wrong, and moorage rescue export saves a workspace to a file."}};
+
+std::string about_group(const std::string& group) {
+  for (const auto& [name, about] : kGroups) {
+    if (name == group) return std::string(about) + "\n\n";
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string first_page() {
@@ -72,7 +93,8 @@ std::string first_page() {
 }
 
 std::string group_page(const std::string& group) {
-  std::string text = "Usage: moorage " + group + " COMMAND [ARGUMENTS]\n\n", examples;
+  std::string text = about_group(group) + "Usage: moorage " + group + " COMMAND [ARGUMENTS]\n\n";
+  std::string examples;
   for (const Command& command : all_commands()) {
     if (!command.name.starts_with(group + " ")) continue;
     text += command_line_of(command);

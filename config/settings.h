@@ -1,6 +1,5 @@
-// Every setting of the daemon, with its default, and its unit in its name. A group is a section of
-// the YAML file. Ranges, help texts and names are in config/table.cc. Only daemon/main reads
-// this struct and passes options to the layers.
+// Every setting of the daemon, with its default and its unit in its name. A group is a section of
+// the YAML file. Ranges, help texts and names: config/table.cc. Only daemon/settings.cc reads it.
 #pragma once
 
 #include <cstdint>
@@ -90,6 +89,7 @@ struct ExecSettings {
 
 struct WorkspaceSettings {
   int64_t undelete_window_s = 604'800;
+  bool delete_losers = false;
   uint64_t disk_limit_bytes = 20ULL << 30;  // 0: none
   uint64_t disk_limit_files = 2'000'000;
   int64_t sync_interval_s = 5;

@@ -272,6 +272,8 @@ std::vector<Setting> about_kept_data() {
               "default time limit of commands; 0: none"),
       seconds(MOORAGE_AT(workspace.undelete_window_s), {0, 3660 * kDay},
               "how long undelete stays possible; time with the machine off does not count"),
+      flag(MOORAGE_AT(workspace.delete_losers),
+           "delete the other attempts of a best-of whose best one was promoted"),
       bytes(MOORAGE_AT(workspace.output_limit_bytes), {0, 1024 * kTiB},
             "how much output of a workspace's commands is kept, newest first; 0: no limit"),
       seconds(MOORAGE_AT(workspace.output_keep_s), {0, 3660 * kDay},

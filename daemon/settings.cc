@@ -207,6 +207,7 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.archive_threads = settings.archive.threads;
   options.import_max_bytes = settings.archive.import_max_bytes;
   options.upload_max_bytes = settings.api.max_body_bytes;
+  options.delete_losers = settings.workspace.delete_losers;
   options.undelete_window_ms = settings.workspace.undelete_window_s * 1000;
   return options;
 }

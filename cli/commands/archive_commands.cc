@@ -192,7 +192,9 @@ Action unarchive_command(Options& options) {
   auto names = std::make_shared<Names>();
   options.required_arguments({"NAME", "ARCHIVED", "The workspaces"}, *names);
   return run_with(names, [](Context& context, const Names& given) {
-    for_each(context, given, "unarchive", [](const Json&) { return "all files restored"; });
+    for_each(context, given, "unarchive", [](const Json& workspace) {
+      return workspace.text("notice").empty() ? "all files restored" : "was not archived";
+    });
   });
 }
 

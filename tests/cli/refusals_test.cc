@@ -115,6 +115,8 @@ TEST_CASE("groups of commands have examples in their help") {
   Scene scene;
   CHECK(scene.run({"repo", "--help"}).out.find("Example:\n  moorage repo add https://") !=
         std::string::npos);
+  CHECK(scene.run({"rescue", "--help"}).out.starts_with("When state.db is damaged, "));
+  CHECK(scene.run({"help", "rescue"}).out == scene.run({"rescue", "--help"}).out);
   CHECK(scene.run({"config", "--help"}).out.find("Example:\n  moorage config show\n") !=
         std::string::npos);
 }

@@ -105,6 +105,18 @@ bool is_promoted(Context& context, const BestOfRow& row, const AttemptRow& attem
   return false;
 }
 
+// The first best-of of a workspace makes NAME-1, NAME-2...; a later one NAME-bo7-1, NAME-bo7-2...
+std::string fork_stem(Context& context, const BestOfRow& row) {
+  constexpr size_t kLongest =
+      40;  // leaves room for the number, and for a second one if it is taken
+  for (const auto& other : BestOfTable(context.store).of_workspace(row.wanted.workspace)) {
+    if (other.id.value >= row.id.value) continue;
+    const auto workspace = state_db::WorkspaceTable(context.store).get(row.wanted.workspace);
+    return workspace.name.substr(0, kLongest) + "-bo" + std::to_string(row.id.value);
+  }
+  return {};
+}
+
 void cancel_waiting(Context& context, const std::vector<AttemptRow>& attempts,
                     const std::string& reason) {
   for (const auto& one : attempts) {
@@ -197,6 +209,7 @@ void BestOfDriver::make_forks(const BestOfRow& row, const Caller& caller) {
   BestOfTable table(context_.store);
   ForkRequest wanted;
   wanted.count = static_cast<uint32_t>(table.attempts(row.id).size());
+  wanted.stem = fork_stem(context_, row);
   wanted.labels["best-of"] = row.id.str();
   wanted.idempotency_key = row.id.str();
   std::vector<base::WorkspaceId> forks;
@@ -295,7 +308,22 @@ void BestOfDriver::promote(const BestOfRow& row, const AttemptRow& attempt) {
   }
 }
 
+// By the setting workspace.delete_losers: their owner can undelete them. Done before the outcome,
+// so that a daemon that died meanwhile does it again.
+void BestOfDriver::delete_losers(const BestOfRow& row, const std::vector<AttemptRow>& attempts) {
+  const bool wanted = context_.options.delete_losers && !row.wanted.keep;
+  if (!wanted || row.promotion != Promotion::done) return;
+  state_db::WorkspaceTable workspaces(context_.store);
+  for (const auto& one : attempts) {
+    if (one.number == row.chosen || !one.workspace) continue;
+    if (workspaces.get(one.workspace).state != state_db::WorkspaceState::ready) continue;
+    try_step("best_of.delete_loser", one.workspace.str(),
+             [&] { deletion_.remove(owner_of(row), one.workspace.str(), {.force = true}); });
+  }
+}
+
 void BestOfDriver::finish(const BestOfRow& row, const std::vector<AttemptRow>& attempts) {
+  delete_losers(row, attempts);
   const auto passed = std::count_if(attempts.begin(), attempts.end(), [](const AttemptRow& one) {
     return one.state == AttemptState::passed;
   });

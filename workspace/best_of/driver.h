@@ -19,6 +19,7 @@
 #include "workspace/context/context.h"
 #include "workspace/context/waiters.h"
 #include "workspace/verbs/compare.h"
+#include "workspace/verbs/deletion.h"
 #include "workspace/verbs/execs.h"
 #include "workspace/verbs/snapshots.h"
 #include "workspace/verbs/start_stop.h"
@@ -42,13 +43,14 @@ std::optional<uint32_t> choose_attempt(state_db::Promote promote,
 class BestOfDriver : public ExecListener {
  public:
   BestOfDriver(Context& context, Waiters& waiters, StartStop& start_stop, Execs& execs,
-               Snapshots& snapshots, Comparison& comparison)
+               Snapshots& snapshots, Comparison& comparison, Deletion& deletion)
       : context_(context),
         waiters_(waiters),
         start_stop_(start_stop),
         execs_(execs),
         snapshots_(snapshots),
-        comparison_(comparison) {}
+        comparison_(comparison),
+        deletion_(deletion) {}
 
   // Its threads, which use the verbs and the watcher: create it after those, destroy it before
   // them. Nothing is driven without it.
@@ -81,6 +83,8 @@ class BestOfDriver : public ExecListener {
   void start_waiting(const state_db::BestOfRow& row,
                      const std::vector<state_db::AttemptRow>& attempts);
   void promote(const state_db::BestOfRow& row, const state_db::AttemptRow& attempt);
+  void delete_losers(const state_db::BestOfRow& row,
+                     const std::vector<state_db::AttemptRow>& attempts);
   void finish(const state_db::BestOfRow& row, const std::vector<state_db::AttemptRow>& attempts);
 
   // One step each. False: it waits for something, or has ended.
@@ -101,6 +105,7 @@ class BestOfDriver : public ExecListener {
   Execs& execs_;
   Snapshots& snapshots_;
   Comparison& comparison_;
+  Deletion& deletion_;
   std::atomic<bool> stopping_{false};
   std::mutex flights_mutex_;
   std::unique_ptr<base::SingleFlight> flights_;  // while there is Work

@@ -85,6 +85,7 @@ struct Options {
   int64_t max_lifetime_s = 0;  // 0: no limit
   // Of one user's sandboxes on other machines, all together in 24 hours; 0: no limit.
   uint32_t remote_hours_a_day = 0;
+  bool delete_losers = false;  // of a best-of with a promotion; undelete restores them
   int64_t undelete_window_ms = 7LL * 24 * 3600 * 1000;
   uint64_t min_free_bytes = 0;  // of the store's file system, see free_space.h; 0: default
   uint64_t min_free_inodes = 0;

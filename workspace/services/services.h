@@ -131,7 +131,7 @@ struct Services {
   Snapshots snapshots{context, leases, pre_stop, chains, taker, start_stop, views, budgets};
   Moves moves{context, leases, pre_stop, chains, sandboxes, integrity, start_stop, views, execs};
   Comparison comparison{context, remote};
-  BestOfDriver best_of_driver{context, waiters, start_stop, execs, snapshots, comparison};
+  BestOfDriver best_of_driver{context, waiters, start_stop, execs, snapshots, comparison, deletion};
   ExecListeners::Handle best_of_listens{watcher.listen(best_of_driver)};
   BestOf best_of{context, leases, best_of_driver};
   SnapshotKeeper snapshot_keeper{context, taker};

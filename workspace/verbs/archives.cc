@@ -60,11 +60,13 @@ WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
   const auto row = state_db::WorkspaceTable(context_.store).get(found.id);
   if (row.state == WorkspaceState::ready) {
     join_key(context_.store, caller, row.id.str());
-  } else {
-    if (row.state != WorkspaceState::archived) require_ready(row);
-    if (progress) progress("unarchive", -1, row.name);
-    cold_storage_.bring_back(row, key_joiner(context_.store, caller));
+    auto view = views_.show(caller, row.id.str());
+    view.notice = row.name + " is not archived: nothing was done";
+    return view;
   }
+  if (row.state != WorkspaceState::archived) require_ready(row);
+  if (progress) progress("unarchive", -1, row.name);
+  cold_storage_.bring_back(row, key_joiner(context_.store, caller));
   return views_.show(caller, row.id.str());
 }
 

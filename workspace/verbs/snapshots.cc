@@ -279,7 +279,8 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
       placement.check_backend_accepts({row.backend, row.image, row.runtime});
       placement.check_limits(forks.front().policy.limits);
       admission_.admit(caller.uid, row.repository);
-      const std::string stem = row.name.substr(0, kMaxForkStem);
+      const std::string stem =
+          request.stem.empty() ? row.name.substr(0, kMaxForkStem) : request.stem;
       for (auto& fork : forks) {
         if (fork.name.empty())
           fork.name = table.free_name(caller.uid, stem + "-" + std::to_string(fork.attempt));

@@ -34,6 +34,7 @@ struct UndoRequest {
 struct ForkRequest {
   std::string snapshot;            // sn_N, or its name; empty: the current state
   std::vector<std::string> names;  // of the forks; empty: NAME-1, NAME-2...
+  std::string stem;                // of such names, instead of NAME
   uint32_t count = 1;              // 1 to kMaxForks; names, if any, decide instead
   std::map<std::string, std::string> labels;
   std::string idempotency_key;
