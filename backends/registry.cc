@@ -40,6 +40,11 @@ Isolation isolation_of(const Capabilities& can, const std::string& runtime) {
                             : "available runtimes: " + known);
 }
 
+std::vector<std::string> backend_names() {
+#define NAME(name) #name,
+  return {MOORAGE_BACKENDS(NAME)};
+}
+
 Registry::Registry(const BackendOptions& options) : prefix_(options.name_prefix) {
   base::make_directories(options.images_directory);
 #define ENTER(name) put(#name, make_##name##_backend(options));

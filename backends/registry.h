@@ -31,6 +31,8 @@ struct BackendOptions {
   RemoteOptions remote;
 };
 
+std::vector<std::string> backend_names();  // of the table
+
 // The backends of one daemon, each made once. Never fails because of the host: an unusable backend
 // says so in capabilities().
 class Registry {

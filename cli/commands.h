@@ -31,7 +31,7 @@ struct Command {
   // The words after -- are a command, not arguments. Its exit code becomes ours, so failures of our
   // own exit with 125.
   bool runs_command = false;
-  int everyday = 0;                  // its line on the first page of the help, from 1; 0: not there
+  int everyday = 0;  // its line on the first page of the help, from 1; 0: not there
   // More words for it, which the refusal of an unknown command suggests; aliases.h has those that
   // work.
   std::string_view also_known = {};
@@ -84,13 +84,14 @@ void list_workspaces(Context& context);                                 // as `l
 Declare lease_release_command, lease_run_command, share_command;
 Declare net_allow_command, net_deny_command, net_forget_command;  // net_commands.cc
 Declare net_show_command, net_check_command, net_log_command;
-Declare credential_add_command, credential_ls_command;       // credential_commands.cc
+Declare credential_add_command, credential_ls_command;  // credential_commands.cc
 Declare credential_rm_command, credential_test_command;
 Declare approvals_command, approve_command, refuse_command;  // approval_commands.cc
 Declare repo_add_command, repo_ls_command, repo_fetch_command, repo_rm_command;  // repo_commands.cc
 Declare du_command, gc_command, pin_command, unpin_command;                      // disk_commands.cc
 Declare archive_command, unarchive_command, export_command, import_command;  // archive_commands.cc
 Declare info_command, config_show_command, version_command;                  // host_commands.cc
+Declare config_check_command, config_reload_command;
 Declare doctor_command, rescue_export_command, restore_store_command;
 Declare completion_command;  // completion_command.cc
 

@@ -22,6 +22,7 @@ std::string usage() {
          "  --foreground         no effect: mooraged always stays in the foreground\n"
          "  --check-host         check what this host supports, then exit; start nothing\n"
          "                       Exit status 1: something required is missing\n"
+         "  --check-config       check the settings file, then exit; start nothing\n"
          "  --show-config        print the effective settings and where each comes from\n"
          "  --restore-store DIR  rebuild the store from its copy in DIR, then exit\n"
          "                       The store goes to store.directory, which must be empty.\n"
@@ -54,6 +55,8 @@ Arguments parse_arguments(int count, char** words) {
       arguments.overrides[pair.substr(0, equals)] = pair.substr(equals + 1);
     } else if (word == "--check-host") {
       arguments.action = Action::check_host;
+    } else if (word == "--check-config") {
+      arguments.action = Action::check_config;
     } else if (word == "--show-config") {
       arguments.action = Action::show_config;
     } else if (word == "--list-crash-points") {

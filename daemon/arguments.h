@@ -11,6 +11,7 @@ struct Arguments {
   enum class Action {
     serve,
     check_host,
+    check_config,
     show_config,
     show_version,
     list_crash_points,

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "backends/registry.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/os/files.h"
+#include "base/size_text.h"
 #include "config/load.h"
 #include "daemon/arguments.h"
 #include "daemon/serve.h"
 #include "repo_cache/repo_cache.h"
+#include "workspace/access/placement.h"
 #include "workspace/replica/restore_store.h"
 
 namespace {
@@ -68,6 +71,22 @@ int restore(const daemon::Settings& settings, const std::string& replica) {
   return report.lost.empty() ? 0 : 1;
 }
 
+// --check-config: a wrong file was refused before, with its line.
+int report_valid(const Arguments& arguments, const config::Loaded& loaded,
+                 const daemon::Settings& settings) {
+  workspace::check_rules(*settings.services.workspace.placement_rules->get(),
+                         backends::backend_names());
+  const auto set = std::count_if(
+      loaded.shown.begin(), loaded.shown.end(),
+      [](const config::ShownSetting& setting) { return setting.source != "default"; });
+  const size_t rules = loaded.settings.policy.size();
+  std::printf("%s is valid: %s, %s of policy\n",
+              arguments.config_file.value_or(std::string(config::kDefaultFile)).c_str(),
+              base::count_text(static_cast<uint64_t>(set) - rules, "setting").c_str(),
+              base::count_text(rules, "rule").c_str());
+  return 0;
+}
+
 int run(const Arguments& arguments) {
   using Action = Arguments::Action;
   if (arguments.action == Action::show_version) return std::puts("mooraged " MOORAGE_VERSION) < 0;
@@ -76,12 +95,15 @@ int run(const Arguments& arguments) {
     for (const auto& name : base::crash_point_names()) std::puts(std::string(name).c_str());
     return 0;
   }
-  const auto loaded = config::load({.file = arguments.config_file,
+  const config::LoadOptions options{.file = arguments.config_file,
                                     .environment = config::environment_of_process(),
-                                    .overrides = arguments.overrides});
+                                    .overrides = arguments.overrides};
+  const auto loaded = config::load(options);
   if (arguments.action == Action::show_config)
     return std::fputs(config::show_text(loaded.shown).c_str(), stdout) < 0;
-  const daemon::Settings settings = daemon::settings_of(loaded);
+  daemon::Settings settings = daemon::settings_of(loaded);
+  if (arguments.action == Action::check_config) return report_valid(arguments, loaded, settings);
+  settings.read_again = [options] { return daemon::settings_of(config::load(options)); };
   if (arguments.action == Action::restore_store) return restore(settings, arguments.replica);
   if (arguments.action == Action::check_host) return check_host(settings);
   return daemon::serve(settings);

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -27,6 +28,10 @@
 
 namespace moorage::daemon {
 namespace {
+
+// Set by a signal handler, which may touch nothing else.
+std::atomic<bool> hung_up{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 using base::check;
 
@@ -76,7 +81,10 @@ void set_up_process() {
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   mallopt(M_TRIM_THRESHOLD, 4 << 20);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGHUP, [](int) { hung_up = true; });
 }
+
+bool take_hangup() { return hung_up.exchange(false); }
 
 base::Fd listen_for_clients(const std::string& path, const std::string& group) {
   if (passed_sockets() > 0) {

@@ -12,9 +12,12 @@ namespace moorage::daemon {
 
 // Call this before there are threads.
 // No core dumps, and no other process reads this one's memory (it holds output and bundles in
-// transit); files private by default; SIGPIPE ignored; as many descriptors as allowed; none
+// transit); files private by default; SIGPIPE ignored, SIGHUP noted; as many descriptors as allowed; none
 // inherited but 0-2 and the sockets of socket activation; few heaps for many threads.
 void set_up_process();
+
+// Whether a SIGHUP came since the last call.
+bool take_hangup();
 
 // The listening socket: passed by systemd (LISTEN_FDS of sd_listen_fds(3)), or created at `path`
 // with mode 0660 and this group. If the group does not exist, only root can use it; logs a warning.

@@ -59,7 +59,10 @@ void set_up(const Settings& settings) {
 }
 
 void start_timers(Server& server, const Settings& settings, Services& services,
-                  KeyedAnswers& answers, MetricsPage& metrics_page) {
+                  KeyedAnswers& answers, MetricsPage& metrics_page, PolicyReload& policy) {
+  server.every(seconds(1), [&] {
+    if (take_hangup()) policy.run_logged();
+  });
   server.every(seconds(1), [&] {
     if (services.store.failed()) exit_failed("state.db could not be read or written");
     answers.write_later();
@@ -131,8 +134,12 @@ int serve(Settings settings) {
   Services services(store, settings.services);
   const workspace::BestOfDriver::Work best_of_work(services.best_of_driver);
   const workspace::QuotaWatch::Work quota_work(services.quotas);
+  PolicyReload policy(services, settings.shown, [&settings] {
+    const Settings fresh = settings.read_again();
+    return PolicyRead{fresh.services.workspace.placement_rules->get(), fresh.shown};
+  });
   const InfoSource info{
-      .events = events, .settings = settings.shown, .host = look_at_host(services, settings.probe)};
+      .events = events, .policy = policy, .host = look_at_host(services, settings.probe)};
   services.reconciler.at_start();
   services.best_of_driver.at_start();
 
@@ -144,7 +151,7 @@ int serve(Settings settings) {
   KeyedAnswers answers(store);
   Dispatcher dispatcher(worker_pools, answers, &services.waiters);
   Server server({router, dispatcher, worker_pools, settings.limits});
-  start_timers(server, settings, services, answers, metrics_page);
+  start_timers(server, settings, services, answers, metrics_page, policy);
 
   const bool drained = run(server, settings, services, answers);
   services.watcher.stop();

@@ -144,8 +144,7 @@ workspace::PlacementLimits placement_limits(const config::PolicyLimits& limits) 
           .disk_bytes = limits.disk_bytes};
 }
 
-std::vector<workspace::PlacementRule> placement_rules(
-    const std::vector<config::PolicyRule>& rules) {
+workspace::PlacementRules::Set placement_rules(const std::vector<config::PolicyRule>& rules) {
   std::vector<workspace::PlacementRule> converted;
   converted.reserve(rules.size());
   for (const auto& rule : rules) {
@@ -167,7 +166,7 @@ std::vector<workspace::PlacementRule> placement_rules(
          .usual = placement_limits(rule.usual),
          .most = placement_limits(rule.most)});
   }
-  return converted;
+  return std::make_shared<const std::vector<workspace::PlacementRule>>(std::move(converted));
 }
 
 workspace::Options workspace_options(const config::Settings& settings) {
@@ -182,7 +181,7 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.credential_key = settings.network.credential_key;
   options.networks.clear();
   for (const auto& [name, preset] : settings.network_presets) options.networks.push_back(name);
-  options.placement_rules = placement_rules(settings.policy);
+  options.placement_rules->replace(placement_rules(settings.policy));
   options.memory_bytes = settings.sandbox.memory_bytes;
   options.cpus = settings.sandbox.cpus;
   options.pids = settings.sandbox.pids;

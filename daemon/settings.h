@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct Settings {
   Limits limits;
   std::chrono::seconds sync_interval{0};
   std::chrono::seconds reconcile_interval{0};
+
+  // Reads the configuration again, as at the start; throws for a wrong one.
+  std::function<Settings()> read_again{};
 
   const std::string& store() const { return services.workspace.store; }
 };

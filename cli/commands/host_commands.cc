@@ -1,4 +1,4 @@
-// `info`, `config show`, `version`, `doctor`, `rescue export`, `restore-store`: the host, the
+// `info`, `config`, `version`, `doctor`, `rescue export`, `restore-store`: the host, the
 // daemon and its store.
 #include <fcntl.h>
 #include <unistd.h>
@@ -111,6 +111,18 @@ void print_config(Context& context, const std::string& wanted) {
     table.add({setting.text("name"), value, setting.text("source")});
   }
   context.print_table(table);
+}
+
+int reload_config(Context& context) {
+  const auto done = context.parse_or_print(context.api().send("POST", "/v1/config/reload"));
+  if (!done) return 0;
+  context.print_label("policy", count_of(done->number("rules"), "rule") + " in force");
+  std::string names;
+  for (const std::string& name : done->texts("need_restart"))
+    names += (names.empty() ? "" : ", ") + name;
+  if (!names.empty())
+    context.note("these settings differ in the file and need a restart: " + names);
+  return 0;
 }
 
 // Works without a daemon: people type it first when something is wrong.
@@ -242,17 +254,30 @@ std::string find_daemon() {
               "install it; then: mooraged --restore-store DIR");
 }
 
-// Needs no running daemon: mooraged, which owns the store's lock, ids and layers, does the work.
-void restore(Context&, const RestoreOptions& options) {
-  std::vector<std::string> words{find_daemon(), "--restore-store", options.replica};
-  if (!options.config.empty()) words.insert(words.end(), {"--config", options.config});
-  if (!options.store.empty())
-    words.insert(words.end(), {"--set", "store.directory=" + options.store});
+[[noreturn]] void become_daemon(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words{find_daemon()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   execv(argv[0], argv.data());
   base::throw_errno("start " + words[0]);
+}
+
+// Needs no running daemon: mooraged, which owns the store's lock, ids and layers, does the work.
+void restore(Context&, const RestoreOptions& options) {
+  std::vector<std::string> words{"--restore-store", options.replica};
+  if (!options.config.empty()) words.insert(words.end(), {"--config", options.config});
+  if (!options.store.empty())
+    words.insert(words.end(), {"--set", "store.directory=" + options.store});
+  become_daemon(words);
+}
+
+// Needs no running daemon, either.
+void check_config(Context&, const std::string& file) {
+  std::vector<std::string> words{"--check-config"};
+  if (!file.empty()) words.insert(words.end(), {"--config", file});
+  become_daemon(words);
 }
 
 }  // namespace
@@ -265,6 +290,13 @@ Action config_show_command(Options& options) {
   return run_with(wanted, print_config);
 }
 
+Action config_check_command(Options& options) {
+  auto file = std::make_shared<std::string>();
+  options.optional_argument({"FILE", "PATH", "Default: /etc/moorage/moorage.yaml"}, *file);
+  return run_with(file, check_config);
+}
+
+Action config_reload_command(Options&) { return reload_config; }
 Action version_command(Options&) { return print_version; }
 Action doctor_command(Options& options) { return run_with<DoctorOptions>(options, diagnose); }
 Action rescue_export_command(Options& options) { return run_with<ExportOptions>(options, rescue); }

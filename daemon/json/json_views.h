@@ -113,5 +113,10 @@ struct SettingView {
   std::string help;
 };
 std::string settings_json(const std::vector<SettingView>& settings);
+struct ReloadView {
+  size_t rules = 0;                       // now in force
+  std::vector<std::string> need_restart;  // other settings that differ in the file
+};
+std::string reload_json(const ReloadView& done);
 
 }  // namespace moorage::daemon

@@ -130,6 +130,10 @@ std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::str
   return text_of(object);
 }
 
+std::string reload_json(const ReloadView& done) {
+  return text_of({{"rules", done.rules}, {"need_restart", texts_of(done.need_restart)}});
+}
+
 std::string settings_json(const std::vector<SettingView>& settings) {
   return boost::json::serialize(array_of(settings, [](const auto& setting) {
     JsonObject object{{"name", setting.name}, {"value", lossy_utf8(setting.value)}};

@@ -12,6 +12,7 @@
 #include "daemon/json/json_fields.h"
 #include "daemon/json/json_views.h"
 #include "daemon/routes/event_stream.h"
+#include "daemon/routes/policy_reload.h"
 #include "workspace/services/services.h"
 
 namespace moorage::daemon {
@@ -24,7 +25,7 @@ using Counted = workspace::Verb;
 // The rest of what the info routes show.
 struct InfoSource {
   EventHub& events;
-  std::vector<SettingView> settings;
+  PolicyReload& policy;
   InfoView host;  // the constant part; space and counts are filled per request
 };
 // Probes the host and its backends (about 10 ms); logs a warning for each failed check.

@@ -78,7 +78,12 @@ decltype(InfoView::places) places_of(backends::Registry& registry) {
 Reply health(Api&, const Request&) { return Reply::none(); }
 
 Reply config(Api&, const InfoSource& source, const Request&) {
-  return Reply::json(settings_json(source.settings));
+  return Reply::json(settings_json(source.policy.shown()));
+}
+
+Reply reload(Api&, const InfoSource& source, const Request& request) {
+  JsonFields::parse(request.body).finish();
+  return Reply::json(reload_json(source.policy.run()));
 }
 
 Reply info(Api& api, const InfoSource& source, const Request& request) {
@@ -92,9 +97,9 @@ Reply info(Api& api, const InfoSource& source, const Request& request) {
   view.sandboxes = state_db::SandboxTable(store).in_state(state_db::SandboxState::running).size();
   view.execs_running = state_db::ExecTable(store).count_running();
   tell_of_lost_work(api.context.options.lost(), view);
-  const auto& rules = api.context.options.placement_rules;
-  view.rules = rules.size();
-  view.own_rules = workspace::rules_for(rules, request.caller.uid);
+  const auto rules = api.context.options.placement_rules->get();
+  view.rules = rules->size();
+  view.own_rules = workspace::rules_for(*rules, request.caller.uid);
   if (api.replica.is_on()) view.replica = api.replica.status();
   return Reply::json(info_json(view));
 }
@@ -150,6 +155,7 @@ void add_info_routes(Router& router, Api& api, const InfoSource& source) {
   routes.add("GET /v1/health", Right::none, health);
   routes.add("GET /v1/info", Right::none, shown(info));
   routes.add("GET /v1/config", Right::none, shown(config));
+  routes.add("POST /v1/config/reload", Access::root(), shown(reload), {.lane = Lane::slow});
   routes.add("GET /v1/top", Right::read, top, {.query = {"mine"}, .lane = Lane::look});
   routes.add("GET /v1/doctor", Access::root(), shown(doctor),
              {.query = {"deep"}, .lane = Lane::slow});

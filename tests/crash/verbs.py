@@ -56,6 +56,7 @@ OPERATIONS = {
     "post /v1/execs/{exec}/cancel": ONE_WRITE + ", before the signal; adopted at the next start",
     "post /v1/execs/{exec}/resize": NO_STATE,
     "post /v1/gc": ("gc", "evict", "drop_base_tree"),
+    "post /v1/config/reload": NO_STATE,
     "post /v1/doctor": ("recovery",),  # its repairs are the steps of every start
 }
 

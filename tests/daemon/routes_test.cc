@@ -62,6 +62,7 @@ TEST_CASE("the API document lists exactly the served routes") {
 TEST_CASE("every changing route joins its key to the effect, with a few exceptions") {
   const std::map<std::string, std::string> few{
       {"POST /v1/gc", "a repeat collects by the same rules"},
+      {"POST /v1/config/reload", "a repeat reads the file as it is then"},
       {"POST /v1/doctor", "a repeat repairs what is broken then"},
       {"POST /v1/execs/{}/signal", "no record shows the command's reaction"},
       {"POST /v1/execs/{}/resize", "the last size wins"},
@@ -304,9 +305,41 @@ TEST_CASE("a create request is read strictly") {
   }
 }
 
+TEST_CASE("a reload puts new rules into effect, and a wrong file keeps the former ones") {
+  Wired wired;
+  Served served;
+  add_all_routes(served.router(), wired.api(), wired.info());
+  served.start();
+  const auto rules = [&] { return wired.api().context.options.placement_rules->get(); };
+  const auto before = rules();
+  wired.refusal = "/etc/moorage/moorage.yaml:14:5: unknown key";
+  const Answer refused = served.post("/v1/config/reload", "");
+  CHECK(refused.status == 400);
+  CHECK(refused.body.find("moorage.yaml:14:5: unknown key") != std::string::npos);
+  CHECK(rules() == before);
+  wired.refusal.clear();
+  workspace::PlacementRule rule;
+  rule.name = "policy rule 1 (f:2)";
+  rule.backends = {"nonsense"};
+  wired.next_read.rules = std::make_shared<const std::vector<workspace::PlacementRule>>(1, rule);
+  CHECK(served.post("/v1/config/reload", "").body.find("there is no backend 'nonsense'") !=
+        std::string::npos);
+  CHECK(rules() == before);
+  rule.backends = {"lxc"};
+  wired.next_read.rules = std::make_shared<const std::vector<workspace::PlacementRule>>(1, rule);
+  wired.next_read.shown = {{"api.socket", "/run/y", "", "f:1", ""},
+                           {"policy[1]", "{backends: [lxc]}", "", "f:2", ""}};
+  const auto done = boost::json::parse(served.post("/v1/config/reload", "").body);
+  CHECK(done.at("rules").to_number<int>() == 1);
+  CHECK(done.at("need_restart").as_array().at(0).as_string() == "api.socket");
+  CHECK(rules()->size() == 1);
+  const std::string config = served.ask("GET /v1/config HTTP/1.1\r\n\r\n").body;
+  CHECK(config.find("\"/run/x\"") != std::string::npos);  // as it is until a restart
+  CHECK(config.find("{backends: [lxc]}") != std::string::npos);
+}
+
 TEST_CASE("info and config show the wired values") {
   Wired wired;
-  wired.info().settings.push_back({"api.socket", "/run/x", "", "default", "where"});
   wired.info().host.version = "9.9";
   wired.make_exec(wired.make_workspace("a", 0));
   Served served;

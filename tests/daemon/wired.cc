@@ -31,7 +31,12 @@ Wired::Wired()
     : store_({.directory = directory_.path()}),
       events_(store_),
       services_(store_, options_in(directory_.path())),
-      info_{.events = events_, .settings = {}, .host = {}} {}
+      policy_(services_, {{"api.socket", "/run/x", "", "default", "where"}},
+              [this] {
+                if (!refusal.empty()) throw base::Error(base::Code::invalid_argument, refusal);
+                return next_read;
+              }),
+      info_{.events = events_, .policy = policy_, .host = {}} {}
 
 base::WorkspaceId Wired::make_workspace(const std::string& name, uint32_t owner) {
   state_db::NewWorkspace workspace;

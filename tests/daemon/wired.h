@@ -26,6 +26,8 @@ class Wired {
 
   Api& api() { return services_; }
   InfoSource& info() { return info_; }
+  PolicyRead next_read;  // what the next reload reads
+  std::string refusal;   // instead, the error that it meets
   workspace::Execs& execs() { return services_.execs; }
   state_db::Store& store() { return store_; }
 
@@ -36,6 +38,7 @@ class Wired {
   state_db::Store store_;
   EventHub events_;
   workspace::Services services_;
+  PolicyReload policy_;
   InfoSource info_;
   std::map<base::ExecId, uint64_t> output_bytes_;
 };

@@ -222,6 +222,8 @@ class OpenApi(harness.TestCase):
                      "/v1/execs", "/v1/top", "/v1/du", "/v1/gc"):
             self.bad(400, "GET", path, {"nonsense": 1}, code="invalid_argument")
         self.bad(400, "GET", "/v1/events", {"follow": "perhaps"})
+        self.assertEqual(self.call(200, "POST", "/v1/config/reload")["need_restart"], [])
+        self.bad(400, "POST", "/v1/config/reload", body={"nonsense": 1}, code="invalid_argument")
         self.call(200, "GET", "/v1/doctor", {"deep": 1})
         (self.daemon.store / "reserve").unlink()
         self.assertTrue(self.call(200, "POST", "/v1/doctor", body={"deep": False})["findings"])

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pathlib
+import signal
 import unittest
 
 import harness
@@ -51,6 +52,42 @@ class Placement(harness.TestCase):
         request = json.dumps({"repo_url": self.url, "name": name, **fields})
         return harness.run("setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", "python3", "-c", script,
                            self.client_place, self.daemon.socket, request, env={"PATH": "/usr/bin:/bin"}).stdout.decode().strip()
+
+    def test_a_reload_changes_the_rules_and_a_wrong_file_changes_nothing(self):
+        self.configure("  - max: {pids: 300}\n")
+        self.client.create(repo_url=self.url, name="reloads", limits={"pids": 200})
+        process = self.daemon.process.pid
+        others = self.daemon.config.read_text().split("\n", 2)[2]
+
+        def write(rules):
+            self.daemon.config.write_text("policy:\n" + rules + others)
+        write("  - max: {pids: 100}\n  - max: {pods: 3}\n")
+        for words in (("config", "reload"), ("config", "check", self.daemon.config)):
+            refused = self.daemon.cli(*words, check=False)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn(f"{self.daemon.config}:3:11: ", refused.stderr.decode())
+        self.client.update("reloads", limits={"pids": 250})  # the former rule holds
+        write("  - backends: [lcx]\n")
+        self.assertIn("there is no backend 'lcx'", self.daemon.cli("config", "check", self.daemon.config, check=False).stderr.decode())
+        write("  - max: {pids: 100}\n")
+        self.assertRegex(self.daemon.cli("config", "check", self.daemon.config).stdout.decode(),
+                         rf"^{self.daemon.config} is valid: \d+ settings, 1 rule of policy\n$")
+        self.assertEqual(self.daemon.cli("config", "reload").stdout.decode(), " policy   1 rule in force\n")
+        self.refused(lambda: self.client.update("reloads", limits={"pids": 101}), "pids may be 100 at most")
+        write("")
+        os.kill(process, signal.SIGHUP)
+        harness.wait_until(lambda: self.client.info()["policy"]["rules"] == 0, what="the reload by SIGHUP")
+        self.client.update("reloads", limits={"pids": 101})
+        self.assertEqual(self.daemon.process.pid, process)
+        self.assertIsNone(self.daemon.process.poll())
+
+    def test_labels_change_only_to_what_the_rules_allow(self):
+        self.configure("  - labels: {team: infra}\n    max: {pids: 100}\n")
+        self.client.create(repo_url=self.url, name="relabel", limits={"pids": 200})
+        self.refused(lambda: self.client.update("relabel", labels={"team": "infra"}), "policy rule 1", "pids may be 100 at most")
+        self.client.update("relabel", labels={"team": "web"})
+        self.client.update("relabel", limits={"pids": 90})
+        self.assertEqual(self.client.update("relabel", labels={"team": "infra"})["labels"], {"team": "infra"})
 
     def test_backends_are_allowed_by_user_and_label(self):
         self.configure(f"  - users: [{OTHER}]\n    backends: [lxc]\n"

@@ -90,6 +90,7 @@ REQUESTS = {
     ("get", "/metrics"): ("list", {}), ("get", "/v1/top"): ("list", {}), ("get", "/v1/events"): ("list", {}),
     ("get", "/v1/repos"): ("list", {}), ("get", "/v1/workspaces"): ("list", {"query": "?deleted=1"}), ("get", "/v1/execs"): ("list", {}),
     ("get", "/v1/gc"): ("list", {}), ("post", "/v1/gc"): ("root", {}), ("get", "/v1/doctor"): ("root", {}), ("post", "/v1/doctor"): ("root", {}),
+    ("post", "/v1/config/reload"): ("root", {}),
     ("get", "/v1/rescue/workspaces/{workspace}"): ("root", {}),
     ("get", "/v1/du"): ("read", {"target": "/v1/du?workspace={}"}),
     ("post", "/v1/repos"): ("open", {"body": {"url": "ftp://x/y"}}),

@@ -148,9 +148,9 @@ std::vector<PlacementRule> rules_for(const std::vector<PlacementRule>& rules, ui
 
 Placement::Placement(const Context& context, uint32_t owner_uid, const Labels& labels,
                      std::string name)
-    : context_(context), name_(std::move(name)) {
+    : context_(context), name_(std::move(name)), all_(context.options.placement_rules->get()) {
   Owner owner(owner_uid);
-  for (const auto& rule : context.options.placement_rules) {
+  for (const auto& rule : *all_) {
     std::string because;
     if (owner.is_among(rule.users) && has_all(labels, rule.labels) &&
         owner.is_in(rule.groups, because)) {

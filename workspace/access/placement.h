@@ -75,7 +75,8 @@ class Placement {
 
   const Context& context_;
   const std::string name_;  // workspace whose limits can be set; empty: none
-  std::vector<Holding> rules_;
+  const PlacementRules::Set all_;
+  std::vector<Holding> rules_;  // those of `all_` that apply
 };
 
 // Whether an existing workspace may start a sandbox in this place: for each start and each move.

@@ -46,6 +46,25 @@ struct PlacementRule {
   PlacementLimits most{};
 };
 
+// The rules in force. A reload replaces them as a whole; a reader keeps the set that it took.
+class PlacementRules {
+ public:
+  using Set = std::shared_ptr<const std::vector<PlacementRule>>;
+
+  Set get() const {
+    const std::lock_guard lock(mutex_);
+    return set_;
+  }
+  void replace(Set set) {
+    const std::lock_guard lock(mutex_);
+    set_ = std::move(set);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Set set_ = std::make_shared<const std::vector<PlacementRule>>();
+};
+
 struct Options {
   std::string store;  // /var/lib/moorage
   std::string uploads() const { return store + "/uploads"; }
@@ -67,7 +86,7 @@ struct Options {
   std::string ca_file;                                // see certificates.h; empty: none
   std::string credential_key;                         // opens sealed secrets; outside of the store
   std::vector<std::string> networks{"none", "open"};  // all that a workspace may name
-  std::vector<PlacementRule> placement_rules;
+  std::shared_ptr<PlacementRules> placement_rules = std::make_shared<PlacementRules>();
   uint64_t memory_bytes = 4ULL << 30;
   double cpus = 2;
   uint32_t pids = 4096;

@@ -25,7 +25,7 @@ backends::BackendOptions with_credentials(backends::BackendOptions options, stat
 }
 
 Context checked(Context context) {
-  check_rules(context.options.placement_rules, context.backends.names());
+  check_rules(*context.options.placement_rules->get(), context.backends.names());
   return context;
 }
 

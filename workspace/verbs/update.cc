@@ -56,9 +56,9 @@ void Update::check_naming(const state_db::WorkspaceRow& row, const Naming& namin
     }
   }
   check_labels(after.labels);
-  const auto& rules = context_.options.placement_rules;
+  const auto rules = context_.options.placement_rules->get();
   const bool matters = after.labels != row.labels &&
-                       std::any_of(rules.begin(), rules.end(),
+                       std::any_of(rules->begin(), rules->end(),
                                    [](const auto& rule) { return !rule.labels.empty(); });
   if (matters) check_placement(context_, after, {row.backend, row.image, row.runtime});
 }

@@ -204,6 +204,14 @@ class Client:
         method = "POST" if fix else "GET"
         return decode(Diagnosis, self._session.json(method, "/doctor", silence_s=calls.LONG_SILENCE_S, **wanted))
 
+    def reload_policy(self, *, key: str | None = None) -> list[str]:
+        """Puts the section `policy` of the configuration file into effect, without a restart. Root only.
+
+        Returns the names of other settings that differ in the file: they need a restart. A wrong file changes nothing.
+        """
+        answer = self._session.json("POST", "/config/reload", key=key)
+        return list(answer["need_restart"])
+
     def events(self, since: int = 0, *, follow: bool = False) -> Iterator[Event]:
         """Events after the number `since`, oldest first. follow: new ones, too; it then never ends by itself.
 

@@ -97,7 +97,9 @@ struct PlacementFixture : PlacementStore, Services {
     return made;
   }
 
-  std::vector<PlacementRule>& rules() { return context.options.placement_rules; }
+  std::vector<PlacementRule>& rules() {  // no reload happens in these tests
+    return const_cast<std::vector<PlacementRule>&>(*context.options.placement_rules->get());
+  }
   PlacementRule& add_rule() {
     PlacementRule rule;
     rule.name = "rule " + std::to_string(rules().size() + 1);

@@ -203,6 +203,14 @@ class AsyncClient:
         method = "POST" if fix else "GET"
         return decode(Diagnosis, await self._session.json(method, "/doctor", silence_s=calls.LONG_SILENCE_S, **wanted))
 
+    async def reload_policy(self, *, key: str | None = None) -> list[str]:
+        """Puts the section `policy` of the configuration file into effect, without a restart. Root only.
+
+        Returns the names of other settings that differ in the file: they need a restart. A wrong file changes nothing.
+        """
+        answer = await self._session.json("POST", "/config/reload", key=key)
+        return list(answer["need_restart"])
+
     async def events(self, since: int = 0, *, follow: bool = False) -> AsyncIterator[Event]:
         """Events after the number `since`, oldest first. follow: new ones, too; it then never ends by itself.
 
