@@ -64,12 +64,25 @@ class Reader {
 
  private:
   YAML::Node parse() {
+    const std::string text = base::read_file(path_, kMaxFileBytes);
     try {
-      const std::string text = base::read_file(path_, kMaxFileBytes);
       check_documents(text);
       return YAML::Load(text);
     } catch (const YAML::Exception& error) {
+      refuse_tabs(text);  // what the parser says about them helps nobody
       refuse(error.mark, error.msg);
+    }
+  }
+
+  void refuse_tabs(const std::string& text) {
+    std::istringstream lines(text);
+    int number = 0;
+    for (std::string line; std::getline(lines, line);) {
+      ++number;
+      const size_t tab = line.substr(0, line.find_first_not_of(" \t")).find('\t');
+      if (tab == std::string::npos) continue;
+      throw Error(Code::invalid_argument, yaml_place(path_, number, static_cast<int>(tab) + 1) +
+                                              ": tabs are not allowed in YAML; use spaces");
     }
   }
 

@@ -91,8 +91,7 @@ int print_logs(Context& context, const LogsOptions& options) {
       end.record = Json::parse(context.api().get(context.exec_path(exec)));
     context.print_json(json_with_output(end.record, end.output));
   } else if (end.how == SessionEnd::How::ended) {
-    for (const std::string& notice : end_notices(end.record, Reading::its_logs))
-      context.note(notice);
+    note_end(context, end.record, Reading::its_logs);
   }
   return 0;
 }

@@ -123,7 +123,7 @@ int wait_for_exec(Context& context, const std::string& id) {
       context.print_json(answer);
     } else {
       context.print_label(id, end_text(exec));
-      for (const std::string& notice : end_notices(exec)) context.note(notice);
+      note_end(context, exec);
     }
     return exit_code_of(exec);
   }

@@ -185,7 +185,7 @@ SessionEnd run_session(Context& context, const SessionPlan& plan) {
   return Session(context, plan).run();
 }
 
-int finish_session(const Context& context, const SessionEnd& end) {
+int finish_session(Context& context, const SessionEnd& end) {
   switch (end.how) {
     case SessionEnd::How::detached:
       context.note(end.exec + " keeps running; return: moorage attach " + end.exec);
@@ -204,7 +204,7 @@ int finish_session(const Context& context, const SessionEnd& end) {
   if (context.json) {  // the record has all that the notices say
     context.print_json(json_with_output(end.record, end.output));
   } else {
-    for (const std::string& notice : end_notices(end.record)) context.note(notice);
+    note_end(context, end.record);
   }
   return exit_code_of(end.record);
 }

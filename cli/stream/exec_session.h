@@ -43,6 +43,6 @@ struct SessionEnd {
 SessionEnd run_session(Context& context, const SessionPlan& plan);
 
 // Prints the notices (with --json the record and the output) and returns the exit code.
-int finish_session(const Context& context, const SessionEnd& end);
+int finish_session(Context& context, const SessionEnd& end);
 
 }  // namespace moorage::cli

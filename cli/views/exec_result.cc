@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/client/context.h"
 #include "cli/output/text.h"
 
 namespace moorage::cli {
@@ -49,7 +50,20 @@ int exit_code_of(const Json& exec) {
   return kInterrupted;
 }
 
-std::vector<std::string> end_notices(const Json& exec, Reading reading) {
+void note_end(Context& context, const Json& exec, Reading reading) {
+  Json workspace;
+  if (exec.text("state") == "oom_killed") {
+    try {
+      workspace =
+          Json::parse(context.api().get(context.workspace_path(exec.text("workspace", "ws_0"))));
+    } catch (const Error&) {
+      // It is purged, or the daemon is gone: the notice does without.
+    }
+  }
+  for (const std::string& notice : end_notices(exec, reading, workspace)) context.note(notice);
+}
+
+std::vector<std::string> end_notices(const Json& exec, Reading reading, const Json& workspace) {
   const std::string id = exec.text("id", "the command"), state = exec.text("state");
   std::vector<std::string> notices;
   if (state == "timed_out") {
@@ -57,9 +71,14 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading) {
     notices.push_back(id + " timed out" + (limit > 0 ? " after " + format_took(limit) : "") +
                       "; it and its children were killed");
   }
-  if (state == "oom_killed")
-    notices.push_back(id + " exceeded its memory limit; raise it: moorage set " +
-                      exec.text("workspace", "NAME") + " --memory SIZE");
+  if (state == "oom_killed") {
+    const auto bytes = static_cast<uint64_t>(workspace.number("limits.memory_bytes"));
+    const std::string name = workspace.text("name", exec.text("workspace", "NAME"));
+    notices.push_back(id + " exceeded its " +
+                      (bytes > 0 ? format_size(bytes) + " of memory" : "memory limit") +
+                      "; raise it: moorage set " + name + " --memory " +
+                      (bytes > 0 ? format_size(2 * bytes) : "SIZE"));
+  }
   const std::string error = exec.text("error");
   if (state == "cancelled" && error.empty()) notices.push_back(id + " was cancelled");
   const std::string category = exec.text("category");

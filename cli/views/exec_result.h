@@ -9,6 +9,8 @@
 
 namespace moorage::cli {
 
+class Context;
+
 inline constexpr int kTimedOut = 124;
 inline constexpr int kInterrupted = 125;
 inline constexpr int kCancelled = 130;
@@ -19,7 +21,11 @@ inline constexpr int kSignalBase = 128;
 int exit_code_of(const Json& exec);
 // Lines for standard error that explain the exit code; often none.
 enum class Reading { its_end, its_logs };
-std::vector<std::string> end_notices(const Json& exec, Reading reading = Reading::its_end);
+// `workspace`, if known, names the limit that it exceeded.
+std::vector<std::string> end_notices(const Json& exec, Reading reading = Reading::its_end,
+                                     const Json& workspace = {});
+// Prints them.
+void note_end(Context& context, const Json& exec, Reading reading = Reading::its_end);
 
 // The output of a command for --json, kept up to a limit, so that an endless command does not fill
 // the memory.

@@ -9,6 +9,7 @@
 using namespace moorage;
 using base::RecordKind;
 using cli::Json;
+using test::Call;
 using test::comes_true;
 using test::ExecScene;
 using test::kExitedZero;
@@ -16,6 +17,7 @@ using test::Ran;
 using test::run_moorage;
 using test::Running;
 using test::RunOptions;
+using test::ScriptedServer;
 
 namespace {
 
@@ -69,6 +71,20 @@ TEST_CASE("the exit code follows the command, and notices explain it") {
     if (*row.said == '\0') CHECK(ran.err == "");
     CHECK(ran.err.find(row.said) != std::string::npos);
   }
+}
+
+TEST_CASE("a command that ran out of memory names its limit and the way to raise it") {
+  const std::string exec = R"({"id":"ex_5","workspace":"ws_1","state":"oom_killed"})";
+  ScriptedServer server([&](Call& call) {
+    call.body();
+    const std::string lim = R"({"id":"ws_1","name":"lim","limits":{"memory_bytes":67108864}})";
+    call.reply(200, call.path == "/v1/workspaces/ws_1" ? lim : exec, test::json_header());
+  });
+  const Ran ran = run_moorage({"wait", "ex_5"}, {server.socket_path(), "", {}});
+  CHECK(ran.err ==
+        "moorage: ex_5 exceeded its 64M of memory; raise it: moorage set lim --memory "
+        "128M\n");
+  CHECK(ran.code == 137);
 }
 
 TEST_CASE("the request has all options, and words after -- belong to the command") {

@@ -50,14 +50,25 @@ constexpr std::chrono::milliseconds kLookAgain{100};
 constexpr const char* kBusyHint = "wait for them to end, or end them: --kill";
 using Clock = std::chrono::steady_clock;
 
-// "node (1234), sh (1240) and 3 more"
+// Its pid in the sandbox, where a person can look for it: the last number of NSpid, proc(5).
+std::string pid_inside(const std::string& pid) {
+  const std::string status = base::read_file_if_exists("/proc/" + pid + "/status").value_or("");
+  const size_t line = status.find("\nNSpid:");
+  if (line == std::string::npos) return "?";  // it has ended
+  const size_t end = status.find('\n', line + 1);
+  const std::string pids = status.substr(line, end - line);
+  return pids.substr(pids.find_last_of("\t ") + 1);
+}
+
+// "\"node\" (pid 36 inside), \"sh\" (pid 40 inside) and 3 more"
 std::string name_processes(const std::vector<pid_t>& pids) {
   std::string text;
   for (size_t n = 0; n < std::min(pids.size(), kNamedHolders); ++n) {
     const std::string pid = std::to_string(pids[n]);
     std::string name = base::read_file_if_exists("/proc/" + pid + "/comm").value_or("?");
     if (name.ends_with('\n')) name.pop_back();
-    text += (n == 0 ? "" : ", ") + base::escape_for_message(name) + " (" + pid + ")";
+    text += (n == 0 ? "\"" : ", \"") + base::escape_for_message(name) + "\" (pid " +
+            pid_inside(pid) + " inside)";
   }
   if (pids.size() > kNamedHolders)
     text += " and " + std::to_string(pids.size() - kNamedHolders) + " more";
