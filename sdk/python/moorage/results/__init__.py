@@ -3,6 +3,7 @@
 from .commands import (
     ExecInfo, History, HistoryWorkspace, Result,
 )
+from .files import FileInfo
 from .host import (
     Approval, Backend, BaseUse, Collection, CollectionRow, Counts, Credential, Diagnosis, DiskUsage, Event,
     Finding, HostCheck, HostPolicy, Import, Info, Network, NetworkCheck, NetworkRule, NetworkUse, PolicyRule,
@@ -11,7 +12,7 @@ from .host import (
 )
 from .workspaces import (
     Archive, Attempt, AttemptDiff, Base, BestOf, BestOfAttempt, BestOfStep, Blocked, Changes, ComparedFile, Comparison,
-    ComparisonSide, DiffStat, Doing, FileChange, FileInfo, ForkedElsewhere, Integrity, Lease, Limits, Lineage,
+    ComparisonSide, DiffStat, Doing, FileChange, ForkedElsewhere, Integrity, Lease, Limits, Lineage,
     LineageWorkspace, MoveCheck, Place, RemoteMachine, ReplicaOfWorkspace, RepoOfWorkspace, Sandbox, Snapshot,
     Status, Stopped, StoreSpace, Totals, WorkspaceInfo,
 )
