@@ -85,8 +85,8 @@ std::string line_of(Words words, size_t mark) {
   return "moorage " + join_command(words);
 }
 
-// Puts "--" before the command that the sandbox runs, where a person left it out. An option of moorage
-// after the command's first word might be meant for either, so it is refused.
+// Puts "--" before the command that the sandbox runs, where a person left it out. An option of
+// moorage after the command's first word might be meant for either, so it is refused.
 void mark_sandbox_command(Words& words, const Command* command) {
   if (command == nullptr || !command->runs_command) return;
   if (command->example.find(" -- ") == std::string_view::npos) return;  // takes no command

@@ -12,8 +12,8 @@ namespace moorage::daemon {
 
 // Call this before there are threads.
 // No core dumps, and no other process reads this one's memory (it holds output and bundles in
-// transit); files private by default; SIGPIPE ignored, SIGHUP noted; as many descriptors as allowed; none
-// inherited but 0-2 and the sockets of socket activation; few heaps for many threads.
+// transit); files private by default; SIGPIPE ignored, SIGHUP noted; as many descriptors as
+// allowed; none inherited but 0-2 and the sockets of socket activation; few heaps for many threads.
 void set_up_process();
 
 // Whether a SIGHUP came since the last call.

@@ -104,8 +104,7 @@ std::string stop_reason(const Json& workspace) {
 std::string doing_text(const Json& workspace, int64_t now_ms) {
   if (workspace.has("blocked")) return blocked_text(workspace);
   const std::string reason = stop_reason(workspace);
-  if (!reason.empty() && workspace.text("state") == "ready")
-    return shorten(reason, kReasonColumns);
+  if (!reason.empty() && workspace.text("state") == "ready") return shorten(reason, kReasonColumns);
   const Json doing = workspace.at("doing");
   const std::vector<std::string> argv = doing.byte_list("argv");
   if (argv.empty()) return "-";

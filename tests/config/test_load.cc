@@ -151,8 +151,7 @@ TEST_CASE("a wrong type or shape is refused with its place") {
         std::string::npos);
   CHECK(refusal(",~") == ":1:1: the file is not valid YAML");  // yaml-cpp would loop forever
   CHECK(refusal("store: [\n").starts_with(":"));
-  CHECK(refusal("store:\n\tdirectory: /x\n") ==
-        ":2:1: tabs are not allowed in YAML; use spaces");
+  CHECK(refusal("store:\n\tdirectory: /x\n") == ":2:1: tabs are not allowed in YAML; use spaces");
 }
 
 TEST_CASE("values out of range and unknown units are refused") {
