@@ -18,6 +18,8 @@ BaseTreeInfo read_manifest(const std::string& directory, const std::string& comm
 // directory: trees/<commit>
 std::string files_of(const std::string& directory, const BaseTreeInfo& info);
 
+inline constexpr uint64_t kMaxIndexBytes = 2ull << 30;
+
 // Facts that a later check compares with the tree.
 std::string root_of(const std::string& tree);
 uint64_t index_bytes_of(const std::string& tree);

@@ -115,15 +115,21 @@ class BaseTrees {
   std::vector<std::string> leftovers(const std::string& repo) const;  // and kept trees
   void remove_leftover(const std::string& repo, const std::string& name);
 
+  // For a workspace on uncommitted work (work_files.cc). Writes the files of raw_commit that a
+  // checkout of work_commit does not give into upper_fd, the root of an overlay upper directory
+  // over the tree of work_commit; returns how many. invalid_argument: other files than in
+  // work_commit.
+  uint64_t write_raw_files(const std::string& repo, const std::string& work_commit,
+                           const std::string& raw_commit, int upper_fd) const;
+  // An index of head_commit over the tree of work_commit, which must exist.
+  std::string index_at(const std::string& repo, const std::string& work_commit,
+                       const std::string& head_commit) const;
+
   // Writes the difference of two commits into upper_fd, the root of an overlay upper directory over
   // a tree of from_commit: files (owner D + 1000), whiteouts (character device 0:0), opaque
-  // directories where a directory replaces a file. .git is not touched. upper_fd is borrowed and
+  // directories where a directory replaces a file, .git/HEAD and .git/index for to_commit (its HEAD
+  // detached there). It turns a tree of from_commit into one of to_commit. upper_fd is borrowed and
   // must not contain these paths.
-  DeltaInfo write_delta(const std::string& repo, const std::string& from_commit,
-                        const std::string& to_commit, int upper_fd) const;
-
-  // The same, plus .git/HEAD and .git/index for to_commit (its HEAD detached there): an upper
-  // directory that turns a tree of from_commit into one of to_commit.
   DeltaInfo write_delta_with_index(const std::string& repo, const std::string& from_commit,
                                    const std::string& to_commit, int upper_fd,
                                    BaseTreeInfo* shown = nullptr) const;

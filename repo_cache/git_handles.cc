@@ -121,6 +121,11 @@ GitCommit find_commit(git_repository* repository, const std::string& hex) {
   return make_git<GitCommit>("read commit " + hex, git_commit_lookup, repository, &oid);
 }
 
+bool is_only_parent(const git_commit* commit, const git_oid& parent) {
+  return git_commit_parentcount(commit) == 1 &&
+         git_oid_equal(git_commit_parent_id(commit, 0), &parent);
+}
+
 GitTree find_commit_tree(git_repository* repository, const std::string& hex) {
   const GitCommit commit = find_commit(repository, hex);
   git_tree* tree = nullptr;

@@ -60,6 +60,7 @@ GitOdb open_odb(git_repository* repository);
 git_oid parse_oid(std::string_view hex);  // exactly 40 digits, else invalid_argument
 std::string format_oid(const git_oid& oid);
 GitCommit find_commit(git_repository* repository, const std::string& hex);
+bool is_only_parent(const git_commit* commit, const git_oid& parent);
 GitTree find_commit_tree(git_repository* repository, const std::string& hex);
 // Objects that a commit reaches.
 GitTree read_tree(git_repository* repository, const git_oid& oid);

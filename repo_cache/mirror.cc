@@ -71,11 +71,11 @@ bool moved_forward(git_repository* repository, const std::string& before,
   return git_graph_descendant_of(repository, &to, &from) == 1;
 }
 
+}  // namespace
+
 std::string keep_command(const std::string& oid) {
   return std::string("update refs/keep/").append(oid).append(" ").append(oid).append("\n");
 }
-
-}  // namespace
 
 std::string to_mirror_ref(const std::string& upstream_ref) {
   return std::string(kUpstream) + upstream_ref.substr(std::string_view("refs/").size());

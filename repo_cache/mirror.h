@@ -33,6 +33,8 @@ struct UpstreamRefs {
 
 // "refs/heads/main" -> "refs/upstream/heads/main".
 std::string to_mirror_ref(const std::string& upstream_ref);
+// A line for update_refs: this object stays, whatever happens to its other references.
+std::string keep_command(const std::string& oid);
 
 class MirrorLock {
  public:
@@ -81,6 +83,8 @@ class Mirror {
   const std::string& git_directory() const { return git_directory_; }
 
   void initialize_at(const std::string& git_directory, const Deadline& deadline) const;
+  // Lines for git update-ref --stdin; none: nothing.
+  void update_refs(const std::string& commands, const Deadline& deadline) const;
   const GitCommand& git() const { return git_; }
 
  private:
@@ -90,7 +94,6 @@ class Mirror {
   void make_new_clone(const FetchTask& task, const UpstreamRefs& upstream) const;
   void set_head(const std::string& git_directory, const std::string& head_ref,
                 const Deadline& deadline) const;
-  void update_refs(const std::string& commands, const Deadline& deadline) const;
   void carry_over_kept_refs(const FetchTask& task) const;
   void pack_refs(const std::string& git_directory, const Deadline& deadline) const;
 

@@ -1,11 +1,11 @@
 // Mirrors: one bare repository per upstream, in <root>/<repo>/git, written only here. Upstream's
 // branches are refs/upstream/heads/*, its tags refs/upstream/tags/*, its HEAD the symbolic
-// refs/upstream/HEAD; tips that upstream dropped are refs/keep/<oid>, clients' imports are
-// refs/moorage/* and refs/keep/<oid>. Objects are never collected, so an object once visible to a
-// workspace stays. Transport is the system git without hooks, foreign configuration and prompts;
-// the rest is libgit2. All verbs block, may be called from any thread, and identify repositories by
-// directory name ("repo_3"). This layer does not know the database: the caller decides what exists,
-// who may see it and what may be removed.
+// refs/upstream/HEAD; tips that upstream dropped are refs/keep/<oid>. A client's import is
+// refs/moorage/*, refs/keep/<oid> and, named as in the checkout, refs/local/*. Objects are never
+// collected, so an object once visible to a workspace stays. Transport is the system git without
+// hooks, foreign configuration and prompts; the rest is libgit2. All verbs block, may be called
+// from any thread, and identify repositories by directory name ("repo_3"). This layer does not know
+// the database: the caller decides what exists, who may see it and what may be removed.
 #pragma once
 
 #include <chrono>
@@ -18,11 +18,10 @@
 #include <vector>
 
 #include "repo_cache/git_access.h"
+#include "repo_cache/results.h"
 #include "repo_cache/url.h"
 
 namespace moorage::repo_cache {
-
-using Duration = std::chrono::milliseconds;
 
 struct Progress {
   std::string_view phase;  // "fetch" or "checkout"
@@ -49,40 +48,6 @@ struct RepoCacheOptions {
   uint64_t max_attribute_steps = 10'000'000'000;
 };
 
-struct RefreshResult {
-  bool cloned = false;   // there was no mirror before
-  bool fetched = false;  // objects or refs moved; false: upstream is unchanged
-  bool rebuilt = false;  // the mirror was broken and has been rebuilt
-  bool stale = false;    // upstream was unreachable: the mirror dates from checked_wall_ms
-  std::string stale_reason = {};
-  int64_t checked_wall_ms = 0;      // when upstream was last compared successfully
-  std::string default_branch = {};  // "main"; empty: upstream has none
-  std::string tip = {};             // commit of the default branch
-  uint64_t bytes = 0;               // of the mirror on disk
-};
-
-struct ResolvedRef {
-  std::string commit;  // 40 hex digits
-  std::string ref;     // upstream's name: "refs/heads/main"; empty: given as a commit
-  bool is_branch = false;
-};
-
-struct ImportResult {
-  std::string head_commit;
-  std::string work_commit;  // its only parent is head_commit
-};
-
-struct ImportLimits {
-  uint64_t max_bytes = 8ull << 30;  // of the pack when indexed
-  Duration deadline{600'000};
-};
-
-// Upstream's references for a workspace's .git.
-struct WorkspaceRefs {
-  std::string packed_refs;     // refs/remotes/origin/* and refs/tags/*, peeled, sorted
-  std::string default_branch;  // for refs/remotes/origin/HEAD; may be empty
-};
-
 class RepoCache {
  public:
   explicit RepoCache(RepoCacheOptions options);
@@ -97,8 +62,9 @@ class RepoCache {
   RefreshResult refresh(const std::string& repo, const RepoUrl& url, Duration deadline,
                         const ProgressFunction& progress = {}, const GitAccess& access = {});
 
-  // Imports refs/moorage/head and refs/moorage/work from a git bundle, checked in quarantine.
-  // Creates the mirror if missing. bundle_fd is borrowed; a regular file.
+  // Imports refs/moorage/{head,work,raw} (without the last: the same as work) and the branches,
+  // tags and remote branches of a git bundle, checked in quarantine. Creates the mirror if missing.
+  // bundle_fd is borrowed; a regular file.
   ImportResult import_bundle(const std::string& repo, int bundle_fd, const ImportLimits& limits);
 
   // Writes a pack of everything that the mirror's refs and this commit reach to a regular file.
@@ -114,11 +80,16 @@ class RepoCache {
   // Creates a mirror without objects if missing: for a restore from a copy of the store.
   void make_empty(const std::string& repo) const;
   std::vector<std::string> tips(const std::string& repo) const;  // of all refs, no duplicates
+  // Tips of the branches of an imported checkout: at most so many.
+  std::vector<std::string> local_branches(const std::string& repo, size_t most) const;
   // "<oid> <name>", a line per ref, sorted by name, including kept tips and imports.
   std::string all_refs(const std::string& repo) const;
   // Branch, tag (peeled), full ref, or commit id of at least 7 digits; "" = upstream's HEAD (else
   // the last import).
   ResolvedRef resolve(const std::string& repo, std::string_view text) const;
+  // Whether it is the only parent.
+  bool is_child(const std::string& repo, const std::string& commit,
+                const std::string& parent) const;
   // Number of commits in ref ("refs/heads/main") but not in `commit`; stops counting at the limit.
   // -1: the ref no longer exists.
   int behind(const std::string& repo, const std::string& commit, const std::string& ref,

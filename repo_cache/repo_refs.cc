@@ -19,6 +19,7 @@ constexpr std::string_view kHeads = "refs/heads/";
 constexpr std::string_view kTags = "refs/tags/";
 constexpr std::string_view kMirrorHeads = "refs/upstream/heads/";
 constexpr std::string_view kMirrorTags = "refs/upstream/tags/";
+constexpr std::string_view kLocal = "refs/local/";  // of an imported checkout, named as there
 
 // Opens a mirror unless it is damaged.
 GitRepository open_served(const RepoCache& cache, const std::string& repo) {
@@ -150,6 +151,8 @@ WorkspaceRefs list_workspace_refs(git_repository* repository) {
       name = "refs/remotes/origin/" + std::string(ref.substr(kMirrorHeads.size()));
     } else if (ref.starts_with(kMirrorTags)) {
       name = std::string(kTags) + std::string(ref.substr(kMirrorTags.size()));
+    } else if (ref.starts_with(kLocal)) {
+      name = "refs/" + std::string(ref.substr(kLocal.size()));
     } else {
       return;
     }
@@ -187,6 +190,15 @@ std::vector<std::string> RepoCache::tips(const std::string& repo) const {
   return Mirror(options_, directory(repo)).tip_commits();
 }
 
+std::vector<std::string> RepoCache::local_branches(const std::string& repo, size_t most) const {
+  const GitRepository repository = open_served(*this, repo);
+  std::vector<std::string> tips;
+  for (const auto& [ref, oid] : list_references(repository.get())) {
+    if (tips.size() < most && ref.starts_with("refs/local/heads/")) tips.push_back(oid);
+  }
+  return tips;
+}
+
 std::string RepoCache::all_refs(const std::string& repo) const {
   const GitRepository repository = open_served(*this, repo);
   std::string lines;
@@ -215,6 +227,12 @@ ResolvedRef RepoCache::resolve(const std::string& repo, std::string_view text) c
   if (const auto oid = commit_of_id(repository.get(), text)) return {format_oid(*oid), {}, false};
   throw Error(Code::not_found, "no branch, tag or commit named " + base::escape_for_message(text),
               some_branches(repository.get()));
+}
+
+bool RepoCache::is_child(const std::string& repo, const std::string& commit,
+                         const std::string& parent) const {
+  const GitRepository repository = open_served(*this, repo);
+  return is_only_parent(find_commit(repository.get(), commit).get(), parse_oid(parent));
 }
 
 int RepoCache::behind(const std::string& repo, const std::string& commit, const std::string& ref,

@@ -10,7 +10,6 @@
 #include <map>
 #include <set>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
@@ -233,23 +232,6 @@ void rewrite_converted(const DeltaTask& task, git_repository* repository, const 
   }
 }
 
-DeltaInfo run_delta(const DeltaTask& task) {
-  const std::string git = task.cache.mirror_directory(task.repo);
-  const GitRepository repository = open_mirror(git);
-  const GitTree from = find_commit_tree(repository.get(), task.from);
-  const GitTree to = find_commit_tree(repository.get(), task.to);
-  const TreeListing listing = list_tree(repository.get(), task.to);
-  const Attributes after = read_attributes(repository.get(), listing, task.most_steps());
-  // These files are changes over the old tree's index: their time must differ from its time, or git
-  // would take a file of equal size for unchanged. The index's time is always in the past.
-  const auto mtime_s = static_cast<uint32_t>(base::system_clock().wall_ms() / 1000);
-  BlobWriter blobs(task.cache.options(), git, after, mtime_s);
-  DeltaWriter delta(repository.get(), blobs, task.upper);
-  delta.compare(git_tree_id(from.get()), git_tree_id(to.get()), "");
-  if (delta.attributes_changed()) rewrite_converted(task, repository.get(), after, listing, delta);
-  return {delta.written().size(), delta.removed(), blobs.counts().bytes};
-}
-
 // Lists no tree: the old tree's index provides the unchanged files.
 class IndexedDelta {
  public:
@@ -350,18 +332,12 @@ DeltaInfo run_as_file_owner(const DeltaTask& task, const Work& work) {
 
 }  // namespace
 
-DeltaInfo BaseTrees::write_delta(const std::string& repo, const std::string& from_commit,
-                                 const std::string& to_commit, int upper_fd) const {
-  const DeltaTask task{cache_, repo, from_commit, to_commit, upper_fd};
-  return run_as_file_owner(task, [&] { return run_delta(task); });
-}
-
 DeltaInfo BaseTrees::write_delta_with_index(const std::string& repo, const std::string& from_commit,
                                             const std::string& to_commit, int upper_fd,
                                             BaseTreeInfo* shown) const {
   const std::string place = directory(repo, from_commit);
   const std::string old_index = base::read_file(
-      files_of(place, read_manifest(place, from_commit)) + "/.git/index", 2ull << 30);
+      files_of(place, read_manifest(place, from_commit)) + "/.git/index", kMaxIndexBytes);
   const DeltaTask task{cache_, repo, from_commit, to_commit, upper_fd};
   BaseTreeInfo info;
   const DeltaInfo delta =

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "repo_cache/formats/worktree_filter.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/memory_tree.h"
 #include "repo_cache/text_cost.h"
@@ -231,6 +232,15 @@ std::string CommitTree::read_blob(std::string_view path, uint64_t max_bytes) con
                 "\"" + base::escape_for_message(path) + "\" is too large to read");
   }
   return std::string(content_of(read_object(state_->repository.odb(), parse_oid(entry->oid))));
+}
+
+std::string CommitTree::checked_out(std::string_view path, uint64_t max_bytes) const {
+  std::string bytes = read_blob(path, max_bytes);
+  const TreeEntry entry = lookup(path).value();
+  if (entry.mode == kModeSymlink) return bytes;
+  const Conversion conversion = state_->attributes.conversion(std::string(path));
+  if (!repo_cache::changes_bytes(conversion, bytes.size())) return bytes;
+  return to_worktree(conversion, bytes, entry.oid).value_or(bytes);
 }
 
 bool CommitTree::content_equals(std::string_view path, uint32_t mode, int fd) const {

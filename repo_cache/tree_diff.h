@@ -92,6 +92,8 @@ class CommitTree {
   bool is_tracked(std::string_view path) const;  // a file, symlink or submodule of the commit
   std::string read_blob(std::string_view path,
                         uint64_t max_bytes) const;  // as stored in git, without conversion
+  // The same, as a checkout writes it.
+  std::string checked_out(std::string_view path, uint64_t max_bytes) const;
   // Whether a worktree file with this content and mode equals the commit's. fd is borrowed, read
   // with pread. Compares ids without reading the committed file, like git. Compares a file over
   // kMaxConvertedBytes without conversion.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"
+#include "base/parts.h"
 
 namespace moorage::repo_cache {
 
@@ -27,6 +28,11 @@ std::string quote(const std::string& value) {
     }
   }
   return result + "\"";
+}
+
+// Whether a reference of this name leaves no place for the other.
+bool excludes(std::string_view name, std::string_view other) {
+  return other.starts_with(name) && (other.size() == name.size() || other[name.size()] == '/');
 }
 
 void put(int directory_fd, const char* name, std::string_view bytes) {
@@ -55,6 +61,32 @@ std::string git_config(const std::string& origin_url, const Rewritten& rewritten
     for (const std::string& ssh : beginnings) text += "\tinsteadOf = " + quote(ssh) + "\n";
   }
   return text;
+}
+
+std::string with_branch(const std::string& packed_refs, const std::string& ref,
+                        const std::string& commit) {
+  const std::string added = commit + " " + ref + "\n";
+  std::string result = "# pack-refs with: peeled fully-peeled sorted \n";
+  result.reserve(packed_refs.size() + added.size());
+  std::string_view rest = packed_refs;
+  bool is_added = false;
+  bool is_left_out = false;
+  while (!rest.empty()) {
+    const std::string_view line = base::take_until(rest, '\n');
+    const bool is_peeled = line.starts_with('^');  // belongs to the line before it
+    if (line.empty() || line.starts_with('#') || (is_peeled && is_left_out)) continue;
+    if (!is_peeled) {
+      const std::string_view name = line.substr(line.find(' ') + 1);
+      is_left_out = excludes(name, ref) || excludes(ref, name);
+      if (is_left_out) continue;
+      if (!is_added && name > ref) {
+        result += added;
+        is_added = true;
+      }
+    }
+    result.append(line).append("\n");
+  }
+  return is_added ? result : result + added;
 }
 
 void write_head_and_index(int upper, const std::string& commit, const std::string& index) {

@@ -18,6 +18,11 @@ struct WorkspaceGit {
 using Rewritten = std::map<std::string, std::set<std::string>>;
 std::string git_config(const std::string& origin_url, const Rewritten& rewritten = {});
 
+// A file for git pack-refs with one more branch ("refs/heads/agent"), in the place of those that
+// git would not allow beside it: of the same name, or "refs/heads/agent/x".
+std::string with_branch(const std::string& packed_refs, const std::string& ref,
+                        const std::string& commit);
+
 void write_git_directory(const std::string& tree, const WorkspaceGit& git);
 // Those of a delta, in the upper directory of an overlay.
 void write_head_and_index(int upper, const std::string& commit, const std::string& index);

@@ -211,6 +211,9 @@ constexpr Migration kMigrations[] = {
      "DEFAULT 0) STRICT;CREATE INDEX "
      "approvals_of_workspace ON approvals (workspace, id);CREATE INDEX approvals_open ON "
      "approvals (workspace) WHERE state IN ('waiting','approved')"},
+    {"0030-head-commit",
+     "ALTER TABLE workspaces ADD COLUMN head_commit TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE workspaces ADD COLUMN raw_commit TEXT NOT NULL DEFAULT ''"},
 };
 
 class Rollback {

@@ -147,6 +147,8 @@ CREATE TABLE workspaces (        -- The durable objects that tasks work in.
   network_rules   BLOB NOT NULL DEFAULT x'',  -- Its own rules, like "allow github.com:22": each followed by NUL.
   push            TEXT NOT NULL DEFAULT 'ask',  -- Pushes of git, where TLS ends outside: refuse, ask, allow.
   push_refs       BLOB NOT NULL DEFAULT x'',  -- Patterns of refs that may be pushed: each followed by NUL; none: refs/heads/*.
+  head_commit     TEXT NOT NULL DEFAULT '',  -- Where its branch began, if base_commit holds uncommitted work over it.
+  raw_commit      TEXT NOT NULL DEFAULT '',  -- The files of base_commit as they were on disk, if a checkout gives others.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');

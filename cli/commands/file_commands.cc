@@ -19,10 +19,13 @@ namespace {
 struct DiffOptions {
   std::string name;
   bool stat = false;
+  std::string base = "work";
 
   void declare(Options& options) {
     options.argument({"NAME", "", "The workspace"}, name);
     options.flag({"--stat", "", "Count the changed lines of each file"}, stat);
+    options.value({"--base", "WHAT", "work: as it was created; head: the commit it began at"},
+                  base);
   }
 };
 
@@ -110,20 +113,21 @@ void note_nested(Context& context, const std::string& name) {
   }
 }
 
-void print_patch(Context& context, const std::string& name) {
+void print_patch(Context& context, const std::string& target) {
   TerminalPatch patch(context);
   const bool raw = !context.terminal.out;
-  context.api().download(context.workspace_path(name, "/diff"), [&](std::string_view bytes) {
-    raw ? context.print(bytes) : patch.feed(bytes);
-  });
+  context.api().download(
+      target, [&](std::string_view bytes) { raw ? context.print(bytes) : patch.feed(bytes); });
   if (!raw) patch.finish();
 }
 
 void print_diff(Context& context, const DiffOptions& options) {
+  const std::string target =
+      context.workspace_path(options.name, "/diff?base=" + percent_encode(options.base, true));
   if (options.stat || context.json) {
-    print_stat(context, context.api().get(context.workspace_path(options.name, "/diff?stat=1")));
+    print_stat(context, context.api().get(target + "&stat=1"));
   } else {
-    print_patch(context, options.name);
+    print_patch(context, target);
   }
   note_nested(context, options.name);
 }

@@ -65,28 +65,31 @@ std::string upload(Context& context, const std::string& target, const LocalBundl
   });
 }
 
-// `--from DIR`: streams a local directory to the daemon as two commits in a git bundle: HEAD, and
-// the changed and untracked files, without ignored ones. Git runs as the calling user: the daemon
-// never opens a client's path. Returns the request's `import`.
+// `--from DIR`: streams a local directory to the daemon in a git bundle: its history, and the
+// changed and untracked files, without ignored ones. Git runs as the calling user: the daemon never
+// opens a client's path. Returns the request's `import`.
 JsonObject import_directory(Context& context, const std::string& directory, Progress& progress) {
   progress.update("read", -1, directory);
   LocalBundle local(directory);
-  const std::string target = "/v1/repos/import?label=" + percent_encode(local.top(), true);
+  std::string target = "/v1/repos/import?label=" + percent_encode(local.top(), true);
   const std::vector<std::string> tips =
       tips_of_daemon(context, target);  // also checks that the daemon answers
   local.commit();
   const LocalBundle::Written bundle = local.write(tips);
+  if (!local.origin().empty()) target += "&origin=" + percent_encode(local.origin(), true);
   const Json tree = Json::parse(upload(context, target, bundle, progress));
   progress.finish();
   for (const std::string& note : local.notes()) context.note(note);
   const std::string head = tree.text("head_commit", local.head_commit());
   const std::string work = tree.text("work_commit", local.work_commit());
-  if (head != local.head_commit() || work != local.work_commit())
+  const std::string raw = tree.text("raw_commit", local.raw_commit());
+  if (head != local.head_commit() || work != local.work_commit() || raw != local.raw_commit())
     throw Error(Code::corrupted, "the daemon received other commits than those sent");
   return JsonObject()
       .add("repo", tree.text("repo"))
       .add("head_commit", head)
-      .add("work_commit", work);
+      .add("work_commit", work)
+      .add("raw_commit", raw);
 }
 
 void create(Context& context, const WorkspaceSource& source) {
@@ -100,6 +103,7 @@ void create(Context& context, const WorkspaceSource& source) {
   const std::string commit = short_commit(workspace->text("base.commit"));
   std::string base = workspace->text("repo.name") + " " + base_text(*workspace);
   if (!base.ends_with(commit)) base += " " + commit;
+  if (workspace->has("base.work")) base += " with your uncommitted work";
   std::string text = label_line("base", base);
   if (workspace->flag("base.stale")) {
     text += label_line("STALE", "upstream did not answer; using the last fetch");

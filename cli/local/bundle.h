@@ -1,14 +1,15 @@
-// The git side of `create --from`: turns a directory into a bundle file, without the daemon. Takes
-// a checkout, a linked worktree, a subdirectory (meaning the whole repository), a repository
-// without commits, and a plain directory (with an initial commit as HEAD). A shallow checkout gives
-// its current tree alone, because its history cannot be bundled. The user's repository is only
-// read: the new index and objects are in a temporary directory.
+// The git side of `create --from`: turns a directory into a bundle file, without the daemon. It has
+// HEAD, the work that is not committed, and all branches and tags. History that a shallow or
+// partial clone lacks is fetched by the caller's git from where he cloned; if that fails, a shallow
+// checkout gives its current tree alone. The user's repository is only read: the new index and
+// objects are in a temporary directory.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
+
+#include "cli/local/checkout.h"
 
 namespace moorage::cli {
 
@@ -19,8 +20,9 @@ class LocalBundle {
   ~LocalBundle();
   LocalBundle(LocalBundle&&) = delete;
 
-  const std::string& top() const { return top_; }  // absolute; the label of the import
-  // Makes the two commits.
+  const std::string& top() const { return checkout_.top; }  // absolute; the label of the import
+  const std::string& origin() const { return origin_; }     // without credentials; may be empty
+  // Makes the commits.
   void commit();
   // The bundle is `header` followed by the file from body_offset.
   struct Written {
@@ -32,27 +34,28 @@ class LocalBundle {
   Written write(const std::vector<std::string>& tips_of_daemon) const;
 
   const std::string& head_commit() const { return head_; }
-  const std::string& work_commit() const { return work_; }
+  const std::string& work_commit() const { return work_; }  // head and what is not committed
+  const std::string& raw_commit() const { return raw_; }    // the same, byte for byte as on disk
   const std::vector<std::string>& notes() const { return notes_; }  // for the user
 
  private:
-  using Environment = std::map<std::string, std::string>;
-  std::string git(const std::vector<std::string>& words, const Environment& more) const;
-  bool find_repository(const std::string& directory);
-  void make_plain_repository();
-  Environment in_work_tree() const;
-  void seed_index();
+  GitCall in_repository(const std::string& input = {}) const;
+  std::vector<std::string> with_callers_settings(std::vector<std::string> words) const;
+  void make_repository();
   std::string commit_tree(const std::string& tree, const std::string& parent,
-                          const std::string& message);
-  Written with_both_refs(const std::string& path) const;
+                          const std::string& message) const;
+  bool complete_history();
+  void take_refs(bool with_history);
+  std::vector<std::string> known(const std::vector<std::string>& tips) const;
 
   std::string temporary_;  // removed at the end
-  std::string top_;
-  std::string git_dir_;  // the user's, or a temporary one for a plain directory
-  std::string objects_;  // of git_dir_
-  bool plain_ = false;
+  Checkout checkout_;
+  std::string repository_;  // bare; borrows the objects of the checkout
+  std::string origin_;
   std::string head_;
   std::string work_;
+  std::string raw_;
+  std::vector<Ref> refs_;  // sent with them
   std::vector<std::string> notes_;
 };
 

@@ -27,8 +27,9 @@ JsonObject base_object(const workspace::WorkspaceView& view) {
   const auto& row = view.row;
   JsonObject base{
       {"ref", lossy_utf8(row.base_ref.empty() ? view.repo.default_branch : row.base_ref)},
-      {"commit", row.base_commit},
+      {"commit", state_db::began_at(row)},
       {"stale", !view.repo.stale_reason.empty()}};
+  if (!row.head_commit.empty()) base["work"] = row.base_commit;
   put_known(base, "behind", view.behind);
   put_time(base, "checked_at", view.repo.checked_wall_ms);
   put_text(base, "stale_reason", view.repo.stale_reason);

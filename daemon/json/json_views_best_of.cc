@@ -71,7 +71,7 @@ JsonObject best_of_object(const workspace::BestOfView& view) {
 
 JsonObject side_object(const workspace::ComparisonView::Side& side) {
   JsonObject object{
-      {"id", side.row.id.str()}, {"name", side.row.name}, {"base", side.row.base_commit}};
+      {"id", side.row.id.str()}, {"name", side.row.name}, {"base", state_db::began_at(side.row)}};
   if (side.row.attempts > 0)
     object["attempt"] = {{"number", side.row.attempt}, {"of", side.row.attempts}};
   if (side.last) {

@@ -1,4 +1,5 @@
 #include <array>
+#include <charconv>
 
 #include "daemon/json/json_object.h"
 
@@ -19,6 +20,13 @@ JsonObject entry_object(const layers::FileEntry& entry) {
   return object;
 }
 
+// As git writes it, like "100644".
+void put_mode(JsonObject& object, const char* name, uint32_t mode) {
+  std::array<char, 16> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), mode, 8).ptr;
+  if (mode != 0) object[name] = std::string(text.data(), end);
+}
+
 }  // namespace
 
 std::string status_json(const workspace::ChangeList& list) {
@@ -26,6 +34,8 @@ std::string status_json(const workspace::ChangeList& list) {
     JsonObject object;
     put_bytes(object, "path", change.path);
     object["change"] = workspace::kChangeNames.at(static_cast<size_t>(change.kind));
+    put_mode(object, "mode_before", change.mode_before);
+    put_mode(object, "mode_after", change.mode_after);
     return object;
   });
   return text_of({{"files", std::move(files)}, {"truncated", list.truncated}});

@@ -29,7 +29,7 @@ JsonObject member_object(const state_db::WorkspaceRow& row) {
   if (row.stands_on) object["stands_on"] = row.stands_on.str();
   if (row.forked_from) object["forked_from"] = row.forked_from.str();
   if (row.attempts > 0) object["attempt"] = {{"number", row.attempt}, {"of", row.attempts}};
-  object["base"] = {{"ref", lossy_utf8(row.base_ref)}, {"commit", row.base_commit}};
+  object["base"] = {{"ref", lossy_utf8(row.base_ref)}, {"commit", state_db::began_at(row)}};
   put_time(object, "created_at", row.created_wall_ms);
   return object;
 }

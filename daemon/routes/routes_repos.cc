@@ -32,7 +32,8 @@ Reply resume_fetch(Api& api, const Request&, const std::string& subject) {
 Reply imported(const workspace::ImportedWork& work) {
   const JsonObject object{{"repo", work.repo.str()},
                           {"head_commit", work.head_commit},
-                          {"work_commit", work.work_commit}};
+                          {"work_commit", work.work_commit},
+                          {"raw_commit", work.raw_commit}};
   return Reply::json(text_of(object), 201, work.repo.str());
 }
 
@@ -97,8 +98,8 @@ class BundleSink : public BodySink {
   BundleSink(Api& api, const Request& request)
       : api_(api),
         caller_(request.caller),
-        label_(request.required_query("label")),
-        file_(api.repositories.begin_import()) {}
+        source_{request.required_query("label"), request.query_text("origin").value_or("")},
+        file_(api.repositories.begin_import(source_)) {}
   Taken write(std::string_view piece) override {
     bytes_ += piece.size();
     check_body_size(bytes_, api_.context.options);
@@ -107,13 +108,13 @@ class BundleSink : public BodySink {
     return Taken::all;
   }
   Reply finish() override {
-    return imported(api_.repositories.finish_import(caller_, label_, std::move(file_)));
+    return imported(api_.repositories.finish_import(caller_, source_, std::move(file_)));
   }
 
  private:
   Api& api_;
   const Caller caller_;
-  const std::string label_;
+  const workspace::ImportSource source_;
   base::Fd file_;
   uint64_t bytes_ = 0;
 };
@@ -129,9 +130,11 @@ void add_repository_routes(Router& router, Api& api) {
   routes.add("POST /v1/repos", Right::none, add,
              {.lane = Lane::fetch, .keep = Keep::joined, .resume = resume_fetch<201>});
   routes.add("GET /v1/repos", Right::none, list);
-  routes.add(
-      "POST /v1/repos/import", Right::none, import_bundle,
-      {.query = {"label"}, .lane = Lane::slow, .keep = Keep::joined, .resume = resume_import});
+  routes.add("POST /v1/repos/import", Right::none, import_bundle,
+             {.query = {"label", "origin"},
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = resume_import});
   routes.add("GET /v1/repos/import", Right::none, tips, {.query = {"label"}});
   routes.add("GET /v1/repos/{}", Right::none, get);
   routes.add("DELETE /v1/repos/{}", Right::none, remove,

@@ -18,6 +18,7 @@ workspace::ImportedWork import_of(JsonFields fields) {
   work.repo = *id;
   work.head_commit = fields.required_text("head_commit");
   work.work_commit = fields.required_text("work_commit");
+  work.raw_commit = fields.text("raw_commit").value_or(work.work_commit);
   fields.finish();
   return work;
 }
@@ -109,13 +110,28 @@ Reply undelete(Api& api, const Request& request) {
   return run_counted(Counted::undelete, api, request, api.deletion, &Deletion::undelete, new_name);
 }
 
+workspace::DiffBase diff_base(const Request& request) {
+  const std::string base = request.query_text("base").value_or("work");
+  if (base == "work") return workspace::DiffBase::work;
+  if (base == "head") return workspace::DiffBase::head;
+  throw Error(Code::invalid_argument, "base must be work or head, not '" + base + "'");
+}
+
 Reply diff(Api& api, const Request& request) {
   const std::string& name = request.parameter(0);
+  const auto base = diff_base(request);
   if (request.query_flag("stat")) {
-    return Reply::json(diff_stat_json(api.views.diff_stat(request.caller, name)));
+    return Reply::json(diff_stat_json(api.views.diff_stat(request.caller, name, base)));
   }
-  Reply reply = Reply::json(api.views.patch(request.caller, name));
+  Reply reply = Reply::json(api.views.patch(request.caller, name, base));
   reply.content_type = "text/x-patch";
+  return reply;
+}
+
+Reply base_file(Api& api, const Request& request) {
+  Reply reply = Reply::json(
+      api.views.base_file(request.caller, request.parameter(0), request.required_query("path")));
+  reply.content_type = "application/octet-stream";
   return reply;
 }
 
@@ -156,7 +172,9 @@ void add_workspace_routes(Router& router, Api& api) {
   routes.add("POST /v1/workspaces/{}/stop", Right::write, stop,
              {.lane = Lane::slow, .keep = Keep::joined, .resume = resumed<&Api::start_stop>});
   routes.add("GET /v1/workspaces/{}/diff", Right::read, diff,
-             {.query = {"stat"}, .lane = Lane::slow});
+             {.query = {"stat", "base"}, .lane = Lane::slow});
+  routes.add("GET /v1/workspaces/{}/base", Right::read, base_file,
+             {.query = {"path"}, .lane = Lane::slow});
   routes.add("GET /v1/workspaces/{}/status", Right::read, status, {.lane = Lane::slow});
 }
 

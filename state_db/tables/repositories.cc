@@ -64,11 +64,12 @@ std::vector<RepositoryRow> RepositoryTable::list() {
 void RepositoryTable::set_facts(base::RepoId id, const RepositoryFacts& facts) {
   const int64_t rows = write(
       store_,
-      "UPDATE repositories SET default_branch = coalesce(?, default_branch), fetched_wall_ms = "
-      "coalesce(?, fetched_wall_ms), checked_wall_ms = coalesce(?, checked_wall_ms), "
-      "stale_reason = coalesce(?, stale_reason), bytes = coalesce(?, bytes) WHERE id = ?",
-      facts.default_branch, facts.fetched_wall_ms, facts.checked_wall_ms, facts.stale_reason,
-      facts.bytes, id);
+      "UPDATE repositories SET fetch_url = coalesce(?, fetch_url), default_branch = coalesce(?, "
+      "default_branch), fetched_wall_ms = coalesce(?, fetched_wall_ms), checked_wall_ms = "
+      "coalesce(?, checked_wall_ms), stale_reason = coalesce(?, stale_reason), bytes = coalesce(?, "
+      "bytes) WHERE id = ?",
+      facts.fetch_url, facts.default_branch, facts.fetched_wall_ms, facts.checked_wall_ms,
+      facts.stale_reason, facts.bytes, id);
   require_row(rows > 0, id);
 }
 

@@ -41,6 +41,7 @@ struct NewRepository {
 
 // Results of a fetch or check; only fields that are set are written.
 struct RepositoryFacts {
+  std::optional<std::string> fetch_url{};
   std::optional<std::string> default_branch{};
   std::optional<int64_t> fetched_wall_ms{};
   std::optional<int64_t> checked_wall_ms{};

@@ -28,7 +28,9 @@ struct WorkspaceRow {
   std::optional<uint32_t> team_gid{};  // its members may use it too; unset: private
   base::RepoId repository{};
   std::string base_ref{};          // as requested: "main", "v2.1", "" = the default branch
-  std::string base_commit{};       // the commit of base_ref at creation: 40 hex digits
+  std::string base_commit{};       // of its base tree: 40 hex digits; at creation that of base_ref
+  std::string head_commit{};       // where its branch began; empty: base_commit (see began_at)
+  std::string raw_commit{};        // its files as they were on disk; empty: as base_commit's tree
   std::string branch{};            // the agent's branch
   base::LayerId layer{};           // the writable one; 0 after the purge
   base::SnapshotId stands_on{};    // the last one taken of it, or restored; 0: its base commit
@@ -60,6 +62,17 @@ struct WorkspaceRow {
   std::map<std::string, std::string> labels{};
 };
 
+// The first commit of its branch. The base commit of a workspace from a local checkout is a child
+// of it with what was not committed there.
+inline const std::string& began_at(const WorkspaceRow& row) {
+  return row.head_commit.empty() ? row.base_commit : row.head_commit;
+}
+
+// The commit with its first files, byte for byte.
+inline const std::string& on_disk(const WorkspaceRow& row) {
+  return row.raw_commit.empty() ? row.base_commit : row.raw_commit;
+}
+
 struct NewWorkspace {
   std::string name{};
   uint32_t owner_uid = 0;
@@ -67,6 +80,8 @@ struct NewWorkspace {
   base::RepoId repository{};
   std::string base_ref{};
   std::string base_commit{};
+  std::string head_commit{};  // as in WorkspaceRow
+  std::string raw_commit{};   // as in WorkspaceRow
   std::string branch{};
   base::SnapshotId forked_from{};  // 0: directly on the base tree
   base::LayerId stands_on{};       // or on this imported frozen layer

@@ -20,7 +20,8 @@ const std::string& select_columns() {
         "backend, image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, "
         "disk_bytes, disk_files, rest_age_ms, created_wall_ms, deleted_wall_ms, deleted_age_ms, "
         "purge_wall_ms, purged_wall_ms, idempotency_key, used_execs, used_exec_ms, stands_on, "
-        "forked_from, attempt, attempts, runtime, fork_of";
+        "forked_from, attempt, attempts, runtime, fork_of, head_commit, "
+        "raw_commit";
     const WorkspacePolicy any;
     each_policy_field([&](const std::string& name, const auto&) { columns += ", " + name; }, any);
     return columns + " FROM workspaces WHERE ";
@@ -66,7 +67,7 @@ void read_row(Statement& query, WorkspaceRow& row) {
              row.disk_files, row.rest_age_ms, row.created_wall_ms, row.deleted_wall_ms,
              row.deleted_age_ms, row.purge_wall_ms, row.purged_wall_ms, row.idempotency_key,
              row.used_execs, row.used_exec_ms, row.stands_on, row.forked_from, row.attempt,
-             row.attempts, row.runtime, fork_of);
+             row.attempts, row.runtime, fork_of, row.head_commit, row.raw_commit);
   row.fork_of = parse_fork_of(fork_of);
   each_policy_field([&](const char*, auto& field) { query.read(field); }, row.policy);
 }
@@ -93,8 +94,10 @@ void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
   std::string columns =
       "INSERT INTO workspaces (name, owner_uid, team_gid, repository, base_ref, base_commit, "
       "branch, layer, backend, image, state, disposable, created_wall_ms, idempotency_key, "
-      "request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts, runtime, fork_of";
-  std::string places = ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+      "request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts, runtime, fork_of, "
+      "head_commit, raw_commit";
+  std::string places =
+      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
   each_policy_field(
       [&](const std::string& name, const auto&) {
         columns += ", " + name;
@@ -107,7 +110,7 @@ void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
               LifeCycle<WorkspaceState>::kFirst, wanted.disposable, store.clock().wall_ms(),
               wanted.idempotency_key, wanted.request_hash, rest_age_ms, wanted.forked_from,
               wanted.forked_from, wanted.attempt, wanted.attempts, wanted.runtime,
-              fork_of_text(wanted.fork_of));
+              fork_of_text(wanted.fork_of), wanted.head_commit, wanted.raw_commit);
   each_policy_field([&](const char*, const auto& field) { insert.bind(field); }, wanted.policy);
   insert.run();
 }

@@ -58,7 +58,7 @@ void receive(const LocalBundle::Written& written, const std::string& repository)
   if (!base::path_exists(repository)) git("/", {"init", "-q", "--bare", repository});
   const std::string whole = base::read_file(written.path).substr(written.body_offset);
   base::write_file(repository + "/received", written.header + whole);
-  git(repository, {"fetch", "-q", repository + "/received", "+refs/moorage/*:refs/moorage/*"});
+  git(repository, {"fetch", "-q", repository + "/received", "+refs/*:refs/*"});
   git(repository, {"fsck", "--no-dangling"});
 }
 
@@ -155,19 +155,168 @@ TEST_CASE("a linked worktree is imported") {
   CHECK(git(directory / "daemon", {"show", "refs/moorage/work:only-here"}) == "x");
 }
 
-TEST_CASE("a shallow checkout is imported without its history, with a note") {
+namespace {
+
+// A repository with two commits, a branch and a tag, that others clone from.
+void make_upstream(const Directory& directory) {
+  make_repository(directory, "upstream");
+  git(directory / "upstream", {"tag", "-a", "-m", "one", "v1"});
+  git(directory / "upstream", {"branch", "side"});
+  directory.put("upstream/second", "2\n");
+  directory.put("upstream/README", "two\n");
+  git(directory / "upstream", {"add", "-A"});
+  git(directory / "upstream", {"commit", "-q", "-m", "second"});
+  for (const char* setting : {"uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"})
+    git(directory / "upstream", {"config", setting, "true"});
+}
+
+void clone(const Directory& directory, const std::string& name,
+           std::vector<std::string> options = {}) {
+  options.insert(options.begin(), {"clone", "-q"});
+  options.insert(options.end(), {"file://" + (directory / "upstream"), directory / name});
+  git("/", options);
+}
+
+bool has_note(const LocalBundle& bundle, const std::string& text) {
+  for (const std::string& note : bundle.notes()) {
+    if (note.find(text) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("branches, tags and remote branches come along") {
   Directory directory;
-  make_repository(directory, "repo");
-  directory.put("repo/second", "2\n");
+  make_upstream(directory);
+  clone(directory, "repo");
+  git(directory / "repo", {"switch", "-q", "-c", "topic"});
+  directory.put("repo/third", "3\n");
   git(directory / "repo", {"add", "-A"});
-  git(directory / "repo", {"commit", "-q", "-m", "second"});
-  git("/", {"clone", "-q", "--depth=1", "file://" + (directory / "repo"), directory / "shallow"});
-  directory.put("shallow/README", "changed\n");
-  LocalBundle bundle(directory / "shallow");
+  git(directory / "repo", {"commit", "-q", "-m", "third"});
+  LocalBundle bundle(directory / "repo");
   receive(pack(bundle), directory / "daemon");
-  REQUIRE(bundle.notes().size() == 1);
+  CHECK(bundle.origin().empty());  // a path of this host
+  CHECK(git(directory / "daemon", {"rev-list", "--count", "main..topic"}) == "1");
+  CHECK(git(directory / "daemon", {"describe", "topic"}).starts_with("v1-2-g"));
+  CHECK(git(directory / "daemon", {"rev-parse", "refs/remotes/origin/side"}) ==
+        git(directory / "upstream", {"rev-parse", "side"}));
+  git(directory / "repo",
+      {"remote", "set-url", "origin", "https://me:secret@git.example.com/a/b.git"});
+  CHECK(LocalBundle(directory / "repo").origin() == "https://git.example.com/a/b.git");
+  SECTION("the next one sends next to nothing, and all names") {
+    LocalBundle again(directory / "repo");
+    const auto written = pack(again, {again.head_commit(), bundle.head_commit()});
+    CHECK(base::read_file(written.path).size() < 1500);
+    receive(written, directory / "daemon");
+  }
+}
+
+TEST_CASE("the history that a shallow checkout lacks is fetched") {
+  Directory directory;
+  make_upstream(directory);
+  clone(directory, "shallow", {"--depth=1"});
+  directory.put("shallow/README", "changed\n");
+  const std::string head = git(directory / "shallow", {"rev-parse", "HEAD"});
+  SECTION("by the caller's git, which changes nothing here") {
+    LocalBundle bundle(directory / "shallow");
+    receive(pack(bundle), directory / "daemon");
+    CHECK(bundle.head_commit() == head);
+    CHECK(git(directory / "daemon", {"rev-list", "--count", "refs/moorage/head"}) == "2");
+    CHECK(git(directory / "shallow", {"rev-parse", "--is-shallow-repository"}) == "true");
+    CHECK(has_note(bundle, "was fetched from origin"));
+  }
+  SECTION("or if that fails, only its tree is imported, with the reason") {
+    git(directory / "shallow", {"remote", "set-url", "origin", "file:///nonexistent"});
+    LocalBundle bundle(directory / "shallow");
+    receive(pack(bundle), directory / "daemon");
+    CHECK(has_note(bundle, "nonexistent"));
+    CHECK(git(directory / "daemon", {"rev-list", "--count", "refs/moorage/head"}) == "1");
+  }
   CHECK(git(directory / "daemon",
             {"diff", "--name-only", "refs/moorage/head", "refs/moorage/work"}) == "README");
+}
+
+TEST_CASE("the objects that a partial clone lacks are fetched") {
+  Directory directory;
+  make_upstream(directory);
+  const std::string filter = GENERATE("blob:none", "tree:0");
+  clone(directory, "partial", {"--filter=" + filter});
+  directory.put("partial/second", "changed\n");
+  const std::string objects = git(directory / "partial", {"count-objects", "-v"});
+  LocalBundle bundle(directory / "partial");
+  receive(pack(bundle), directory / "daemon");
+  CHECK(git(directory / "daemon", {"show", "refs/moorage/head~1:README"}) == "one");
+  CHECK(git(directory / "partial", {"count-objects", "-v"}) == objects);
+}
+
+TEST_CASE("files come byte for byte, whatever git's flags, filters and attributes say") {
+  Directory directory;
+  make_repository(directory, "repo");
+  directory.put("repo/.gitattributes",
+                "*.txt text\n*.rot filter=rot\n*.utf working-tree-encoding=UTF-16LE\n");
+  directory.put("repo/assumed", "before\n");
+  directory.put("repo/skipped", "before\n");
+  directory.put("repo/absent", "before\n");
+  git(directory / "repo", {"config", "filter.rot.clean", "tr a-z b-za"});
+  git(directory / "repo", {"config", "filter.rot.smudge", "tr b-za a-z"});
+  const std::map<std::string, std::string> files = {{"dos.txt", "1\r\n2\r\n"},
+                                                    {"word.rot", "hello\n"},  // its blob is as long
+                                                    {"wide.utf", std::string("h\0i\0\n\0", 6)}};
+  for (const auto& [name, bytes] : files) directory.put("repo/" + name, bytes);
+  git(directory / "repo", {"add", "-A"});
+  git(directory / "repo", {"commit", "-q", "-m", "all"});
+  git(directory / "repo", {"update-index", "--assume-unchanged", "assumed"});
+  git(directory / "repo", {"update-index", "--skip-worktree", "skipped", "absent"});
+  directory.put("repo/assumed", "after\n");
+  directory.put("repo/skipped", "after\n");
+  ::unlink((directory / "repo/absent").c_str());
+  LocalBundle bundle(directory / "repo");
+  receive(pack(bundle), directory / "daemon");
+  const auto stored = [&](const std::string& name) {
+    return git(directory / "daemon", {"show", "refs/moorage/work:" + name}) + "\n";
+  };
+  const auto raw_id = [&](const std::string& name) {
+    return git(directory / "daemon", {"rev-parse", "refs/moorage/raw:" + name});
+  };
+  for (const auto& [name, bytes] : files) {
+    INFO(name);
+    CHECK(raw_id(name) == git("/", {"hash-object", "--no-filters", directory / ("repo/" + name)}));
+  }
+  CHECK(stored("dos.txt") == "1\n2\n");
+  CHECK(stored("wide.utf") == "hi\n");
+  CHECK(stored("word.rot") == "hello\n");  // no workspace has this filter
+  CHECK(stored("assumed") == "after\n");
+  CHECK(stored("skipped") == "after\n");
+  CHECK(stored("absent") == "before\n");  // as outside of a sparse checkout
+  CHECK(has_note(bundle, "1 file outside of the sparse checkout"));
+}
+
+TEST_CASE("notes name everything that stays behind") {
+  Directory directory;
+  make_repository(directory, "repo");
+  make_repository(directory, "library");
+  git(directory / "repo",
+      {"-c", "protocol.file.allow=always", "submodule", "add", "-q", directory / "library", "lib"});
+  git(directory / "repo", {"commit", "-q", "-m", "submodule"});
+  directory.put("repo/lib/README", "changed\n");
+  git(directory / "repo", {"switch", "-q", "-c", "side"});
+  directory.put("repo/README", "side\n");
+  git(directory / "repo", {"commit", "-q", "-a", "-m", "side"});
+  git(directory / "repo", {"switch", "-q", "main"});
+  make_repository(directory, "repo/nested");
+  git(directory / "repo", {"merge", "-q", "--no-commit", "--no-ff", "side"});
+  directory.put("repo/staged", "x\n");
+  git(directory / "repo", {"add", "staged"});
+  LocalBundle bundle(directory / "repo");
+  receive(pack(bundle), directory / "daemon");
+  CHECK(has_note(bundle, "a merge in progress stays here"));
+  CHECK(has_note(bundle, "staged changes"));
+  CHECK(has_note(bundle, "changes inside submodules stay here: lib"));
+  CHECK(has_note(bundle, "nested repositories, left out: nested"));
+  CHECK(git(directory / "daemon", {"show", "refs/moorage/work:README"}) == "side");
+  CHECK(git(directory / "daemon", {"ls-tree", "--name-only", "refs/moorage/work"}) ==
+        ".gitignore\n.gitmodules\nREADME\ngone\nlib\nstaged");
 }
 
 TEST_CASE("hooks and file system monitors of the directory do not run") {
@@ -230,17 +379,15 @@ TEST_CASE("create --from streams the bundle and makes a workspace from it") {
             .code == 1);
 }
 
-TEST_CASE("a nested repository without a commit is named with a hint") {
+TEST_CASE("a nested repository without a commit is left out and named") {
   Directory directory;
   make_repository(directory, "repo");
   directory.put("repo/inner/file", "x");
+  directory.put("repo/new", "x");
   git(directory / "repo/inner", {"init", "-q"});
   LocalBundle bundle(directory / "repo");
-  try {
-    bundle.commit();
-    FAIL("taken");
-  } catch (const base::Error& error) {
-    CHECK(error.message().find("inner") != std::string::npos);
-    CHECK(error.hint().find("has no commit yet") != std::string::npos);
-  }
+  receive(pack(bundle), directory / "daemon");
+  CHECK(has_note(bundle, "inner"));
+  CHECK(git(directory / "daemon", {"ls-tree", "--name-only", "refs/moorage/work"}) ==
+        ".gitignore\nREADME\ngone\nnew");
 }

@@ -234,7 +234,7 @@ class PreStop(harness.TestCase):
         self.assertEqual((record["hook"], record["state"], record["exit_code"]), ("pre_stop", "exited", 0))
         self.assertEqual(record["argv"], ["/bin/sh", "-c", "echo stopping; echo x >> stops"])
         self.assertEqual(self.client.raw_output(record["id"]), b"stopping\n")
-        self.assertRegex(self.daemon.cli("history", "hook").stdout.decode(), r"pre_stop +0 ")
+        self.assertRegex(self.daemon.cli("history", "hook").stdout.decode(), r"pre_stop +exited 0 ")
         self.client.update("hook", idle_stop_s=1)
         self.client.exec("hook", "true")
         harness.wait_until(lambda: "sandbox" not in self.client.workspace("hook"), what="the idle stop")

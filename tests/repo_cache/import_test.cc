@@ -7,6 +7,7 @@
 #include "base/os/files.h"
 #include "git_fixture.h"
 #include "repo_cache/base_tree.h"
+#include "repo_cache/workspace_git.h"
 
 using namespace moorage;
 using namespace moorage::repo_cache;
@@ -70,13 +71,43 @@ TEST_CASE("a bundle of a checkout becomes a repository with head and work") {
   CHECK(world.cache.resolve("repo_1", "").commit == world.head);
   BaseTrees trees(world.cache);
   CHECK(trees.write("repo_1", world.head, "", std::chrono::minutes(1)).files == 2);
-  const std::string upper = world.directory / "upper";
-  fs::create_directories(upper);
-  const base::Fd fd = base::open_directory(upper);
-  CHECK(trees.write_delta("repo_1", world.head, work, fd.get()).written == 2);
-  CHECK(get_file(upper + "/untracked") == "u\n");
+  CHECK(result.raw_commit == work);
+  CHECK(trees.write("repo_1", work, "", std::chrono::minutes(1)).files == 3);
+  CHECK(get_file(trees.directory("repo_1", work) + "/tree/untracked") == "u\n");
+  CHECK(world.cache.is_child("repo_1", work, world.head));
+  CHECK_FALSE(world.cache.is_child("repo_1", world.head, work));
   CHECK(base::list_directory(world.cache.directory("repo_1")) ==
         std::vector<std::string>{"git", "lock", "trees"});
+}
+
+TEST_CASE("branches, tags and remote branches of a checkout come with it, and go with the next") {
+  Checkout world;
+  const std::string work = world.make_work();
+  const auto import_all = [&](const std::vector<std::string>& refs) {
+    world.local.run({"update-ref", "refs/moorage/head", world.head});
+    world.local.run({"update-ref", "refs/moorage/work", work});
+    const std::string file = world.directory / "bundle";
+    std::vector<std::string> words{"bundle",           "create", "-q", file, "refs/moorage/head",
+                                   "refs/moorage/work"};
+    words.insert(words.end(), refs.begin(), refs.end());
+    world.local.run(words);
+    world.import(file);
+  };
+  world.local.run({"branch", "old", world.first});
+  world.local.run({"update-ref", "refs/remotes/fork/main", world.first});
+  world.local.run({"tag", "-a", "-m", "tag", "v1", world.first});
+  const std::string tag = world.local.run({"rev-parse", "v1"});
+  import_all({"refs/heads/main", "refs/heads/old", "refs/remotes/fork/main", "refs/tags/v1"});
+  CHECK(world.cache.workspace_refs("repo_1")->packed_refs ==
+        "# pack-refs with: peeled fully-peeled sorted \n" + world.head + " refs/heads/main\n" +
+            world.first + " refs/heads/old\n" + world.first + " refs/remotes/fork/main\n" + tag +
+            " refs/tags/v1\n^" + world.first + "\n");
+  CHECK(world.cache.local_branches("repo_1", 10) == std::vector{world.head, world.first});
+  import_all({"refs/heads/main"});
+  CHECK(world.cache.workspace_refs("repo_1")->packed_refs.find("refs/tags") == std::string::npos);
+  // An older workspace still shows the tag.
+  CHECK(world.cache.all_refs("repo_1").find(tag + " refs/keep/" + tag) != std::string::npos);
+  git(world.cache.mirror_directory("repo_1"), {"fsck", "--strict"});
 }
 
 TEST_CASE("a thin bundle uses existing objects, and an old import stays") {
@@ -94,6 +125,21 @@ TEST_CASE("a thin bundle uses existing objects, and an old import stays") {
   git(world.cache.mirror_directory("repo_1"), {"fsck", "--strict"});
   fs::remove_all(world.cache.directory("repo_1"));
   CHECK(world.refusal(thin) == base::Code::conflict);
+}
+
+TEST_CASE("the branch of a workspace takes the place of names that git does not allow beside it") {
+  const std::string oid(40, '1');
+  const std::string mine(40, '2');
+  const std::string refs = "# pack-refs with: peeled fully-peeled sorted \n" + oid +
+                           " refs/heads/main\n" + oid + " refs/heads/moorage\n" + oid +
+                           " refs/heads/moorage/a/b\n" + oid + " refs/heads/moorage/ab\n" + oid +
+                           " refs/tags/v1\n^" + oid + "\n";
+  CHECK(with_branch(refs, "refs/heads/moorage/a", mine) ==
+        "# pack-refs with: peeled fully-peeled sorted \n" + oid + " refs/heads/main\n" + mine +
+            " refs/heads/moorage/a\n" + oid + " refs/heads/moorage/ab\n" + oid +
+            " refs/tags/v1\n^" + oid + "\n");
+  CHECK(with_branch("", "refs/heads/x", mine) ==
+        "# pack-refs with: peeled fully-peeled sorted \n" + mine + " refs/heads/x\n");
 }
 
 TEST_CASE("a bundle imported into an upstream's mirror leaves upstream's references alone") {

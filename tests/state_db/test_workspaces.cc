@@ -77,6 +77,23 @@ TEST_CASE("the origin of an imported fork reads back the same") {
   CHECK_FALSE(WorkspaceTable(*test.store).get(other.id).fork_of);
 }
 
+TEST_CASE("a workspace on uncommitted work knows where its branch began") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  auto wanted = new_workspace(repository, "work");
+  wanted.head_commit = std::string(40, '1');
+  wanted.raw_commit = std::string(40, '2');
+  const auto made = WorkspaceTable(*test.store).create(wanted);
+  const auto plain = WorkspaceTable(*test.store).create(new_workspace(repository, "plain"));
+  test.reopen();
+  const auto row = WorkspaceTable(*test.store).get(made.id);
+  CHECK(began_at(row) == std::string(40, '1'));
+  CHECK(on_disk(row) == std::string(40, '2'));
+  const auto other = WorkspaceTable(*test.store).get(plain.id);
+  CHECK(began_at(other) == other.base_commit);
+  CHECK(on_disk(other) == other.base_commit);
+}
+
 TEST_CASE("a name is unique among its owner's live workspaces") {
   TestStore test;
   const auto repository = make_repository(*test.store);

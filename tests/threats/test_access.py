@@ -98,6 +98,7 @@ REQUESTS = {
     ("get", "/v1/repos/{repo}"): ("repo", {}), ("post", "/v1/repos/{repo}/fetch"): ("repo", {}),
     ("post", "/v1/workspaces"): ("repo", {"body": "IMPORT"}), ("delete", "/v1/repos/{repo}"): ("repo", {}),
     ("get", "/v1/workspaces/{workspace}"): ("read", {}), ("get", "/v1/workspaces/{workspace}/diff"): ("read", {}),
+    ("get", "/v1/workspaces/{workspace}/base"): ("read", {"query": "?path=README.md"}),
     ("get", "/v1/workspaces/{workspace}/status"): ("read", {}), ("get", "/v1/workspaces/{workspace}/history"): ("read", {}),
     ("get", "/v1/workspaces/{workspace}/files"): ("read", {}), ("get", "/v1/workspaces/{workspace}/file"): ("read", FILE),
     ("get", "/v1/workspaces/{workspace}/execs"): ("read", {}), ("get", "/v1/workspaces/{workspace}/lease"): ("read", {}),

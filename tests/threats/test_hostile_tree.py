@@ -36,6 +36,7 @@ OPENAPI = harness.ROOT / "docs/openapi.yaml"
 # Routes that touch no tree of an agent, or only through another verb of the matrix.
 LOOK_INTO_NOTHING = {
     "GET /v1/health", "GET /v1/info", "GET /v1/config", "POST /v1/config/reload", "GET /metrics", "GET /v1/events", "GET /v1/top", "GET /v1/gc", "POST /v1/gc",
+    "GET /v1/workspaces/{workspace}/base",  # the files of a commit of the mirror
     "GET /v1/repos", "POST /v1/repos", "GET /v1/repos/import", "POST /v1/repos/import", "GET /v1/repos/{repo}", "DELETE /v1/repos/{repo}",
     "POST /v1/repos/{repo}/fetch", "GET /v1/workspaces", "PATCH /v1/workspaces/{workspace}", "POST /v1/workspaces/{workspace}/undelete",
     "GET /v1/approvals", "POST /v1/approvals/{approval}/approve", "POST /v1/approvals/{approval}/refuse",

@@ -78,12 +78,15 @@ state_db::WorkspacePolicy policy_of(const json::object& object) {
 json::object workspace_object(const state_db::WorkspaceRow& row) {
   json::object labels;
   for (const auto& [name, value] : row.labels) labels[name] = value;
-  return {{"id", row.id.str()},           {"name", row.name},
-          {"owner_uid", row.owner_uid},   {"branch", row.branch},
-          {"base_ref", row.base_ref},     {"base_commit", row.base_commit},
-          {"backend", row.backend},       {"image", row.image},
-          {"disposable", row.disposable}, {"created_wall_ms", row.created_wall_ms},
-          {"labels", std::move(labels)},  {"policy", policy_object(row.policy)}};
+  json::object object{{"id", row.id.str()},           {"name", row.name},
+                      {"owner_uid", row.owner_uid},   {"branch", row.branch},
+                      {"base_ref", row.base_ref},     {"base_commit", row.base_commit},
+                      {"backend", row.backend},       {"image", row.image},
+                      {"disposable", row.disposable}, {"created_wall_ms", row.created_wall_ms},
+                      {"labels", std::move(labels)},  {"policy", policy_object(row.policy)}};
+  if (!row.head_commit.empty()) object["head_commit"] = row.head_commit;
+  if (!row.raw_commit.empty()) object["raw_commit"] = row.raw_commit;
+  return object;
 }
 
 state_db::WorkspaceRow workspace_of(const json::object& object) {
@@ -94,6 +97,8 @@ state_db::WorkspaceRow workspace_of(const json::object& object) {
   row.branch = text_of(object, "branch");
   row.base_ref = text_of(object, "base_ref");
   row.base_commit = text_of(object, "base_commit");
+  if (object.contains("head_commit")) row.head_commit = text_of(object, "head_commit");
+  if (object.contains("raw_commit")) row.raw_commit = text_of(object, "raw_commit");
   row.backend = text_of(object, "backend");
   row.image = text_of(object, "image");
   row.disposable = object.at("disposable").as_bool();
@@ -267,7 +272,9 @@ Manifest parse_manifest(const std::string& text) {
     const std::string& ref = manifest.workspace.base_ref;
     const bool good_ref = ref.size() <= 1024 && !has_control(ref) && !ref.starts_with('-');
     if (!is_store_id(manifest.store) || !good_fork || !good_ref ||
-        !is_object_id(manifest.workspace.base_commit) || has_control(manifest.image.id) ||
+        !is_object_id(manifest.workspace.base_commit) ||
+        !is_object_id(state_db::began_at(manifest.workspace)) ||
+        !is_object_id(state_db::on_disk(manifest.workspace)) || has_control(manifest.image.id) ||
         has_control(manifest.image.source)) {
       refuse("the manifest of the archive has an invalid field");
     }

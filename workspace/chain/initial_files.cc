@@ -97,12 +97,8 @@ int64_t last_complete_initial_files(Context& context, int64_t known) {
 
 std::string packed_refs(Context& context, const state_db::WorkspaceRow& row) {
   const auto refs = context.repos.workspace_refs(repo_directory(row.repository));
-  // git wants the file sorted; refs/heads sorts before refs/remotes and refs/tags.
-  std::string packed = "# pack-refs with: peeled fully-peeled sorted \n";
-  packed += row.base_commit + " refs/heads/" + row.branch + "\n";
-  const size_t header_end =
-      refs->packed_refs.starts_with('#') ? refs->packed_refs.find('\n') + 1 : 0;
-  return packed + refs->packed_refs.substr(header_end);
+  return repo_cache::with_branch(refs->packed_refs, "refs/heads/" + row.branch,
+                                 state_db::began_at(row));
 }
 
 // Hosts of the credentials that the workspace may use: git inside asks them over https, whichever
@@ -129,6 +125,10 @@ bool has_file(int git, const char* name) {
   return fstatat(git, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_size > 0;
 }
 
+bool is_local(Context& context, const state_db::WorkspaceRow& row) {
+  return !has_upstream(state_db::RepositoryTable(context.store).get(row.repository).scope);
+}
+
 std::string incoming_mark(Context& context, base::LayerId layer) {
   return context.storage.layer_path(layer) + "/incoming";
 }
@@ -147,9 +147,15 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
   // During a repair the agent may already have packed branches of its own.
   if (!has_packed_refs(git.get())) put(git.get(), "packed-refs", packed_refs(context, row), owner);
   const auto rewritten = rewritten_urls(context, row);
-  if (!rewritten.empty() && !has_file(git.get(), "config")) {
-    put(git.get(), "config",
-        repo_cache::git_config(Repositories::origin_of(context.store, row.repository), rewritten),
+  const std::string origin = Repositories::origin_of(context.store, row.repository);
+  // An imported checkout may name another origin than when its base tree was made.
+  const bool own_config = !rewritten.empty() || (is_local(context, row) && !origin.empty());
+  if (own_config && !has_file(git.get(), "config"))
+    put(git.get(), "config", repo_cache::git_config(origin, rewritten), owner);
+  if (!row.head_commit.empty() && !has_file(git.get(), "index")) {
+    put(git.get(), "index",
+        context.base_trees.index_at(repo_directory(row.repository), row.base_commit,
+                                    row.head_commit),
         owner);
   }
   // HEAD last: its presence means that the files above are complete.
@@ -221,7 +227,7 @@ void sync_initial_files(Context& context, const state_db::WorkspaceRow& row) {
   // Keep anything else that an agent put in the place of these.
   const base::Fd git = base::try_open_directory_beneath(upper.get(), ".git");
   if (!git) return;
-  for (const char* name : {"packed-refs", "config", "HEAD"}) {
+  for (const char* name : {"packed-refs", "config", "index", "HEAD"}) {
     const base::Fd file = base::try_open_regular_beneath(git.get(), name, O_RDONLY);
     if (file) base::sync_file(file.get(), name);
   }

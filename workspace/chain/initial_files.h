@@ -1,5 +1,6 @@
 // The files of a new workspace besides the base tree: its own .git/HEAD and packed-refs (branch,
-// upstream's branches and tags) in the upper directory, and the skeleton of the home directory. All
+// upstream's branches and tags) in the upper directory, an index if its base is uncommitted work,
+// and the skeleton of the home directory. All
 // of it, like the layer's directories, follows from the workspace's row, so `create` need not sync
 // it: files lost in a power cut are made again.
 #pragma once

@@ -52,6 +52,14 @@ class Look {
     const auto at = place(found->first, found->second);
     return uppers_.at(at.layer) + "/" + at.path;
   }
+  Change change(std::string path, ChangeKind kind) const {
+    Change change{std::move(path), kind};
+    const auto before = commit_.lookup(change.path);
+    if (before && before->mode != kModeDirectory) change.mode_before = before->mode;
+    const auto after = set_.present().find(change.path);
+    if (after != set_.present().end()) change.mode_after = after->second.mode;
+    return change;
+  }
   uint64_t count() const { return kinds_.size() + set_.counted(); }
   bool changed_meanwhile() const { return walk_.changed_meanwhile(); }
   bool truncated() const { return walk_.truncated() || set_.truncated() || left_out_; }
@@ -203,7 +211,7 @@ ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
         list.truncated = true;
         break;
       }
-      list.changes.push_back({std::string(path), kind});
+      list.changes.push_back(look.change(std::string(path), kind));
     }
     return list;
   });

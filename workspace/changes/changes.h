@@ -25,6 +25,8 @@ inline constexpr std::array<std::string_view, 5> kChangeNames{"modified", "delet
 struct Change {
   std::string path;  // raw bytes, relative to /workspace
   ChangeKind kind = ChangeKind::modified;
+  uint32_t mode_before = 0;  // one of git's file modes; 0: absent
+  uint32_t mode_after = 0;
 };
 
 struct ChangeList {
@@ -45,8 +47,12 @@ using DiffStat = repo_cache::DiffStat;
 struct ChangeSource {
   std::string repo_dir;  // "repo_3"
   std::string base_commit;
+  std::string head_commit;          // its parent, if that holds uncommitted work; else empty
   std::vector<std::string> uppers;  // .../layers/ly_4/tree/upper
 };
+
+// What a workspace from a checkout with uncommitted work is compared with: that work, or HEAD.
+enum class DiffBase { work, head };
 
 inline constexpr uint64_t kMaxChangedBytes = 64 << 20;
 

@@ -6,10 +6,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
+#include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
 #include "state_db/tables/execs.h"
 #include "state_db/tables/integrity.h"
 #include "state_db/tables/layer_disk.h"
+#include "state_db/tables/repositories.h"
 #include "workspace/changes/stable_read.h"
 #include "workspace/context/disk_use.h"
 #include "workspace/exec/query.h"
@@ -26,6 +28,18 @@ constexpr milliseconds kFreshFor{10'000};
 constexpr milliseconds kGitDeadline{2'000};
 constexpr milliseconds kLastGitDeadline{1'000};
 constexpr base::UsageLimits kUsageLimits{.time = milliseconds(10'000)};
+
+constexpr size_t kMostKnown = 500;  // words of one command
+
+// What its repository here has: the branch's beginning, and the branches of an imported checkout.
+std::vector<std::string> known_commits(const Context& context, const state_db::WorkspaceRow& row) {
+  std::vector<std::string> known{state_db::began_at(row)};
+  const auto repository = state_db::RepositoryTable(context.store).get(row.repository);
+  if (has_upstream(repository.scope)) return known;
+  for (auto& tip : context.repos.local_branches(repo_directory(row.repository), kMostKnown))
+    known.push_back(std::move(tip));
+  return known;
+}
 
 base::Usage measured(const std::string& layer) {
   const base::Background background;
@@ -85,7 +99,7 @@ void Measurer::forget(base::WorkspaceId id) {
 void Measurer::before_stop(const state_db::WorkspaceRow& row) {
   const auto running = context_.live.running(row.id);
   if (!running) return;
-  const auto unpushed = count_unpushed(*running, row.base_commit, kLastGitDeadline);
+  const auto unpushed = count_unpushed(*running, known_commits(context_, row), kLastGitDeadline);
   try_step(row, "unpushed", [&] { keep(row, {.unpushed = unpushed}); });
 }
 
@@ -129,7 +143,7 @@ state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
   });
   try_step(row, "disk", [&] { disk.settle(row.id); });
   if (const auto running = context_.live.running(row.id)) {
-    facts.unpushed = count_unpushed(*running, row.base_commit, kGitDeadline);
+    facts.unpushed = count_unpushed(*running, known_commits(context_, row), kGitDeadline);
   }
   return facts;
 }

@@ -91,13 +91,14 @@ std::optional<std::string> ask_inside(const LiveSandbox& running,
 
 }  // namespace
 
-std::optional<uint64_t> count_unpushed(const LiveSandbox& running, const std::string& base_commit,
+std::optional<uint64_t> count_unpushed(const LiveSandbox& running,
+                                       const std::vector<std::string>& known,
                                        std::chrono::milliseconds deadline) {
+  std::vector<std::string> argv{"git",  "-C",         "/workspace", "rev-list", "--count",
+                                "HEAD", "--branches", "--not",      "--remotes"};
+  argv.insert(argv.end(), known.begin(), known.end());
   try {
-    const auto answer = ask_inside(running,
-                                   {"git", "-C", "/workspace", "rev-list", "--count", "HEAD",
-                                    "--branches", "--not", base_commit, "--remotes"},
-                                   deadline);
+    const auto answer = ask_inside(running, argv, deadline);
     uint64_t count = 0;
     if (!answer || std::from_chars(answer->data(), answer->data() + answer->size(), count).ptr ==
                        answer->data()) {

@@ -6,14 +6,16 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "workspace/context/live_sandboxes.h"
 
 namespace moorage::workspace {
 
-// Commits on HEAD and all branches that neither the base nor a branch of origin has; nullopt if git
-// fails.
-std::optional<uint64_t> count_unpushed(const LiveSandbox& running, const std::string& base_commit,
+// Commits on HEAD and all branches that neither the known ones nor a branch of a remote reach;
+// nullopt if git fails.
+std::optional<uint64_t> count_unpushed(const LiveSandbox& running,
+                                       const std::vector<std::string>& known,
                                        std::chrono::milliseconds deadline);
 
 // The commits from `old_id` (without it; zeros: only the new one) to `new_id`, newest first, as

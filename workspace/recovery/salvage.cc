@@ -120,6 +120,8 @@ state_db::NewWorkspace Salvage::planned_fork(const LeftMachine& left) {
   fork.repository = row.repository;
   fork.base_ref = row.base_ref;
   fork.base_commit = row.base_commit;
+  fork.head_commit = row.head_commit;
+  fork.raw_commit = row.raw_commit;
   fork.branch = row.branch;
   fork.backend = row.backend;
   fork.image = row.image;

@@ -177,8 +177,8 @@ void Repositories::make_sound(base::RepoId id, const std::string& commit,
 // The origin of an import is only a name in the agent's git configuration: we never fetch it.
 std::string Repositories::origin_of(state_db::Store& store, base::RepoId id) {
   const auto repository = state_db::RepositoryTable(store).get(id);
-  const bool has_origin = has_upstream(repository.scope) || repository.url.starts_with(kImported);
-  return has_origin ? repository.fetch_url : "";
+  const bool is_named = has_upstream(repository.scope) || repository.fetch_url != repository.url;
+  return is_named ? repository.fetch_url : "";
 }
 
 // Caller holds its lock. A tree made again is always whole, so stacks on it never get deeper.

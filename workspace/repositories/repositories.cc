@@ -281,9 +281,10 @@ ImportedWork Repositories::take_bundle(const state_db::NewRepository& wanted, in
     throw;
   }
   const int64_t now_ms = context_.store.clock().wall_ms();
-  ImportedWork imported{id, result.head_commit, result.work_commit};
-  settle_imported(id, {.fetched_wall_ms = now_ms, .checked_wall_ms = now_ms}, join,
-                  imported.subject());
+  ImportedWork imported{id, result.head_commit, result.work_commit, result.raw_commit};
+  settle_imported(
+      id, {.fetch_url = wanted.fetch_url, .fetched_wall_ms = now_ms, .checked_wall_ms = now_ms},
+      join, imported.subject());
   return imported;
 }
 
@@ -337,13 +338,13 @@ base::RepoId Repositories::adopt(uint32_t uid, const state_db::RepositoryRow& fr
 }
 
 std::string ImportedWork::subject() const {
-  return repo.str() + " " + head_commit + " " + work_commit;
+  return repo.str() + " " + head_commit + " " + work_commit + " " + raw_commit;
 }
 
 ImportedWork ImportedWork::parse(const std::string& subject) {
   const auto words = base::split(subject, ' ');
   return {base::RepoId::parse(words.at(0)).value(), std::string(words.at(1)),
-          std::string(words.at(2))};
+          std::string(words.at(2)), std::string(words.at(words.size() > 3 ? 3 : 2))};
 }
 
 }  // namespace moorage::workspace

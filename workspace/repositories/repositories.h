@@ -31,6 +31,7 @@ struct ImportedWork {
   base::RepoId repo;
   std::string head_commit;
   std::string work_commit;  // child of head: uncommitted and untracked files; may equal head_commit
+  std::string raw_commit;   // child of work: its files as they were on disk; may equal work_commit
 
   std::string subject() const;  // what its upload joins to its key
   static ImportedWork parse(const std::string& subject);

@@ -54,6 +54,8 @@ std::string request_hash(const CreateRequest& request) {
     add(request.import->repo.str());
     add(request.import->head_commit);
     add(request.import->work_commit);
+    if (request.import->raw_commit != request.import->work_commit)
+      add("raw " + request.import->raw_commit);
   }
   if (!request.runtime.empty()) add("runtime " + request.runtime);
   add(policy_hash_text(request.policy));
@@ -130,7 +132,7 @@ WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,
   admission_.admit(caller.uid, repo.id);
   const std::string repo_dir = repo_directory(repo.id);
   if (request.import) {
-    workspace.base_commit = context_.repos.resolve(repo_dir, request.import->head_commit).commit;
+    stand_on_work(*request.import, repo_dir, workspace);
   } else {
     const auto resolved = context_.repos.resolve(repo_dir, request.ref);
     workspace.base_commit = resolved.commit;
@@ -147,13 +149,7 @@ WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,
   const auto row = table.get(created.id);
   try {
     context_.storage.make_layer(row.layer);
-    if (request.import && request.import->work_commit != request.import->head_commit) {
-      const base::Fd upper =
-          base::open_directory(context_.storage.layer_path(row.layer) + "/tree/upper");
-      context_.base_trees.write_delta(repo_dir, row.base_commit, request.import->work_commit,
-                                      upper.get());
-      base::sync_file_system(context_.storage.layer_path(row.layer));  // the only copy of this work
-    }
+    write_raw_files(row);
     write_git_files(context_, row);
     after_layer.pass();
     table.set_ready(row.id);
@@ -165,6 +161,34 @@ WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,
   base::log(base::LogLevel::info, "workspace.created",
             {{"ws", row.id}, {"name", row.name}, {"repo", repo.id}, {"commit", row.base_commit}});
   return views_.view(table.get(row.id));
+}
+
+// Uncommitted work of the checkout belongs to the base, so no diff shows it as the agent's.
+void Create::stand_on_work(const ImportedWork& import, const std::string& repo_dir,
+                           state_db::NewWorkspace& workspace) const {
+  const auto follow = [&](const std::string& commit, const std::string& parent,
+                          const std::string& named) {
+    const std::string found = context_.repos.resolve(repo_dir, commit).commit;
+    if (found != parent && !context_.repos.is_child(repo_dir, found, parent)) {
+      throw Error(Code::invalid_argument, named + " does not follow the commit before it",
+                  "send the whole answer of POST /v1/repos/import");
+    }
+    return found;
+  };
+  const std::string head = context_.repos.resolve(repo_dir, import.head_commit).commit;
+  workspace.base_commit = follow(import.work_commit, head, "import.work_commit");
+  const std::string raw = follow(import.raw_commit, workspace.base_commit, "import.raw_commit");
+  if (head != workspace.base_commit) workspace.head_commit = head;
+  if (raw != workspace.base_commit) workspace.raw_commit = raw;
+}
+
+void Create::write_raw_files(const state_db::WorkspaceRow& row) const {
+  if (row.raw_commit.empty()) return;
+  const std::string layer = context_.storage.layer_path(row.layer);
+  const base::Fd upper = base::open_directory(layer + "/tree/upper");
+  if (context_.base_trees.write_raw_files(repo_directory(row.repository), row.base_commit,
+                                          row.raw_commit, upper.get()) > 0)
+    base::sync_file_system(layer);  // a repair makes the other files again, but not these
 }
 
 // Collection may remove an unused base tree in between: then make it again.

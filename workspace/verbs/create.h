@@ -22,6 +22,9 @@ class Create {
  private:
   state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
                                          const Progress& progress);
+  void stand_on_work(const ImportedWork& import, const std::string& repo_dir,
+                     state_db::NewWorkspace& workspace) const;
+  void write_raw_files(const state_db::WorkspaceRow& row) const;
   using Made = std::pair<state_db::WorkspaceTable::Created, base::KeyedMutex::Guard>;
   Made stand_on_base(state_db::NewWorkspace& workspace, const CreateRequest& request,
                      const state_db::RepositoryRow& repo, const Progress& progress);

@@ -172,6 +172,8 @@ class ImportVisitor : public ImportCheck {
     wanted.repository = repository_;
     wanted.base_ref = from.base_ref;
     wanted.base_commit = from.base_commit;
+    wanted.head_commit = from.head_commit;
+    wanted.raw_commit = from.raw_commit;
     wanted.branch = from.branch;
     wanted.image = from.image;
     wanted.policy = from.policy;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/os/files.h"
+#include "base/remote_url.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
 #include "workspace/access/keyed_request.h"
@@ -65,22 +66,27 @@ std::vector<std::string> RepositoryVerbs::import_tips(const Caller& caller,
   return context_.repos.tips(repo_directory(row->id));
 }
 
-base::Fd RepositoryVerbs::begin_import() {
+base::Fd RepositoryVerbs::begin_import(const ImportSource& source) {
+  const std::string& label = source.label;
+  if (label.empty() || label.size() > 4096 || label.find('\0') != std::string::npos)
+    throw Error(Code::invalid_argument, "label must be the path of the checkout");
+  if (base::url_without_credentials(source.origin) != source.origin) {
+    throw Error(Code::invalid_argument,
+                "origin must be the URL of a git server, without user or password");
+  }
   require_room(context_.options, "cannot accept an upload");
   const std::string quarantine = context_.options.store + "/quarantine";
   base::make_directories(quarantine);
   return base::open_file(quarantine, O_TMPFILE | O_RDWR, 0600);
 }
 
-ImportedWork RepositoryVerbs::finish_import(const Caller& caller, const std::string& label,
+ImportedWork RepositoryVerbs::finish_import(const Caller& caller, const ImportSource& source,
                                             base::Fd bundle) {
-  if (label.empty() || label.size() > 4096 || label.find('\0') != std::string::npos) {
-    throw Error(Code::invalid_argument, "label must be the path of the checkout");
-  }
+  const std::string& label = source.label;
   const std::string name = label.substr(label.find_last_of('/') + 1);  // npos + 1 is 0
   return repositories_.take_bundle(
-      {"local:" + label, local_scope(caller.uid), name.empty() ? "local" : name}, bundle.get(),
-      key_joiner(context_.store, caller));
+      {"local:" + label, local_scope(caller.uid), name.empty() ? "local" : name, source.origin},
+      bundle.get(), key_joiner(context_.store, caller));
 }
 
 }  // namespace moorage::workspace

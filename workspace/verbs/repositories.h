@@ -10,6 +10,12 @@
 
 namespace moorage::workspace {
 
+// A checkout on the client's side.
+struct ImportSource {
+  std::string label;   // its path there, opaque here
+  std::string origin;  // of its remote, without credentials; empty: none
+};
+
 class RepositoryVerbs {
  public:
   RepositoryVerbs(Context& context, Repositories& repositories)
@@ -23,12 +29,12 @@ class RepositoryVerbs {
   void remove(const Caller& caller, base::RepoId id);
   std::string tip(base::RepoId id);  // commit of the default branch, or empty
 
-  // A local checkout, streamed by the CLI as a git bundle. `label` is its path on the client,
-  // opaque here. It is never shared between users.
+  // A local checkout, streamed by the CLI as a git bundle. It is never shared between users.
   std::vector<std::string> import_tips(const Caller& caller, const std::string& label);
-  // An unnamed file in the store's quarantine, to be filled with the bundle.
-  base::Fd begin_import();
-  ImportedWork finish_import(const Caller& caller, const std::string& label, base::Fd bundle);
+  // An unnamed file in the store's quarantine, to be filled with the bundle. invalid_argument: the
+  // source.
+  base::Fd begin_import(const ImportSource& source);
+  ImportedWork finish_import(const Caller& caller, const ImportSource& source, base::Fd bundle);
 
  private:
   Context& context_;

@@ -22,17 +22,31 @@ namespace {
 
 using state_db::WorkspaceState;
 
+constexpr uint64_t kMostBase = 64 << 20;  // of one file, in memory
+
 // In commits; empty: unknown.
 std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const WorkspaceView& view) {
   const auto& row = view.row;
   if (row.base_ref.empty() || !has_upstream(view.repo.scope)) return std::nullopt;
   try {
-    const int behind = repos.behind(repo_directory(row.repository), row.base_commit, row.base_ref);
+    const int behind =
+        repos.behind(repo_directory(row.repository), state_db::began_at(row), row.base_ref);
     if (behind >= 0) return static_cast<uint64_t>(behind);
   } catch (const Error&) {
     // The mirror is being rebuilt, so the number is unknown for now.
   }
   return std::nullopt;
+}
+
+bool is_base(const ChangeSource& now, DiffBase base) {
+  return base == DiffBase::work || now.head_commit.empty();
+}
+
+ChangeSource at_head(const ChangeSource& now) {
+  ChangeSource head;
+  head.repo_dir = now.repo_dir;
+  head.base_commit = now.head_commit;
+  return head;
 }
 
 RestView rest_of(const WorkspaceView& view, Context& context) {
@@ -193,14 +207,28 @@ ChangeList Views::status(const Caller& caller, const std::string& name) {
                          [&](const auto& sources) { return changes_.status(sources[0]); });
 }
 
-std::string Views::patch(const Caller& caller, const std::string& name) {
-  return look_at_changes(context_, {current(caller, name)},
-                         [&](const auto& sources) { return changes_.patch(sources[0]); });
+std::string Views::base_file(const Caller& caller, const std::string& name,
+                             const std::string& path) {
+  const auto row = find_workspace(context_.store, caller, name, Right::read);
+  const std::string repo = repo_directory(row.repository);
+  if (!row.raw_commit.empty())
+    return repo_cache::CommitTree(context_.repos, repo, row.raw_commit).read_blob(path, kMostBase);
+  return repo_cache::CommitTree(context_.repos, repo, row.base_commit).checked_out(path, kMostBase);
 }
 
-std::vector<DiffStat> Views::diff_stat(const Caller& caller, const std::string& name) {
-  return look_at_changes(context_, {current(caller, name)},
-                         [&](const auto& sources) { return changes_.stat(sources[0]); });
+std::string Views::patch(const Caller& caller, const std::string& name, DiffBase base) {
+  return look_at_changes(context_, {current(caller, name)}, [&](const auto& sources) {
+    const auto& now = sources[0];
+    return is_base(now, base) ? changes_.patch(now) : changes_.patch(at_head(now), now);
+  });
+}
+
+std::vector<DiffStat> Views::diff_stat(const Caller& caller, const std::string& name,
+                                       DiffBase base) {
+  return look_at_changes(context_, {current(caller, name)}, [&](const auto& sources) {
+    const auto& now = sources[0];
+    return is_base(now, base) ? changes_.stat(now) : changes_.stat(at_head(now), now);
+  });
 }
 
 }  // namespace moorage::workspace

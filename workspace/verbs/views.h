@@ -41,8 +41,10 @@ class Views {
   // Waits briefly until its changes after the exec `ended` are counted.
   void measure(const state_db::WorkspaceRow& row, base::ExecId ended);
   ChangeList status(const Caller& caller, const std::string& name);
-  std::string patch(const Caller& caller, const std::string& name);
-  std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name);
+  // A file at the creation of the workspace, byte for byte; of a symlink its target.
+  std::string base_file(const Caller& caller, const std::string& name, const std::string& path);
+  std::string patch(const Caller& caller, const std::string& name, DiffBase base);
+  std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name, DiffBase base);
 
  private:
   void complete(WorkspaceView& view);

@@ -97,7 +97,8 @@ class Client:
             snapshot_before_exec=snapshot_before_exec, snapshot_on_stop=snapshot_on_stop, snapshot_every_s=snapshot_every_s,
             network=network, push=push)
         if imported is not None:
-            body["import"] = {"repo": imported.repo, "head_commit": imported.head_commit, "work_commit": imported.work_commit}
+            body["import"] = {"repo": imported.repo, "head_commit": imported.head_commit, "work_commit": imported.work_commit,
+                              "raw_commit": imported.raw_commit or imported.work_commit}
         return Workspace(self._session, decode(WorkspaceInfo, self._session.long("/workspaces", body, progress, key)))
 
     def get(self, workspace: str) -> Workspace:

@@ -232,13 +232,21 @@ class Workspace:
 
     # -- changes --------------------------------------------------------------------------------------
 
-    def diff(self) -> bytes:
-        """Its changes since the base commit, as a patch for `git apply --binary`."""
-        return self._session.whole(self._path + "/diff", silence_s=calls.LONG_SILENCE_S)
+    def diff(self, base: Literal["work", "head"] = "work") -> bytes:
+        """Its changes since it was created, as a patch for `git apply --binary`.
 
-    def diff_stat(self) -> list[DiffStat]:
+        base: "head" compares with the commit where its branch began, so uncommitted work of its checkout is in the patch.
+        """
+        return self._session.whole(self._path + "/diff", {"base": base}, silence_s=calls.LONG_SILENCE_S)
+
+    def diff_stat(self, base: Literal["work", "head"] = "work") -> list[DiffStat]:
         """The same as numbers of lines, file by file."""
-        return decode_list(DiffStat, self._json("GET", "/diff", query={"stat": 1}, silence_s=calls.LONG_SILENCE_S))
+        query = {"stat": 1, "base": base}
+        return decode_list(DiffStat, self._json("GET", "/diff", query=query, silence_s=calls.LONG_SILENCE_S))
+
+    def base_file(self, path: Path) -> bytes:
+        """A file at the creation of the workspace, at most 64 MiB; of a link its target. path: relative to /workspace."""
+        return self._session.whole(self._path + "/base", {"path": path}, silence_s=calls.LONG_SILENCE_S)
 
     def status(self) -> Status:
         """Changed and untracked files."""

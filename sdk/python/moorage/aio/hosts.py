@@ -47,12 +47,13 @@ class AsyncRepositories:
         """Commits already imported from the checkout `label` (its path here): the next bundle can leave them out."""
         return tuple((await self._session.json("GET", "/repos/import", query={"label": label}))["tips"])
 
-    async def import_bundle(self, label: str, bundle: Body, *, key: str | None = None) -> Import:
+    async def import_bundle(self, label: str, bundle: Body, *, origin: str | None = None, key: str | None = None) -> Import:
         """Imports a checkout from a git bundle with refs/moorage/head and refs/moorage/work, for Client.create(imported=...).
 
-        bundle: bytes, or a file open for reading bytes.
+        bundle: bytes, or a file open for reading bytes. origin: the URL of its remote, without user and password.
         """
-        call = Call("POST", "/repos/import", {"label": label}, bundle, key=key or "", silence_s=calls.LONG_SILENCE_S)
+        query = {"label": label, "origin": origin} if origin else {"label": label}
+        call = Call("POST", "/repos/import", query, bundle, key=key or "", silence_s=calls.LONG_SILENCE_S)
         return decode(Import, parsed((await self._session.request(call))[1]))
 
 

@@ -231,13 +231,21 @@ class AsyncWorkspace:
 
     # -- changes --------------------------------------------------------------------------------------
 
-    async def diff(self) -> bytes:
-        """Its changes since the base commit, as a patch for `git apply --binary`."""
-        return await self._session.whole(self._path + "/diff", silence_s=calls.LONG_SILENCE_S)
+    async def diff(self, base: Literal["work", "head"] = "work") -> bytes:
+        """Its changes since it was created, as a patch for `git apply --binary`.
 
-    async def diff_stat(self) -> list[DiffStat]:
+        base: "head" compares with the commit where its branch began, so uncommitted work of its checkout is in the patch.
+        """
+        return await self._session.whole(self._path + "/diff", {"base": base}, silence_s=calls.LONG_SILENCE_S)
+
+    async def diff_stat(self, base: Literal["work", "head"] = "work") -> list[DiffStat]:
         """The same as numbers of lines, file by file."""
-        return decode_list(DiffStat, await self._json("GET", "/diff", query={"stat": 1}, silence_s=calls.LONG_SILENCE_S))
+        query = {"stat": 1, "base": base}
+        return decode_list(DiffStat, await self._json("GET", "/diff", query=query, silence_s=calls.LONG_SILENCE_S))
+
+    async def base_file(self, path: Path) -> bytes:
+        """A file at the creation of the workspace, at most 64 MiB; of a link its target. path: relative to /workspace."""
+        return await self._session.whole(self._path + "/base", {"path": path}, silence_s=calls.LONG_SILENCE_S)
 
     async def status(self) -> Status:
         """Changed and untracked files."""

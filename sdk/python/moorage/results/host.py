@@ -123,6 +123,7 @@ class Import(Record):
     repo: str
     head_commit: str
     work_commit: str
+    raw_commit: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

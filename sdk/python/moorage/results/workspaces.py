@@ -57,10 +57,14 @@ class RepoOfWorkspace(Record):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Base(Record):
-    """The commit that a workspace is compared with. behind: commits of upstream's branch that it lacks, at most 10000."""
+    """Where the branch of a workspace began. behind: commits of upstream's branch that it lacks, at most 10000.
+
+    work: in a workspace from a checkout with uncommitted work, a child of commit with that work; diff compares with it.
+    """
 
     ref: str = ""
     commit: str = ""
+    work: str | None = None
     behind: int | None = None
     checked_at: datetime.datetime | None = None
     stale: bool = False
@@ -324,10 +328,12 @@ class Lineage(Record):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class FileChange(Record):
-    """A changed file. change: added, modified, deleted, mode, type or untracked."""
+    """A changed file. change: added, modified, deleted, mode, type or untracked. Modes are git's, like "100755"."""
 
     path: str
     change: str
+    mode_before: str | None = None  # None: there was no such file
+    mode_after: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

@@ -1,0 +1,58 @@
+// The files of a checkout as trees of git, made with an index and objects beside it. Its index only
+// says which files need no reading; its flags (assume-unchanged, skip-worktree), filters and the
+// caller's settings say nothing about what is on disk.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/local/checkout.h"
+
+namespace moorage::cli {
+
+class WorkTrees {
+ public:
+  // repository: an empty bare one that borrows the checkout's objects. head may be empty.
+  WorkTrees(const Checkout& checkout, std::string repository, std::string head);
+
+  // As `git add` inside a workspace stores the files, by the attributes among them. Without ignored
+  // files and nested repositories.
+  std::string write_stored();
+  // The same files, byte for byte; call it after write_stored.
+  std::string write_raw();
+  const std::vector<std::string>& notes() const { return notes_; }  // for the user
+
+ private:
+  struct Entry {
+    std::string mode;
+    std::string oid;
+    std::string stage;
+    std::string path;
+  };
+  GitCall call(const std::string& input = {}) const;
+  void configure();
+  void seed_index();
+  void clear_flags();
+  std::vector<Entry> entries() const;
+  // Files that git would not read because their times did not change, but whose bytes are not those
+  // of their blob.
+  std::vector<Entry> converted(const std::vector<Entry>& entries) const;
+  std::set<std::string> by_attributes() const;
+  bool mentions_conversions(const std::vector<Entry>& entries) const;
+  void forget_times(const std::vector<Entry>& entries) const;
+  void add_all();
+  void drop_nested(const std::vector<Entry>& entries);
+  void note_submodules(const std::vector<Entry>& links);
+  std::string write_tree() const;
+
+  const Checkout& checkout_;
+  const std::string repository_;
+  const std::string head_;
+  const std::string index_;
+  const std::string promisor_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace moorage::cli
