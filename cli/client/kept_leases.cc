@@ -20,18 +20,6 @@ namespace {
 constexpr size_t kMaxTokenBytes = 256;
 constexpr size_t kMaxOfOneGeneration = 32;  // the daemon allows one more
 
-std::string state_home() {
-  const char* given = std::getenv("XDG_STATE_HOME");
-  if (given != nullptr && *given == '/') return given;
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || *home != '/') {
-    const passwd* entry = getpwuid(getuid());
-    home = entry == nullptr ? nullptr : entry->pw_dir;
-  }
-  if (home == nullptr || *home != '/') return "";
-  return std::string(home) + "/.local/state";
-}
-
 size_t dots(const std::string& text) { return std::count(text.begin(), text.end(), '.'); }
 
 // The "ws_12.5" in a token.
@@ -73,6 +61,18 @@ std::string all_of(const std::string& directory, const std::string& generation) 
 }
 
 }  // namespace
+
+std::string state_home() {
+  const char* given = std::getenv("XDG_STATE_HOME");
+  if (given != nullptr && *given == '/') return given;
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home != '/') {
+    const passwd* entry = getpwuid(getuid());
+    home = entry == nullptr ? nullptr : entry->pw_dir;
+  }
+  if (home == nullptr || *home != '/') return "";
+  return std::string(home) + "/.local/state";
+}
 
 KeptLeases::KeptLeases(const std::string& socket) {
   const std::string home = state_home();

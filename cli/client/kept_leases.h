@@ -7,6 +7,9 @@
 
 namespace moorage::cli {
 
+// Where programs of this user keep what they will need again; empty: no home directory.
+std::string state_home();
+
 class KeptLeases {
  public:
   explicit KeptLeases(const std::string& socket);

@@ -1,0 +1,186 @@
+"""`create --from DIR` is that directory, and `apply` brings the agent's part back into it."""
+
+import os
+import pathlib
+import shutil
+import unittest
+
+import harness
+
+IGNORED = {".git"}
+
+
+def contents(directory):
+    """Every file below a directory without .git: (kind, whether it can be run, bytes or target) by its path."""
+    found = {}
+    for at, names, files in os.walk(directory):
+        names[:] = [name for name in names if name not in IGNORED and not os.path.islink(os.path.join(at, name))]
+        for name in (*files, *(n for n in os.listdir(at) if os.path.islink(os.path.join(at, n)))):
+            path = pathlib.Path(at, name)
+            shown = str(path.relative_to(directory))
+            if name in IGNORED:
+                continue
+            if path.is_symlink():
+                found[shown] = ("link", False, os.readlink(path))
+            else:
+                found[shown] = ("file", bool(path.stat().st_mode & 0o100), path.read_bytes())
+    return found
+
+
+class Checkout(harness.TestCase):
+    def setUp(self):
+        self.local = self.daemon.directory / f"local-{self.id().rsplit('.', 1)[1]}"
+        self.name = "c" + str(abs(hash(self.id())) % 10**9)
+
+    def create(self):
+        return self.daemon.cli("create", "--from", self.local, "--name", self.name).stderr.decode()
+
+    def inside(self, *argv, **options):
+        return self.daemon.cli("exec", self.name, "--", *argv, **options).stdout
+
+    def test_branches_tags_and_the_remote_work_inside(self):
+        harness.make_repository(self.local)
+        harness.git(self.local, "tag", "-a", "-m", "one", "v1")
+        harness.git(self.local, "switch", "-q", "-c", "topic")
+        harness.commit(self.local, "README.md", "topic\n")
+        harness.git(self.local, "remote", "add", "origin", "https://me:hidden@git.example.com/acme/shop.git")
+        self.create()
+        self.assertRegex(self.inside("git", "describe").decode(), r"^v1-1-g")
+        self.assertEqual(self.inside("git", "diff", "--name-only", "main...HEAD"), b"README.md\n")
+        self.assertEqual(self.inside("git", "log", "--all", "--oneline").count(b"\n"), 2)
+        self.assertEqual(self.inside("git", "remote", "get-url", "origin"), b"https://git.example.com/acme/shop.git\n")
+        self.assertEqual(self.client.workspace(self.name)["unpushed"], 0)
+        self.inside("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "own")
+        self.client.stop(self.name)
+        self.assertEqual(self.client.workspace(self.name)["unpushed"], 1)
+
+    def test_files_arrive_byte_for_byte(self):
+        harness.make_repository(self.local, {".gitattributes": "*.txt text\n", "a.txt": "1\r\n2\r\n", "flagged": "before\n"})
+        harness.git(self.local, "update-index", "--assume-unchanged", "flagged")
+        (self.local / "flagged").write_text("after\n")
+        (self.local / "odd \\ \n name").write_bytes(bytes(range(256)))
+        (self.local / "link").symlink_to("/nowhere")
+        (self.local / "runs").write_text("#!/bin/sh\n")
+        (self.local / "runs").chmod(0o755)
+        self.create()
+        arrived = self.daemon.directory / f"arrived-{self.name}"
+        self.daemon.cli("cp", f"{self.name}:/workspace", arrived)
+        self.assertEqual(contents(arrived), contents(self.local))
+        self.assertEqual(self.daemon.cli("diff", self.name).stdout, b"")
+        self.assertEqual(self.client.workspace(self.name)["changes"]["files"], 0)
+
+    def test_uncommitted_work_is_the_base_and_survives(self):
+        harness.make_repository(self.local)
+        (self.local / "README.md").write_text("mine\n")
+        (self.local / "untracked").write_text("mine\n")
+        self.create()
+        self.assertEqual(self.inside("git", "status", "--porcelain"), b" M README.md\n?? untracked\n")
+        self.assertEqual(self.daemon.cli("diff", self.name).stdout, b"")
+        self.inside("sh", "-c", "echo agent >> untracked; echo agent > src/a.txt")
+        patch = self.daemon.cli("diff", self.name).stdout.decode()
+        self.assertIn("+agent", patch)
+        self.assertNotIn("+mine", patch)
+        whole = self.daemon.cli("diff", self.name, "--base", "head", "--stat").stdout.decode()
+        for path in ("README.md", "untracked", "src/a.txt", "3 files"):
+            self.assertIn(path, whole)
+        fork = self.daemon.cli("fork", self.name, self.name + "f") and self.name + "f"
+        self.assertEqual(self.daemon.cli("diff", fork).stdout.decode(), patch)
+        self.client.archive(self.name)
+        self.client.unarchive(self.name)
+        self.assertEqual(self.daemon.cli("diff", self.name).stdout.decode(), patch)
+        self.assertEqual(self.inside("cat", "untracked"), b"mine\nagent\n")
+        archive = self.daemon.directory / f"{self.name}.tar.zst"
+        self.daemon.cli("export", self.name, archive)
+        self.daemon.cli("import", archive, "--name", self.name + "i")
+        self.assertEqual(self.daemon.cli("diff", self.name + "i").stdout.decode(), patch)
+        status = self.daemon.cli("exec", self.name + "i", "--", "git", "status", "--porcelain").stdout
+        self.assertEqual(status, b" M README.md\n M src/a.txt\n?? untracked\n")
+
+    def test_a_patch_applies_to_the_checkout_that_it_came_from(self):
+        harness.make_repository(self.local, {"a": "".join(f"{n}\n" for n in range(40)), "b": "x\n"})
+        (self.local / "a").write_text((self.local / "a").read_text().replace("5\n", "five\n", 1))
+        self.create()
+        self.inside("sh", "-c", "sed -i s/^30$/thirty/ a; rm b; echo new > c")
+        harness.run("git", "-C", self.local, "apply", input=self.daemon.cli("diff", self.name).stdout)
+        self.assertIn("five\n", (self.local / "a").read_text())
+        self.assertIn("thirty\n", (self.local / "a").read_text())
+        self.assertEqual(sorted(contents(self.local)), ["a", "c"])
+
+    def test_apply_merges_with_later_work_or_changes_nothing(self):
+        lines = [f"{n}\n" for n in range(40)]
+        harness.make_repository(self.local, {"a": "".join(lines), "gone": "x\n", "both": "x\n", "dir/one": "1\n"})
+        self.create()
+        self.inside("sh", "-c", "sed -i s/^30$/agent/ a; rm gone; echo agent > new; chmod +x both; rm -r dir; echo file > dir; ln -s a link")
+        (self.local / "a").write_text("".join(lines).replace("5\n", "mine\n", 1))
+        (self.local / "own").write_text("own\n")
+        before = contents(self.local)
+        checked = self.daemon.cli("apply", self.name, self.local, "--check")
+        self.assertEqual(contents(self.local), before, checked)
+        (self.local / "new").write_text("other\n")
+        refused = self.daemon.cli("apply", self.name, self.local, check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn(b"new: exists here with other contents", refused.stderr)
+        self.assertIn(b"nothing was changed", refused.stderr)
+        (self.local / "new").unlink()
+        self.assertEqual(contents(self.local), before)
+        applied = self.daemon.cli("apply", self.name, self.local)
+        self.assertIn(b"1 merged with yours", applied.stdout)
+        after = contents(self.local)
+        self.assertIn(b"mine\n", after["a"][2])
+        self.assertIn(b"agent\n", after["a"][2])
+        self.assertEqual(after["both"], ("file", True, b"x\n"))
+        self.assertEqual(after["dir"], ("file", False, b"file\n"))
+        self.assertEqual(after["link"], ("link", False, "a"))
+        self.assertNotIn("gone", after)
+        self.assertEqual(after["own"], before["own"])
+        again = self.daemon.cli("apply", self.name, self.local)
+        self.assertIn(b"were there already", again.stdout)
+        self.assertEqual(contents(self.local), after)
+        self.assertFalse([name for name in os.listdir(self.local) if name.startswith(".moorage-apply")])
+
+    def test_apply_follows_no_link_out_of_the_directory(self):
+        harness.make_repository(self.local, {"dir/a": "1\n"})
+        self.create()
+        self.inside("sh", "-c", "echo agent > dir/a; echo agent > dir/b")
+        outside = self.daemon.directory / f"outside-{self.name}"
+        outside.mkdir()
+        (outside / "a").write_text("1\n")
+        shutil.rmtree(self.local / "dir")
+        (self.local / "dir").symlink_to(outside)
+        refused = self.daemon.cli("apply", self.name, self.local, check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn(b"dir/b: its directory is a file or a link here", refused.stderr)
+        self.assertEqual(contents(outside), {"a": ("file", False, b"1\n")})
+
+    def test_apply_trusts_no_plan_that_lies_in_the_directory(self):
+        harness.make_repository(self.local, {"a": "1\n", ".moorage-apply/plan": b"new.0\0a\0", ".moorage-apply-1/plan": b"new.0\0a\0"})
+        self.create()
+        self.inside("sh", "-c", "echo agent > b; mkdir .moorage-apply-2; echo x > .moorage-apply-2/old.0")
+        before = contents(self.local)
+        self.daemon.cli("apply", self.name, self.local)
+        self.assertEqual(contents(self.local),
+                         before | {"b": ("file", False, b"agent\n"), ".moorage-apply-2/old.0": ("file", False, b"x\n")})
+
+    def test_a_killed_apply_is_undone_by_the_next(self):
+        harness.make_repository(self.local, {"a": "1\n", "b": "1\n"})
+        self.create()
+        self.inside("sh", "-c", "echo agent > a; rm b; echo agent > c")
+        # As a program leaves it that was killed after it moved a away and put its successor there.
+        waiting = self.local / ".moorage-apply-123456"
+        waiting.mkdir(0o700)
+        status = os.stat(self.local)
+        plan = self.daemon.directory / "state/moorage/apply" / f"{status.st_dev}-{status.st_ino}"
+        plan.parent.mkdir(parents=True, exist_ok=True)
+        plan.write_bytes(b".moorage-apply-123456\0" b"new.0\0a\0" b"\0b\0" b"new.2\0c\0")
+        (self.local / "a").rename(waiting / "old.0")
+        (self.local / "b").rename(waiting / "old.1")
+        (self.local / "a").write_text("agent\n")
+        (waiting / "new.2").write_text("agent\n")
+        self.daemon.cli("apply", self.name, self.local, "--check")
+        self.assertEqual(contents(self.local), {"a": ("file", False, b"1\n"), "b": ("file", False, b"1\n")})
+        self.daemon.cli("apply", self.name, self.local)
+        self.assertEqual(contents(self.local), {"a": ("file", False, b"agent\n"), "c": ("file", False, b"agent\n")})
+
+
+if __name__ == "__main__":
+    unittest.main()
