@@ -259,9 +259,9 @@ class IndexedDelta {
     DeltaWriter delta(repository_.get(), blobs, task_.upper);
     delta.compare(git_tree_id(from.get()), git_tree_id(to.get()), "");
     if (converted) rewrite_converted(task_, repository_.get(), after, listing, delta);
-    const MergedIndex index =
-        merge_index(old_index_, old_files_, delta.changes(), *git_tree_id(to.get()),
-                    [this](const git_oid& tree) { return read_tree(tree); });
+    const MergedIndex index = merge_index(
+        old_index_, old_files_, delta.changes(), *git_tree_id(to.get()),
+        [this](const git_oid& tree) { return index_tree_entries(repository_.get(), tree); });
     write_head_and_index(task_.upper, task_.to, index.bytes);
     shown = count(index, delta.changes(), after);
     shown.own_files = delta.entries() + kOwnOfGit;
@@ -279,18 +279,6 @@ class IndexedDelta {
           {std::string(file.path), static_cast<uint32_t>(name_at), file.mode, file.oid});
     }
     return files;
-  }
-
-  std::vector<IndexTreeEntry> read_tree(const git_oid& oid) const {
-    const GitTree tree = repo_cache::read_tree(repository_.get(), oid);
-    std::vector<IndexTreeEntry> entries;
-    for (size_t i = 0; i < git_tree_entrycount(tree.get()); ++i) {
-      const git_tree_entry* entry = git_tree_entry_byindex(tree.get(), i);
-      entries.push_back({git_tree_entry_name(entry),
-                         git_tree_entry_filemode(entry) == GIT_FILEMODE_TREE,
-                         *git_tree_entry_id(entry)});
-    }
-    return entries;
   }
 
   BaseTreeInfo count(const MergedIndex& index, const IndexChanges& changes,

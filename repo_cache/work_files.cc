@@ -116,18 +116,6 @@ class RawWriter {
   const int upper_;
 };
 
-std::vector<IndexTreeEntry> entries_of(git_repository* repository, const git_oid& oid) {
-  const GitTree tree = read_tree(repository, oid);
-  std::vector<IndexTreeEntry> entries;
-  for (size_t n = 0; n < git_tree_entrycount(tree.get()); ++n) {
-    const git_tree_entry* entry = git_tree_entry_byindex(tree.get(), n);
-    entries.push_back({git_tree_entry_name(entry),
-                       git_tree_entry_filemode(entry) == GIT_FILEMODE_TREE,
-                       *git_tree_entry_id(entry)});
-  }
-  return entries;
-}
-
 }  // namespace
 
 uint64_t BaseTrees::write_raw_files(const std::string& repo, const std::string& work_commit,
@@ -154,8 +142,9 @@ std::string BaseTrees::index_at(const std::string& repo, const std::string& work
     }
   });
   const GitTree head = find_commit_tree(repository.get(), head_commit);
-  return merge_index(old, read_index(old), changes, *git_tree_id(head.get()),
-                     [&](const git_oid& tree) { return entries_of(repository.get(), tree); })
+  return merge_index(
+             old, read_index(old), changes, *git_tree_id(head.get()),
+             [&](const git_oid& tree) { return index_tree_entries(repository.get(), tree); })
       .bytes;
 }
 

@@ -38,6 +38,11 @@ class UnixStream {
  public:
   UnixStream(Fd socket, int cancel_fd) : socket_(std::move(socket)), cancel_fd_(cancel_fd) {}
   void set_silence_timeout(int ms) { silence_timeout_ms_ = ms; }
+  // Between two exchanges: the daemon closes a connection that was idle for a while.
+  bool closed_by_peer() const {
+    char byte = 0;
+    return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+  }
 
   template <typename Buffers>
   size_t read_some(const Buffers& buffers, beast::error_code& failure) {
@@ -275,7 +280,7 @@ void HttpConnection::cancel() {
 }
 
 HttpConnection::Link& HttpConnection::connect() {
-  if (link_) return *link_;
+  if (link_ && !link_->stream.closed_by_peer()) return *link_;
   try {
     link_ = std::make_unique<Link>(base::connect_unix(socket_path_, 5000), cancel_fd_.get());
   } catch (const Error& error) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "repo_cache/git_handles.h"
 #include "repo_cache/tree_diff.h"
 
 namespace moorage::repo_cache {
@@ -284,6 +285,18 @@ std::vector<IndexedFile> read_index(std::string_view bytes) {
     at = end + padding(kEntryBytes + file.path.size());
   }
   return files;
+}
+
+std::vector<IndexTreeEntry> index_tree_entries(git_repository* repository, const git_oid& tree) {
+  const GitTree found = read_tree(repository, tree);
+  std::vector<IndexTreeEntry> entries;
+  for (size_t n = 0; n < git_tree_entrycount(found.get()); ++n) {
+    const git_tree_entry* entry = git_tree_entry_byindex(found.get(), n);
+    entries.push_back({git_tree_entry_name(entry),
+                       git_tree_entry_filemode(entry) == GIT_FILEMODE_TREE,
+                       *git_tree_entry_id(entry)});
+  }
+  return entries;
 }
 
 MergedIndex merge_index(std::string_view old_bytes, const std::vector<IndexedFile>& old_files,

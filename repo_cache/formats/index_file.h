@@ -57,6 +57,7 @@ struct IndexTreeEntry {
   bool is_tree = false;
   git_oid oid{};
 };
+std::vector<IndexTreeEntry> index_tree_entries(git_repository* repository, const git_oid& tree);
 using ReadTree = std::function<std::vector<IndexTreeEntry>(const git_oid& tree)>;
 MergedIndex merge_index(std::string_view old_bytes, const std::vector<IndexedFile>& old_files,
                         const IndexChanges& changes, const git_oid& root,

@@ -41,6 +41,23 @@ TEST_CASE("one connection carries exchange after exchange") {
   }
 }
 
+TEST_CASE("an upload after a pause takes a new connection if the daemon closed the idle one") {
+  ScriptedServer server([](Call& call) {
+    const std::string body = call.body();
+    call.reply(200, body);
+    if (call.method == "GET") call.drop();
+  });
+  Api api(server.socket_path());
+  api.get("/v1/repos/import");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // git packs a history
+  bool sent = false;
+  CHECK(api.upload("POST", "/v1/repos/import", [&](char* buffer, size_t room) -> size_t {
+    if (sent) return 0;
+    sent = true;
+    return std::string_view("bundle").copy(buffer, room);
+  }) == "bundle");
+}
+
 TEST_CASE("streamed bodies and streamed answers arrive complete") {
   std::string sent;
   for (int i = 0; i < 3'000'000; ++i) sent += static_cast<char>(i * 7);
