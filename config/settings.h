@@ -31,7 +31,7 @@ struct ApiSettings {
   std::string group = "moorage";
   uint32_t max_connections = 512;
   uint64_t max_body_bytes = 4ULL << 30;  // streams: files, bundles, standard input
-  uint64_t max_json_bytes = 1ULL << 20;
+  uint64_t max_json_bytes = 4ULL << 20;
 };
 
 struct LogSettings {

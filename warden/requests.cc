@@ -22,8 +22,8 @@ namespace json = boost::json;
 
 constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxTagBytes = 128;
-constexpr size_t kMaxArguments = 8192;
-constexpr size_t kMaxVariables = 4096;
+// 2 MiB of strings, the kernel's limit, are fewer: each takes its NUL and a pointer.
+constexpr size_t kMaxStrings = 1 << 18;
 
 [[noreturn]] void refuse(std::string message) {
   throw Error(Code::invalid_argument, std::move(message));
@@ -54,8 +54,8 @@ std::vector<std::string> read_arguments(const json::object& process) {
   if (argv[0].empty()) refuse("process.cmd is empty");
   const json::value* arguments = process.if_contains("args");
   if (!arguments) return argv;
-  if (!arguments->is_array() || arguments->get_array().size() > kMaxArguments) {
-    refuse("process.args must be an array of at most " + std::to_string(kMaxArguments));
+  if (!arguments->is_array() || arguments->get_array().size() > kMaxStrings) {
+    refuse("process.args must be an array of at most " + std::to_string(kMaxStrings));
   }
   for (const json::value& argument : arguments->get_array()) {
     argv.push_back(text_of(argument, "process.args"));
@@ -66,8 +66,8 @@ std::vector<std::string> read_arguments(const json::object& process) {
 std::vector<std::string> read_environment(const json::object& process) {
   const json::value* variables = process.if_contains("envs");
   if (!variables) return {};
-  if (!variables->is_object() || variables->get_object().size() > kMaxVariables) {
-    refuse("process.envs must be an object of at most " + std::to_string(kMaxVariables));
+  if (!variables->is_object() || variables->get_object().size() > kMaxStrings) {
+    refuse("process.envs must be an object of at most " + std::to_string(kMaxStrings));
   }
   std::vector<std::string> environment;
   for (const auto& [name, value] : variables->get_object()) {

@@ -33,8 +33,9 @@ StartFailure explain_execute(const Command& command, int error_number) {
               "not_executable"};
     case E2BIG:
       return {126, name +
-                       ": the arguments and environment are too long; pass them in a file or on "
-                       "standard input"};
+                       ": the arguments and environment exceed Linux's limits, 128 KiB each and a "
+                       "quarter of the stack's limit (ulimit -s) together; pass them in a file or "
+                       "on standard input"};
     case ETXTBSY:
       return {126, name + ": the file is open for writing; try again when it is closed",
               "not_executable"};

@@ -6,7 +6,8 @@ namespace moorage::base {
 namespace {
 
 constexpr size_t kHeaderBytes = 8;
-constexpr size_t kMaxPayloadBytes = 4 << 20;
+// The record of an exec with 2 MiB of arguments, which JSON may escape and repeat as base64.
+constexpr size_t kMaxPayloadBytes = 16 << 20;
 
 size_t payload_size(std::string_view header) {
   auto byte = [&](size_t i) { return size_t{static_cast<unsigned char>(header[i])}; };

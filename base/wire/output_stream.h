@@ -28,7 +28,7 @@ enum class RecordKind : uint8_t {
 std::string encode_record(RecordKind kind, std::string_view payload);
 
 // Push parser: accepts the byte stream in any pieces; calls back once per whole record. Throws
-// Error(corrupted) on an unknown header or a payload over 4 MiB.
+// Error(corrupted) on an unknown header or a payload over 16 MiB.
 class RecordParser {
  public:
   using Callback = std::function<void(RecordKind, std::string_view)>;

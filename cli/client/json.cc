@@ -212,10 +212,14 @@ JsonObject& JsonObject::add_bytes(const std::string& name, const std::string& by
   return is_utf8(bytes) ? add(name, bytes) : add(name + "_b64", base64_encode(bytes));
 }
 
+// A long list goes as base64: escapes of JSON could make it six times as long.
 JsonObject& JsonObject::add_bytes(const std::string& name, const std::vector<std::string>& list) {
-  if (std::all_of(list.begin(), list.end(), is_utf8)) return add(name, list);
+  constexpr size_t kMostPlain = 256 << 10;
+  size_t bytes = 0;
+  for (const std::string& one : list) bytes += one.size();
+  if (bytes <= kMostPlain && std::all_of(list.begin(), list.end(), is_utf8)) return add(name, list);
   std::vector<std::string> encoded;
-  for (const std::string& bytes : list) encoded.push_back(base64_encode(bytes));
+  for (const std::string& one : list) encoded.push_back(base64_encode(one));
   return add(name + "_b64", encoded);
 }
 

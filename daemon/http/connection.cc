@@ -202,7 +202,9 @@ Awaitable<std::string> Connection::read_json(Incoming& in) {
   const auto check = [&body, max](uint64_t more) {
     if (body.size() + more > max) {
       throw Error(Code::invalid_argument,
-                  "the JSON body is larger than " + std::to_string(max) + " bytes");
+                  "the JSON body is larger than " + std::to_string(max) + " bytes",
+                  "send long data as a file or on standard input; the limit is "
+                  "api.max_json_bytes of the configuration");
     }
   };
   if (length) check(*length);

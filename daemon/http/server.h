@@ -19,7 +19,7 @@ struct Limits {
   size_t max_connections = 1024;
   size_t max_connections_per_uid = 512;  // of users other than root
   uint32_t header_bytes = 64 << 10;
-  uint64_t json_bytes = 1 << 20;                // of a JSON body
+  uint64_t json_bytes = 4 << 20;                // of a JSON body
   std::chrono::milliseconds idle{75'000};       // between requests
   std::chrono::milliseconds header{10'000};     // from its first byte to its last
   std::chrono::milliseconds json_body{30'000};  // whole

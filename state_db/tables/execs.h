@@ -64,7 +64,7 @@ struct ExecRow {
   std::string imported_from{};              // "STORE_ID/ex_N" if imported; empty: it ran here
 };
 
-// A command and its environment may take 1 MiB, and more in an archive. A list omits the
+// A command and its environment may take 2 MiB, and more in an archive. A list omits the
 // environment and ends after this many bytes of commands, but holds at least one row.
 inline constexpr uint64_t kMostListedBytes = 8 << 20;
 // Thousands of execs may run and are polled often: their rows carry this many bytes of their

@@ -69,7 +69,7 @@ TEST_CASE("an invalid record is refused at its header") {
   for (const std::string& header :
        {std::string("\0\0\0\0\0\0\0\0", 8), std::string("\x09\0\0\0\0\0\0\0", 8),
         std::string("\x01\x01\0\0\0\0\0\0", 8), std::string("\x01\0\0\x01\0\0\0\0", 8),
-        std::string("\x01\0\0\0\0\x40\0\x01", 8), std::string("\x01\0\0\0\xff\xff\xff\xff", 8),
+        std::string("\x01\0\0\0\x01\0\0\x01", 8), std::string("\x01\0\0\0\xff\xff\xff\xff", 8),
         std::string("HTTP/1.1")}) {
     Records received;
     RecordParser parser = collect(received);
@@ -81,9 +81,9 @@ TEST_CASE("an invalid record is refused at its header") {
 TEST_CASE("the largest record passes and a larger one is refused") {
   Records received;
   RecordParser parser = collect(received);
-  parser.feed(base::encode_record(RecordKind::standard_output, std::string(4 << 20, 'x')));
+  parser.feed(base::encode_record(RecordKind::standard_output, std::string(16 << 20, 'x')));
   CHECK(received.size() == 1);
   CHECK(test::code_thrown_by([] {
-          base::encode_record(RecordKind::standard_output, std::string((4 << 20) + 1, 'x'));
+          base::encode_record(RecordKind::standard_output, std::string((16 << 20) + 1, 'x'));
         }) == "internal");
 }

@@ -21,7 +21,8 @@
 namespace moorage::warden {
 
 inline constexpr size_t kMaxHeaderBytes = 16 << 10;
-inline constexpr size_t kMaxBodyBytes = (1 << 20) / 3 * 4 + (64 << 10);  // 1 MiB as base64 in JSON
+// The kernel's 2 MiB of arguments, each byte as \u0001 in JSON; 1 MiB of input as base64 is less.
+inline constexpr size_t kMaxBodyBytes = (2 << 20) * 6 + (1 << 20);
 inline constexpr size_t kMaxFds = 16;
 
 struct HttpRequest {

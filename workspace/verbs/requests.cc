@@ -1,21 +1,42 @@
 #include "workspace/verbs/requests.h"
 
 #include "base/error.h"
+#include "base/size_text.h"
 
 namespace moorage::workspace {
 namespace {
 
-constexpr size_t kMaxArguments = 4096;
-constexpr size_t kMaxArgumentBytes = 128 << 10;  // MAX_ARG_STRLEN of Linux
+// Linux counts the NUL of each string of a command, and a pointer to it (fs/exec.c).
+constexpr size_t kMaxStringBytes = 128 << 10;  // MAX_ARG_STRLEN
+constexpr size_t kMaxCommandBytes = 2 << 20;   // a quarter of the usual limit of the stack
+constexpr size_t kPointerBytes = 8;
+constexpr const char* kElsewhere =
+    "put long data into a file of the workspace, or on standard input";
 
 void check_no_nul(const std::string& what, const std::string& text) {
   if (text.find('\0') != std::string::npos) {
     throw Error(Code::invalid_argument, what + " must not contain a NUL byte");
   }
-  if (text.size() > kMaxArgumentBytes) {
-    throw Error(Code::invalid_argument, what + " is longer than 128 KiB",
-                "put long data into a file of the workspace, or on standard input");
+  if (text.size() >= kMaxStringBytes) {
+    throw Error(Code::invalid_argument,
+                what + " has " + base::size_text(text.size()) +
+                    ", and Linux allows 128 KiB (MAX_ARG_STRLEN)",
+                kElsewhere);
   }
+}
+
+void check_command_size(const ExecRequest& request) {
+  size_t bytes = 0;
+  const auto add = [&bytes](size_t text) { bytes += text + 1 + kPointerBytes; };
+  for (const auto& argument : request.argv) add(argument.size());
+  for (const auto& [key, value] : request.environment) add(key.size() + 1 + value.size());
+  if (bytes <= kMaxCommandBytes) return;
+  throw Error(Code::invalid_argument,
+              std::to_string(request.argv.size()) + " arguments and " +
+                  std::to_string(request.environment.size()) + " variables take " +
+                  std::to_string(bytes) +
+                  " bytes, and Linux allows 2 MiB (ARG_MAX: a quarter of the stack's limit)",
+              kElsewhere);
 }
 
 }  // namespace
@@ -38,16 +59,15 @@ void check_request(const ExecRequest& request) {
   if (request.argv.empty() || request.argv.front().empty()) {
     throw Error(Code::invalid_argument, "the command is empty", "moorage exec NAME -- COMMAND...");
   }
-  if (request.argv.size() > kMaxArguments) {
-    throw Error(Code::invalid_argument, "more than 4096 arguments");
-  }
-  for (const auto& argument : request.argv) check_no_nul("an argument", argument);
+  for (size_t n = 0; n < request.argv.size(); ++n)
+    check_no_nul("argv[" + std::to_string(n) + "]", request.argv[n]);
   for (const auto& [key, value] : request.environment) {
-    check_no_nul("environment variable " + key, value);
+    check_no_nul("environment variable " + key, key + "=" + value);
     if (key.empty() || key.find_first_of(std::string("=\0", 2)) != std::string::npos) {
       throw Error(Code::invalid_argument, "'" + key + "' is not a valid environment variable name");
     }
   }
+  check_command_size(request);
   check_no_nul("cwd", request.directory);
   if (!request.directory.starts_with('/')) {
     throw Error(Code::invalid_argument, "cwd '" + request.directory + "' is not absolute");
