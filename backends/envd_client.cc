@@ -130,6 +130,7 @@ json::object start_body(const StartRequest& start) {
                        {"cwd", start.directory}};
   json::object body{{"process", std::move(process)}, {"stdin", start.input}};
   if (!start.tag.empty()) body["tag"] = start.tag;
+  if (start.merged) body["merge_output"] = true;
   if (start.terminal) body["pty"] = size_object(*start.terminal);
   return body;
 }
@@ -177,10 +178,10 @@ uint32_t EnvdClient::start(const StartRequest& request, milliseconds deadline) {
   broken("a stream without a start event");
 }
 
-uint64_t EnvdClient::send_input(const std::string& tag, uint64_t offset, std::string_view bytes,
-                                milliseconds deadline) {
+InputTaken EnvdClient::send_input(const std::string& tag, uint64_t offset, std::string_view bytes,
+                                  milliseconds deadline) {
   const auto end = std::chrono::steady_clock::now() + deadline;
-  uint64_t accepted = offset;
+  InputTaken taken{offset};
   do {
     std::string_view piece = bytes.substr(0, kPieceBytes);
     json::object body = selector(tag);
@@ -188,11 +189,13 @@ uint64_t EnvdClient::send_input(const std::string& tag, uint64_t offset, std::st
     body["input"] = json::object{{"stdin", encode_base64(piece)}};
     const auto left =
         std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
-    accepted = number_in(call(endpoint_, "/process.Process/SendInput", body, left), "accepted");
+    const json::object answer = call(endpoint_, "/process.Process/SendInput", body, left);
+    taken.accepted = number_in(answer, "accepted");
+    if (answer.contains("read")) taken.read = number_in(answer, "read");
     offset += piece.size();
     bytes.remove_prefix(piece.size());
   } while (!bytes.empty());
-  return accepted;
+  return taken;
 }
 
 void EnvdClient::close_input(const std::string& tag) {

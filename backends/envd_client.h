@@ -46,7 +46,8 @@ struct StartRequest {
   std::map<std::string, std::string> environment;  // complete: nothing is added
   std::string directory = "/workspace";
   std::string user = "user";
-  bool input = false;  // false: /dev/null
+  bool input = false;   // false: /dev/null
+  bool merged = false;  // standard error goes into standard output, by one pipe
   std::optional<TerminalSize> terminal;
   int64_t timeout_ms = 0;           // 0: none. At expiry everything it started is killed
   uint64_t output_limit_bytes = 0;  // 0: none
@@ -54,6 +55,11 @@ struct StartRequest {
   int journal_fd = -1;              // O_APPEND, borrowed
   int kill_fd = -1;                 // borrowed; -1: the warden kills by subreaper walk
   std::vector<int> join_fds;        // borrowed
+};
+
+struct InputTaken {
+  uint64_t accepted = 0;           // bytes, from the first
+  std::optional<uint64_t> read{};  // of them, by the command; older wardens do not say
 };
 
 struct ProcessInfo {
@@ -74,8 +80,8 @@ class EnvdClient {
                  std::chrono::milliseconds deadline);  // pid inside; 0: could not start
   // Blocks until the warden has accepted the bytes (the command's pipe gives back-pressure) or the
   // deadline; returns the total accepted. not_found: the exec is over. conflict: input is closed.
-  uint64_t send_input(const std::string& tag, uint64_t offset, std::string_view bytes,
-                      std::chrono::milliseconds deadline);
+  InputTaken send_input(const std::string& tag, uint64_t offset, std::string_view bytes,
+                        std::chrono::milliseconds deadline);
   void close_input(const std::string& tag);
   void send_signal(const std::string& tag, int signal);  // to the foreground process group
   void kill_tree(const std::string& tag);                // SIGKILL to all it started, then its end

@@ -214,6 +214,9 @@ constexpr Migration kMigrations[] = {
     {"0030-head-commit",
      "ALTER TABLE workspaces ADD COLUMN head_commit TEXT NOT NULL DEFAULT '';"
      "ALTER TABLE workspaces ADD COLUMN raw_commit TEXT NOT NULL DEFAULT ''"},
+    {"0032-streams",
+     "ALTER TABLE execs ADD COLUMN merged INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE execs ADD COLUMN input_read INTEGER"},
 };
 
 class Rollback {

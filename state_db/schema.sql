@@ -300,6 +300,8 @@ CREATE TABLE execs (             -- Commands, kept after their sandbox is remove
   imported_from    TEXT NOT NULL DEFAULT '',    -- "STORE_ID/ex_N" for an imported exec; empty: it ran here.
   sent_signal      INTEGER,       -- The last signal that the API sent to it; null: none.
   sent_by          TEXT NOT NULL DEFAULT '',    -- Its sender; empty: the exec's owner.
+  merged           INTEGER NOT NULL DEFAULT 0,  -- 1 if one pipe carries its standard output and error.
+  input_read       INTEGER,       -- Bytes of standard input that it read; null: no pipe, or not known.
   UNIQUE (workspace, idempotency_key)
 ) STRICT;
 CREATE INDEX execs_of_workspace ON execs (workspace, id);

@@ -96,7 +96,7 @@ void Exec::on_status() {
 
 void Exec::on_running() {
   state_ = State::running;
-  sink_->started(pid());
+  sink_->started(pid(), command_.merged);
   events_.started(pid(), {});
   for (Output& output : outputs_) {
     if (!output.fd) continue;
@@ -114,7 +114,7 @@ void Exec::on_start_failed(StatusRecord record) {
   StartFailure failure = explain_failure(command_, record);
   deadline_.stop();
   kill_again_.stop();
-  if (input_) input_->command_ended();
+  end_input();
   for (Output& output : outputs_) output.fd.reset();
   end_.code = failure.exit_code;
   end_.error = failure.text;
@@ -158,6 +158,12 @@ void Exec::process_ended(pid_t pid, int status, const rusage& usage) {
   }
 }
 
+void Exec::end_input() {
+  if (!input_) return;
+  input_->command_ended();
+  if (!command_.terminal) end_.input_read = input_->read_bytes();
+}
+
 void Exec::main_ended(int status, const rusage& usage) {
   state_ = State::draining;
   deadline_.stop();
@@ -176,7 +182,7 @@ void Exec::main_ended(int status, const rusage& usage) {
   end_.system_ms = to_ms(usage.ru_stime);
   end_.max_rss_bytes = usage.ru_maxrss * 1024;
   end_.wall_ms = monotonic_ms() - started_ms_;
-  if (input_) input_->command_ended();
+  end_input();
   begin_drain();
 }
 

@@ -73,6 +73,7 @@ class Exec {
   void on_running();
   void on_start_failed(StatusRecord record);
   void main_ended(int status, const rusage& usage);
+  void end_input();
   void pump(Output& output);
   void pause_or_resume();
   void begin_drain();

@@ -1,7 +1,9 @@
 #include "warden/input_queue.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,12 +17,14 @@ namespace {
 // "over".
 constexpr auto kVerdictDelay = std::chrono::milliseconds(50);
 constexpr char kEndOfTransmission = 4;
+constexpr auto kFirstCheck = std::chrono::milliseconds(1);
+constexpr auto kLongestCheck = std::chrono::milliseconds(100);
 constexpr size_t kCompactBytes = 256 << 10;
 
 }  // namespace
 
 InputQueue::InputQueue(Loop& loop, Fd write_end, bool terminal)
-    : loop_(loop), fd_(std::move(write_end)), verdict_(loop), terminal_(terminal) {
+    : loop_(loop), fd_(std::move(write_end)), verdict_(loop), closer_(loop), terminal_(terminal) {
   watch_ = std::make_unique<Watch>(loop_, fd_.get(), 0, [this](uint32_t) { write_some(); });
 }
 
@@ -33,8 +37,8 @@ void InputQueue::offer(std::optional<uint64_t> offset, std::string_view bytes, R
   const uint64_t until = at + bytes.size();
   bytes.remove_prefix(std::min<uint64_t>(bytes.size(), received_ - at));
   const bool broken = fate_ != InputFate::taken && !verdict_.running();
-  if (broken) return reply(until <= written_ ? InputFate::taken : fate_, written_);
-  if (closing_ && !bytes.empty()) return reply(InputFate::closed, written_);
+  if (broken) return reply(until <= written_ ? InputFate::taken : fate_, written_, read_bytes());
+  if (closing_ && !bytes.empty()) return reply(InputFate::closed, written_, read_bytes());
   if (bytes.size() > kMaxInputBytes || bytes_.size() - head_ > kMaxInputBytes) {
     throw Error(Code::resource_exhausted, "more than 1 MiB of input is waiting");
   }
@@ -61,8 +65,7 @@ void InputQueue::write_some() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
     if (count < 0) {
-      watch_.reset();
-      fd_.reset();
+      drop_pipe();
       fate_ = InputFate::closed;
       verdict_.start(kVerdictDelay, [this] { shut(InputFate::closed); });
       return;
@@ -80,10 +83,34 @@ void InputQueue::write_some() {
   }
   if (watch_) watch_->set_events(bytes_.empty() ? 0u : uint32_t{EPOLLOUT});
   if (fate_ == InputFate::taken) answer(InputFate::taken);
-  if (closing_ && bytes_.empty() && fd_) {
-    watch_.reset();
-    fd_.reset();
-  }
+  if (closing_ && bytes_.empty() && fd_) close_when_read();
+}
+
+uint64_t InputQueue::unread() const {
+  int waiting = 0;
+  if (terminal_ || !fd_ || ::ioctl(fd_.get(), FIONREAD, &waiting) != 0) return 0;
+  return static_cast<uint64_t>(std::max(waiting, 0));
+}
+
+uint64_t InputQueue::read_bytes() const { return written_ - std::min(written_, left_ + unread()); }
+
+void InputQueue::drop_pipe() {
+  left_ += unread();
+  closer_.stop();
+  watch_.reset();
+  fd_.reset();
+}
+
+// No event says that a pipe is empty. A command that reads finds the end within a millisecond; for
+// one that does not, the checks become rare.
+void InputQueue::close_when_read() {
+  const uint64_t now = unread();
+  pollfd readers{fd_.get(), 0, 0};
+  const bool gone = ::poll(&readers, 1, 0) == 1 && (readers.revents & POLLERR) != 0;
+  if (now == 0 || gone) return drop_pipe();
+  check_pause_ = now == last_unread_ ? std::min(check_pause_ * 2, kLongestCheck) : kFirstCheck;
+  last_unread_ = now;
+  closer_.start(check_pause_, [this] { close_when_read(); });
 }
 
 void InputQueue::answer(InputFate fate) {
@@ -94,14 +121,13 @@ void InputQueue::answer(InputFate fate) {
     }
     Reply reply = std::move(waiter->reply);
     waiter = waiters_.erase(waiter);
-    reply(fate, written_);
+    reply(fate, written_, read_bytes());
   }
 }
 
 void InputQueue::shut(InputFate fate) {
   verdict_.stop();
-  watch_.reset();
-  fd_.reset();
+  drop_pipe();
   fate_ = fate;
   std::string().swap(bytes_);
   head_ = 0;

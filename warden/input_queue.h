@@ -3,6 +3,8 @@
 // it, so the sender follows the command's pace. An offset (bytes sent before this piece) makes
 // retries harmless: bytes already received are skipped. When the command stops reading or ends,
 // every waiting sender gets an answer at once.
+// A sender also learns how much the command has read, as what it did not read belongs to others.
+// So the end of the input, which closes the pipe, waits until the pipe is empty.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +26,7 @@ enum class InputFate { taken, closed, over };  // over: the command has ended
 
 class InputQueue {
  public:
-  using Reply = std::function<void(InputFate fate, uint64_t accepted)>;
+  using Reply = std::function<void(InputFate fate, uint64_t accepted, uint64_t read)>;
 
   InputQueue(Loop& loop, Fd write_end, bool terminal);
 
@@ -32,6 +34,7 @@ class InputQueue {
   void offer(std::optional<uint64_t> offset, std::string_view bytes, Reply reply);
   void close_when_written();  // a PTY gets ^D instead and stays open
   void command_ended();
+  uint64_t read_bytes() const;  // by the command; of a PTY, accepted ones
 
  private:
   struct Waiter {
@@ -41,11 +44,15 @@ class InputQueue {
   void write_some();
   void answer(InputFate fate);
   void shut(InputFate fate);
+  void drop_pipe();
+  void close_when_read();
+  uint64_t unread() const;
 
   Loop& loop_;
   Fd fd_;
   std::unique_ptr<Watch> watch_;
   Timer verdict_;
+  Timer closer_;
   bool terminal_;
   bool closing_ = false;
   InputFate fate_ = InputFate::taken;
@@ -53,6 +60,9 @@ class InputQueue {
   size_t head_ = 0;  // bytes_ before it are written
   uint64_t received_ = 0;
   uint64_t written_ = 0;
+  uint64_t left_ = 0;         // in the pipe when it was dropped
+  uint64_t last_unread_ = 0;  // closing: as of the last check
+  std::chrono::milliseconds check_pause_{1};
   std::list<Waiter> waiters_;
 };
 

@@ -219,11 +219,14 @@ void ProcessService::send_input(const std::shared_ptr<Connection>& connection,
   if (!bytes || !bytes->is_string()) throw Error(Code::invalid_argument, "input.stdin is missing");
   entry.exec->send_input(
       read_offset(body), decode_base64(bytes->get_string()),
-      [weak = std::weak_ptr(connection)](InputFate fate, uint64_t accepted) {
+      [weak = std::weak_ptr(connection)](InputFate fate, uint64_t accepted, uint64_t read) {
         auto sender = weak.lock();
         if (!sender) return;
         if (fate == InputFate::taken) {
-          return sender->respond(200, kJson, "{\"accepted\":\"" + std::to_string(accepted) + "\"}");
+          return sender->respond(
+              200, kJson,
+              json::serialize(json::object{{"accepted", std::to_string(accepted)},
+                                           {"read", std::to_string(read)}}));
         }
         Error error = fate == InputFate::over
                           ? Error(Code::not_found, "the command has ended")

@@ -247,6 +247,8 @@ StartRequest read_start_request(const json::object& body, HttpRequest& request) 
   // As in E2B: absent means a pipe.
   const json::value* input = body.if_contains("stdin");
   start.command.input = !input || !input->is_bool() || input->get_bool();
+  const json::value* merged = body.if_contains("merge_output");
+  start.command.merged = merged && merged->is_bool() && merged->get_bool();
   constexpr uint64_t kMaxTimeoutMs = 366ULL * 24 * 3600 * 1000;
   uint64_t timeout_ms = number_header(request, "connect-timeout-ms");
   start.options.timeout_ms = static_cast<int64_t>(std::min(timeout_ms, kMaxTimeoutMs));

@@ -101,7 +101,7 @@ void open_pipes(const Command& command, const SpawnContext& context, Spawned& ou
     check(bool(child.input), "duplicate /dev/null");
   }
   child.output = pipe_to(ours.output);
-  child.error = pipe_to(ours.error);
+  child.error = command.merged ? child.output.duplicate() : pipe_to(ours.error);
   // So that the command may open its streams by name, as /dev/stdout: that checks the pipe's mode.
   for (const Fd* end : {command.input ? &child.input : nullptr, &child.output, &child.error}) {
     if (end) check(::fchown(end->get(), command.user.uid, command.user.gid) == 0, "set up a pipe");

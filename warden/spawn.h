@@ -45,6 +45,7 @@ struct Command {
   std::string directory;                 // absolute, not below /proc
   User user = kUsers[0];
   bool input = false;
+  bool merged = false;  // one pipe for output and error, so that their order is that of writing
   std::optional<TerminalSize> terminal;
   std::vector<Fd> join_fds;  // the child first writes "0" to each
   bool subreaper = true;
@@ -78,7 +79,7 @@ struct Spawned {
   Fd report;   // SubreaperReport of a subreaper, else none
   Fd input;    // non-blocking, as are the next two; none without input
   Fd output;   // for a terminal: its master
-  Fd error;    // none for a terminal
+  Fd error;    // none for a terminal, or if merged
   Fd session;  // for a terminal: closing it ends its leader
 };
 

@@ -34,10 +34,12 @@ enum class FrameKind : uint8_t {
   standard_output = 1,
   standard_error = 2,
   terminal = 3,  // output of a PTY
-  started = 4,   // payload: JSON {"pid": inside}
-  limit = 5,     // no room: later output is read and dropped; payload empty
-  end = 6,       // payload: JSON, see ExecEnd in warden/exec.h
-  gap = 7,       // payload: Gap; since 0.2, older readers stop here as at a torn tail
+  // payload: JSON {"pid": inside}; with "merge_output": true, standard_output is both streams, in
+  // the order of writing
+  started = 4,
+  limit = 5,  // no room: later output is read and dropped; payload empty
+  end = 6,    // payload: JSON, see ExecEnd in warden/exec.h
+  gap = 7,    // payload: Gap; since 0.2, older readers stop here as at a torn tail
 };
 bool is_output(FrameKind kind);
 

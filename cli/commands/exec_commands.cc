@@ -1,4 +1,7 @@
 // `exec`, `shell` and `run`: start a command and follow it to its end.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdlib>
 
 #include "cli/commands.h"
@@ -18,6 +21,7 @@ struct ExecOptions {
   bool tty = false;
   bool detach = false;
   bool no_stdin = false;
+  bool interactive = false;
   bool sync = false;
   bool free_space = false;
 };
@@ -33,6 +37,8 @@ void declare_exec(Options& options, ExecOptions& exec) {
   options.flag({"--free-space", "", "Start even if the disk or its limit is full"},
                exec.free_space);
   options.flag({"-n,--no-stdin", "", "Use an empty standard input"}, exec.no_stdin);
+  options.flag({"-i,--interactive", "", "Take all of standard input, not only what it reads"},
+               exec.interactive);
 }
 
 std::map<std::string, std::string> environment_of(const ExecOptions& options) {
@@ -52,7 +58,23 @@ std::map<std::string, std::string> environment_of(const ExecOptions& options) {
   return env;
 }
 
-std::string exec_body(const ExecOptions& options, const std::vector<std::string>& argv) {
+// Whether our output and error are one file, pipe or terminal. Then one pipe inside keeps the order
+// of lines, as it would be here.
+bool is_one_output() {
+  struct stat output {};
+  struct stat error {};
+  return ::fstat(STDOUT_FILENO, &output) == 0 && ::fstat(STDERR_FILENO, &error) == 0 &&
+         output.st_dev == error.st_dev && output.st_ino == error.st_ino &&
+         (!S_ISCHR(output.st_mode) || ::isatty(STDOUT_FILENO) == 1);  // not /dev/null
+}
+
+// Captured output keeps its streams apart.
+bool merges_output(const Context& context, const ExecOptions& options) {
+  return !options.tty && !options.detach && !context.json && is_one_output();
+}
+
+std::string exec_body(const Context& context, const ExecOptions& options,
+                      const std::vector<std::string>& argv) {
   JsonObject body;
   body.add_bytes("argv", argv);
   const auto env = environment_of(options);
@@ -62,6 +84,7 @@ std::string exec_body(const ExecOptions& options, const std::vector<std::string>
   if (!options.timeout.empty()) {
     body.add("timeout_ms", parse_duration_ms(options.timeout, "--timeout"));
   }
+  if (merges_output(context, options)) body.add("merge_output", true);
   if (options.sync) body.add("sync", true);
   if (options.free_space) body.add("free_space", true);
   // A detached command can get input only through a terminal, by attach.
@@ -95,6 +118,8 @@ SessionEnd stand_for(Context& context, const ExecOptions& options, const std::st
   plan.post_body = body;
   plan.tty = options.tty;
   plan.forward_stdin = !options.no_stdin;
+  plan.share_stdin = !options.interactive && !options.tty;
+  plan.merged = merges_output(context, options);
   plan.capture = context.json;
   return run_session(context, plan);
 }
@@ -109,7 +134,7 @@ std::vector<std::string> command_of(const Context& context, const ExecOptions& o
 
 int exec(Context& context, const ExecOptions& options, const std::vector<std::string>& argv) {
   const std::string target = context.workspace_path(options.workspace, "/execs");
-  const std::string body = exec_body(options, argv);
+  const std::string body = exec_body(context, options, argv);
   if (options.detach) return start_detached(context, target, body);
   return finish_session(context, stand_for(context, options, target, body));
 }
@@ -131,7 +156,7 @@ struct RunOptions {
 int run(Context& context, const RunOptions& options) {
   const std::vector<std::string> argv =
       command_of(context, options.exec, "moorage run --rm --repo URL -- make check");
-  const std::string body = exec_body(options.exec, argv);
+  const std::string body = exec_body(context, options.exec, argv);
   const Json workspace = Json::parse(make_workspace(context, options.source, options.remove));
   const std::string path = context.workspace_path(workspace.text("id"));
   const SessionEnd end = stand_for(context, options.exec, path + "/execs", body);

@@ -92,6 +92,8 @@ int print_logs(Context& context, const LogsOptions& options) {
     context.print_json(json_with_output(end.record, end.output));
   } else if (end.how == SessionEnd::How::ended) {
     note_end(context, end.record, Reading::its_logs);
+    if (!plan.show_stdout && end.record.flag("merge_output"))
+      context.note(exec + " wrote both streams into one pipe; all of it: moorage logs " + exec);
   }
   return 0;
 }

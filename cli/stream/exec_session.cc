@@ -64,6 +64,7 @@ class Session {
     SessionEnd end;
     try {
       end.record = follower_.run();
+      if (pump_) settle_input(end.record);
       end.how = end.record.has("state") ? SessionEnd::How::ended : SessionEnd::How::still_running;
     } catch (const Error&) {
       stop();
@@ -143,6 +144,7 @@ class Session {
     stdin_plan.fd = STDIN_FILENO;
     stdin_plan.offset = plan_.stdin_offset;
     stdin_plan.close_at_end = plan_.close_stdin_at_end;
+    stdin_plan.share = plan_.share_stdin;
     if (raw_wanted_) stdin_plan.on_detach = [this] { leave(Left::detached); };
     stdin_plan.on_hangup = [this] {
       if (!is_ignored(SIGHUP)) leave_because_of(SIGHUP);
@@ -150,12 +152,18 @@ class Session {
     pump_.emplace(std::move(stdin_plan));
   }
 
+  void settle_input(const Json& record) {
+    std::optional<uint64_t> read;
+    if (record.has("stdin_read")) read = static_cast<uint64_t>(record.number("stdin_read"));
+    pump_->settle(read);
+  }
+
   void output(RecordKind kind, std::string_view bytes) {
     const bool is_error = kind == RecordKind::standard_error;
     const bool shown = is_error ? plan_.show_stderr : plan_.show_stdout;
     if (!shown || reader_gone_) return;
     if (plan_.capture) return captured_.add(is_error, bytes);
-    if (kind != RecordKind::standard_output) in_line_ = !bytes.ends_with('\n');
+    if (plan_.merged || kind != RecordKind::standard_output) in_line_ = !bytes.ends_with('\n');
     const auto written = write_output(is_error ? STDERR_FILENO : STDOUT_FILENO, bytes);
     if (written == Written::all) return;
     reader_gone_ = true;

@@ -24,8 +24,10 @@ struct SessionPlan : FollowTarget {
   bool forward_stdin = true;
   uint64_t stdin_offset = 0;
   bool close_stdin_at_end = true;
+  bool share_stdin = false;  // keep what the command does not read
   bool show_stdout = true;
   bool show_stderr = true;
+  bool merged = false;   // one pipe inside: all output is standard output
   bool capture = false;  // keep the output for SessionEnd instead of printing it, for --json
 };
 

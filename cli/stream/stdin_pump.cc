@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "cli/client/api.h"
@@ -17,6 +18,8 @@ namespace {
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr char kControlP = 0x10, kControlQ = 0x11;
 constexpr int kBackgroundPollMs = 200;
+constexpr int kFirstPauseMs = 5;
+constexpr int kLongestPauseMs = 200;
 
 }  // namespace
 
@@ -29,31 +32,71 @@ StdinPump::StdinPump(StdinPlan plan)
       buffer_(std::make_unique_for_overwrite<char[]>(kPieceBytes)) {
   // Larger reads from a pipe; fails harmlessly for everything else.
   ::fcntl(plan_.fd, F_SETPIPE_SZ, static_cast<int>(kPieceBytes));
+  if (plan_.share && SharedInput::suits(plan_.fd)) shared_.emplace(plan_.fd);
   thread_ = std::thread([this] { run(); });
 }
 
-StdinPump::~StdinPump() {
+StdinPump::~StdinPump() { stop(); }
+
+void StdinPump::stop() {
+  if (!thread_.joinable()) return;
   ::eventfd_write(stop_.get(), 1);
   connection_.cancel();
   thread_.join();
 }
 
+void StdinPump::settle(std::optional<uint64_t> read) {
+  stop();
+  if (shared_) shared_->consume(std::min(read.value_or(read_), sent_));
+}
+
 void StdinPump::run() {
   try {
-    for (;;) {
-      std::optional<std::string> piece = read_piece();
-      if (!piece) return;
-      const bool at_end = piece->empty();
-      if (at_end && is_hung_up()) return plan_.on_hangup();
-      if (plan_.on_detach) piece = filter_keys(*piece);
-      const bool close = at_end && plan_.close_at_end;
-      if ((!piece->empty() || close) && !deliver(*piece, close)) return;
-      if (detached_) return plan_.on_detach();
-      if (at_end) return;
-    }
+    shared_ ? forward_shared() : forward();
   } catch (const std::exception&) {
     // Stopped, or the daemon is gone: the output follower reports it.
   }
+}
+
+void StdinPump::forward() {
+  for (;;) {
+    std::optional<std::string> piece = read_piece();
+    if (!piece) return;
+    const bool at_end = piece->empty();
+    if (at_end && is_hung_up()) return plan_.on_hangup();
+    if (plan_.on_detach) piece = filter_keys(*piece);
+    const bool close = at_end && plan_.close_at_end;
+    if ((!piece->empty() || close) && !deliver(*piece, close)) return;
+    if (detached_) return plan_.on_detach();
+    if (at_end) return;
+  }
+}
+
+void StdinPump::forward_shared() {
+  for (;;) {
+    const auto peek = shared_->peek(plan_.offset, buffer_.get(), kPieceBytes);
+    if (peek.at_end) {
+      deliver({}, plan_.close_at_end);
+      return;
+    }
+    if (peek.bytes == 0 && !wait_for_reading()) return;
+    if (peek.bytes > 0 && !deliver({buffer_.get(), peek.bytes}, false)) return;
+    shared_->consume(std::min(read_, sent_));
+  }
+}
+
+// Without copies inside, the next byte wakes us. With some, the pipe is readable all the time, and
+// the command may be about to read them.
+bool StdinPump::wait_for_reading() {
+  const bool idle = shared_->can_wait(plan_.offset);
+  pollfd polled[2] = {{stop_.get(), POLLIN, 0}, {idle ? plan_.fd : -1, POLLIN, 0}};
+  if (::poll(polled, 2, idle ? -1 : pause_ms_) < 0 && errno != EINTR) return false;
+  if (polled[0].revents != 0) return false;
+  if (idle) return true;
+  const uint64_t before = read_;
+  if (!deliver({}, false)) return false;
+  pause_ms_ = read_ > before ? kFirstPauseMs : std::min(2 * pause_ms_, kLongestPauseMs);
+  return true;
 }
 
 bool StdinPump::wait_for_input() {
@@ -111,6 +154,8 @@ std::string StdinPump::filter_keys(const std::string& piece) {
 }
 
 bool StdinPump::deliver(std::string_view piece, bool close) {
+  sent_ = plan_.offset + piece.size();
+  if (!piece.empty()) pause_ms_ = kFirstPauseMs;
   for (;;) {
     std::optional<uint64_t> accepted;
     bool answered = true;
@@ -144,7 +189,14 @@ std::optional<uint64_t> StdinPump::put(std::string_view piece, bool close) {
   request.body = piece;
   // Without a limit on silence: the command may read slowly.
   const HttpResponse response = connection_.exchange(request, {.silence_timeout_ms = -1});
-  if (response.ok()) return static_cast<uint64_t>(Json::parse(response.body).number("accepted"));
+  if (response.ok()) {
+    const Json answer = Json::parse(response.body);
+    const auto accepted = static_cast<uint64_t>(answer.number("accepted"));
+    // A sandbox of an older release does not say what it read; close has nothing to say either.
+    if (answer.has("read")) read_ = static_cast<uint64_t>(answer.number("read"));
+    if (!answer.has("read") && !close) read_ = accepted;
+    return accepted;
+  }
   if (response.status == 503) throw Error(Code::unavailable, "the daemon is busy or shutting down");
   return std::nullopt;  // it ended or closed its standard input: not an error
 }

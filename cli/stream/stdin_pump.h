@@ -3,6 +3,7 @@
 // MiB. Only this piece is kept; after a lost answer the daemon reports how much of it arrived. So
 // the command gets each byte once, across restarts. The destructor ends a PUT that waits for the
 // command to read.
+// A shared input keeps what the command does not read (shared_input.h).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "base/os/fd.h"
 #include "cli/client/backoff.h"
 #include "cli/client/http_client.h"
+#include "cli/stream/shared_input.h"
 
 namespace moorage::cli {
 
@@ -24,6 +26,7 @@ struct StdinPlan {
   int fd = 0;
   uint64_t offset = 0;       // bytes that the command already received
   bool close_at_end = true;  // forward our end of file
+  bool share = false;  // leave to others what the command does not read, where that is possible
   // For a raw terminal: Ctrl-P Ctrl-Q detaches and is not sent.
   std::function<void()> on_detach;
   // The terminal was closed. The command keeps its input open.
@@ -36,8 +39,15 @@ class StdinPump {
   ~StdinPump();
   StdinPump(StdinPump&&) = delete;
 
+  // The command has ended; how much it had read, if that is known. Nothing is sent any more.
+  void settle(std::optional<uint64_t> read);
+
  private:
   void run();
+  void forward();
+  void forward_shared();
+  bool wait_for_reading();  // false: stop
+  void stop();
   std::optional<std::string> read_piece();  // nothing: stop; empty: end of file
   bool wait_for_input();                    // false: stop
   bool is_hung_up() const;
@@ -55,6 +65,10 @@ class StdinPump {
   std::unique_ptr<char[]> buffer_;  // a piece; not cleared, which would slow down short commands
   bool held_key_ = false;           // Ctrl-P was read and may start a detach
   bool detached_ = false;
+  std::optional<SharedInput> shared_;
+  uint64_t sent_ = 0;   // as far as the command may have it
+  uint64_t read_ = 0;   // by the command, as far as it is known
+  int pause_ms_ = 0;    // before the next question about that
   std::thread thread_;  // last: uses the other members
 };
 

@@ -31,6 +31,7 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
                     {"user", row.request.user},
                     {"tty", row.request.terminal},
                     {"stdin", row.request.input},
+                    {"merge_output", row.request.merged},
                     {"output_bytes", view.output_bytes},
                     {"omitted_bytes", row.outcome.omitted_bytes},
                     {"cancel_requested", row.cancel_requested}};
@@ -43,6 +44,7 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
     put_text(object, "idempotency_key", *row.request.idempotency_key);
   put_text(object, "hook", row.request.hook);
   put_known(object, "stdin_accepted", accepted);
+  put_known(object, "stdin_read", row.outcome.input_read);
   put_known(object, "changed_files", row.changed_files);
   put_known(object, "late_bytes", view.late_bytes);
   put_text(object, "imported_from", row.imported_from);

@@ -39,6 +39,7 @@ workspace::ExecRequest exec_request(const Request& request) {
   exec.user = fields.text("user").value_or(exec.user);
   if (auto terminal = fields.object("tty")) exec.terminal = terminal_size(*terminal);
   exec.input = fields.flag("stdin");
+  exec.merged = fields.flag("merge_output");
   exec.timeout_ms = fields.whole("timeout_ms", 0, INT64_MAX).value_or(0);
   exec.sync = fields.flag("sync");
   exec.free_space = fields.flag("free_space");
@@ -173,19 +174,25 @@ class InputSink : public BodySink {
 
   Taken write(std::string_view piece) override {
     try {
-      execs_.send_input(caller_, id_, offset_, piece, kSlice);
+      read_ = execs_.send_input(caller_, id_, offset_, piece, kSlice).read;
     } catch (const Error& error) {
       // The warden skips bytes it already has, so the whole piece can be sent again.
       if (error.code() != Code::deadline_exceeded && error.code() != Code::unknown_outcome) throw;
       return Taken::ask_again;
     }
     offset_ += piece.size();
+    written_ = true;
     return Taken::all;
   }
 
   Reply finish() override {
     if (close_after_) execs_.close_input(caller_, id_);
-    return Reply::json(text_of({{"accepted", offset_}}), 200, id_.str());
+    // Empty: a client asks how much the command has read.
+    if (!written_ && !close_after_)
+      read_ = execs_.send_input(caller_, id_, offset_, {}, kSlice).read;
+    boost::json::object answer{{"accepted", offset_}};
+    if (read_) answer["read"] = *read_;
+    return Reply::json(text_of(std::move(answer)), 200, id_.str());
   }
   bool patient() const override { return true; }
 
@@ -195,6 +202,8 @@ class InputSink : public BodySink {
   uint64_t offset_;         // input bytes before this body, and then in it
   const bool close_after_;  // a complete body also ends the input
   const base::ExecId id_;
+  bool written_ = false;
+  std::optional<uint64_t> read_;  // by the command
 };
 
 std::unique_ptr<BodySink> input(Api& api, const Request& request) {

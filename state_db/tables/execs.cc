@@ -14,8 +14,8 @@ constexpr std::string_view kSelect =
     "SELECT id, workspace, sandbox, owner_uid, idempotency_key, request_hash, argv, environment, "
     "directory, user, terminal, input, timeout_ms, state, cancel_requested, started_wall_ms, "
     "reason, exit_code, signal, ended_wall_ms, output_bytes, omitted_bytes, user_ms, system_ms, "
-    "max_rss_bytes, category, changed_files, hook, imported_from, sent_signal, sent_by FROM execs "
-    "WHERE ";
+    "max_rss_bytes, category, changed_files, hook, imported_from, sent_signal, sent_by, merged, "
+    "input_read FROM execs WHERE ";
 
 // Uses the short index instead of all rows ever written in id order. Sorts the ids, not the rows,
 // which may be long.
@@ -32,7 +32,7 @@ void read_row(Statement& query, ExecRow& row) {
              row.started_wall_ms, outcome.error, outcome.exit_code, outcome.signal,
              outcome.ended_wall_ms, outcome.output_bytes, outcome.omitted_bytes, outcome.user_ms,
              outcome.system_ms, outcome.max_rss_bytes, category, row.changed_files, request.hook,
-             row.imported_from, row.sent_signal, row.sent_by);
+             row.imported_from, row.sent_signal, row.sent_by, request.merged, outcome.input_read);
   outcome.category = category_from_name(category);
   request.environment = decode_word_map(environment);
   outcome.state = row.state;
@@ -121,12 +121,12 @@ ExecTable::Created ExecTable::create(const NewExec& request) {
     const base::ExecId id{insert(
         store_,
         "INSERT INTO execs (workspace, sandbox, owner_uid, idempotency_key, request_hash, argv, "
-        "environment, directory, user, terminal, input, timeout_ms, reason, hook, state, "
+        "environment, directory, user, terminal, input, merged, timeout_ms, reason, hook, state, "
         "started_wall_ms)",
         request.workspace, request.sandbox, request.owner_uid, request.idempotency_key,
         request.request_hash, request.argv, Blob{environment}, Blob{request.directory},
-        request.user, request.terminal, request.input, request.timeout_ms, request.time_limit,
-        request.hook, LifeCycle<ExecState>::kFirst, store_.clock().wall_ms())};
+        request.user, request.terminal, request.input, request.merged, request.timeout_ms,
+        request.time_limit, request.hook, LifeCycle<ExecState>::kFirst, store_.clock().wall_ms())};
     store_.record_new<ExecState>(id);
     return {.id = id, .existed = false};
   });
@@ -139,11 +139,12 @@ void ExecTable::finish(base::ExecId id, const ExecOutcome& outcome) {
         outcome.ended_wall_ms != 0 ? outcome.ended_wall_ms : store_.clock().wall_ms();
     change(store_,
            "UPDATE execs SET exit_code = ?, signal = ?, ended_wall_ms = ?, output_bytes = ?, "
-           "omitted_bytes = ?, user_ms = ?, system_ms = ?, max_rss_bytes = ?, category = ? "
+           "omitted_bytes = ?, user_ms = ?, system_ms = ?, max_rss_bytes = ?, category = ?, "
+           "input_read = ? "
            "WHERE id = ?",
            outcome.exit_code, outcome.signal, ended, outcome.output_bytes, outcome.omitted_bytes,
            outcome.user_ms, outcome.system_ms, outcome.max_rss_bytes,
-           outcome.category ? category_name(*outcome.category) : "", id);
+           outcome.category ? category_name(*outcome.category) : "", outcome.input_read, id);
     if (outcome.ran_ms <= 0) return;
     change(store_,
            "UPDATE workspaces SET used_exec_ms = used_exec_ms + ? "
@@ -164,16 +165,17 @@ base::ExecId ExecTable::add_past(const ExecRow& row) {
     return base::ExecId{insert(
         store_,
         "INSERT INTO execs (workspace, sandbox, owner_uid, request_hash, argv, environment, "
-        "directory, user, terminal, input, timeout_ms, hook, state, reason, cancel_requested, "
+        "directory, user, terminal, input, merged, timeout_ms, hook, state, reason, "
+        "cancel_requested, "
         "exit_code, signal, started_wall_ms, ended_wall_ms, output_bytes, omitted_bytes, user_ms, "
         "system_ms, max_rss_bytes, changed_files, category, imported_from)",
         request.workspace, request.sandbox, request.owner_uid, "", request.argv, Blob{environment},
-        Blob{request.directory}, request.user, request.terminal, request.input, request.timeout_ms,
-        request.hook, outcome.state, outcome.error, row.cancel_requested, outcome.exit_code,
-        outcome.signal, row.started_wall_ms, outcome.ended_wall_ms, outcome.output_bytes,
-        outcome.omitted_bytes, outcome.user_ms, outcome.system_ms, outcome.max_rss_bytes,
-        row.changed_files, outcome.category ? category_name(*outcome.category) : "",
-        row.imported_from)};
+        Blob{request.directory}, request.user, request.terminal, request.input, request.merged,
+        request.timeout_ms, request.hook, outcome.state, outcome.error, row.cancel_requested,
+        outcome.exit_code, outcome.signal, row.started_wall_ms, outcome.ended_wall_ms,
+        outcome.output_bytes, outcome.omitted_bytes, outcome.user_ms, outcome.system_ms,
+        outcome.max_rss_bytes, row.changed_files,
+        outcome.category ? category_name(*outcome.category) : "", row.imported_from)};
   });
 }
 

@@ -29,6 +29,7 @@ struct NewExec {
   std::string user{};
   bool terminal = false;
   bool input = false;
+  bool merged = false;       // both output streams by one pipe
   int64_t timeout_ms = 0;    // 0: none
   std::string time_limit{};  // source of a timeout that the request did not set; reported on expiry
   std::string hook{};        // "pre_stop" for the workspace's hook, which its budget does not count
@@ -48,7 +49,8 @@ struct ExecOutcome {
   int64_t user_ms = 0;
   int64_t system_ms = 0;
   uint64_t max_rss_bytes = 0;
-  int64_t ran_ms = 0;  // wall time charged to its workspace's budget
+  std::optional<uint64_t> input_read{};  // bytes of standard input that it read, if it has a pipe
+  int64_t ran_ms = 0;                    // wall time charged to its workspace's budget
 };
 
 struct ExecRow {

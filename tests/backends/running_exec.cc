@@ -50,7 +50,7 @@ RunningExec::~RunningExec() {
 }
 
 void RunningExec::send(const std::string& input) {
-  sent_ = client_.send_input(tag_, sent_, input, patient(std::chrono::seconds(20)));
+  sent_ = client_.send_input(tag_, sent_, input, patient(std::chrono::seconds(20))).accepted;
 }
 
 void RunningExec::read() {

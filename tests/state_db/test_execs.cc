@@ -49,7 +49,8 @@ TEST_CASE("an exec is created in one commit, ended in another, and keeps every b
                    .omitted_bytes = 2,
                    .user_ms = 3,
                    .system_ms = 4,
-                   .max_rss_bytes = 5});
+                   .max_rss_bytes = 5,
+                   .input_read = 6});
   CHECK(test.store->commits() == commits + 2);
   test.reopen();
   const ExecRow row = ExecTable(*test.store).get(id);
@@ -72,6 +73,7 @@ TEST_CASE("an exec is created in one commit, ended in another, and keeps every b
   CHECK(row.outcome.user_ms == 3);
   CHECK(row.outcome.system_ms == 4);
   CHECK(row.outcome.max_rss_bytes == 5);
+  CHECK(row.outcome.input_read == 6);
   CHECK(ExecTable(*test.store).running().empty());
   CHECK(code_thrown_by([&] { ExecTable(*test.store).finish(id, {.state = ExecState::exited}); }) ==
         base::Code::conflict);

@@ -2,6 +2,8 @@
 #include <signal.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <map>
 #include <thread>
 
 #include "base/error.h"
@@ -53,7 +55,7 @@ TEST_CASE("200 MB of input reach the command unchanged") {
   WardenProcess warden;
   Running running(warden, reader("sha256sum | cut -c1-64 | tr -d '\\n'"), "sum");
   std::string bytes = odd_bytes(200'000'000);
-  CHECK(running.client.send_input("sum", 0, bytes, 600s) == bytes.size());
+  CHECK(running.client.send_input("sum", 0, bytes, 600s).accepted == bytes.size());
   running.client.close_input("sum");
   CHECK(running.journal.wait_for_end(30s).output == sha256_hex(bytes));
 }
@@ -62,7 +64,7 @@ TEST_CASE("200 MB of input to a command that discards it are accepted") {
   WardenProcess warden;
   Running running(warden, reader("cat >/dev/null"), "cat");
   std::string bytes = odd_bytes(200'000'000);
-  CHECK(running.client.send_input("cat", 0, bytes, 600s) == bytes.size());
+  CHECK(running.client.send_input("cat", 0, bytes, 600s).accepted == bytes.size());
   running.client.close_input("cat");
   CHECK(running.journal.wait_for_end().code() == 0);
 }
@@ -104,13 +106,13 @@ TEST_CASE("a retry of input with its offset never doubles it") {
   Running running(warden, reader("cat; until [ -e " + asked + " ]; do sleep 0.02; done"),
                   "offsets");
   backends::EnvdClient& client = running.client;
-  CHECK(client.send_input("offsets", 0, "hello ", 5s) == 6);
-  CHECK(client.send_input("offsets", 0, "hello ", 5s) == 6);
-  CHECK(client.send_input("offsets", 3, "lo world", 5s) == 11);
+  CHECK(client.send_input("offsets", 0, "hello ", 5s).accepted == 6);
+  CHECK(client.send_input("offsets", 0, "hello ", 5s).accepted == 6);
+  CHECK(client.send_input("offsets", 3, "lo world", 5s).accepted == 11);
   CHECK(running.input_refusal(12, "gap") == base::Code::conflict);
-  CHECK(client.send_input("offsets", 11, "", 5s) == 11);
+  CHECK(client.send_input("offsets", 11, "", 5s).accepted == 11);
   client.close_input("offsets");
-  CHECK(client.send_input("offsets", 0, "hello ", 5s) == 6 + 5);
+  CHECK(client.send_input("offsets", 0, "hello ", 5s).accepted == 6 + 5);
   base::write_file(asked, "");
   CHECK(running.journal.wait_for_end().output == "hello world");
 }
@@ -121,7 +123,7 @@ TEST_CASE("input waits for the command, and a retry after the deadline finds it 
   std::string bytes = odd_bytes(400'000);
   auto late = [&] { running.client.send_input("slow", 0, bytes, 100ms); };
   CHECK_THROWS_AS(late(), base::Error);
-  CHECK(running.client.send_input("slow", 0, bytes, 10s) == bytes.size());
+  CHECK(running.client.send_input("slow", 0, bytes, 10s).accepted == bytes.size());
   running.client.close_input("slow");
   CHECK(running.journal.wait_for_end().output == "400000\n");
 }
@@ -214,4 +216,34 @@ TEST_CASE("a terminal's last output is recorded even if a child keeps it open") 
   Record record = run(warden, request, 5s);
   CHECK_THAT(record.terminal, Catch::EndsWith("5000\r\nlast\r\n"));
   CHECK(std::count(record.terminal.begin(), record.terminal.end(), '\n') == 5001);
+}
+
+TEST_CASE("merged output is one stream in the order of writing") {
+  WardenProcess warden;
+  backends::StartRequest request = shell("for i in 1 2 3; do echo out; echo err >&2; done");
+  request.merged = true;
+  const Record record = run(warden, std::move(request));
+  CHECK(record.output == "out\nerr\nout\nerr\nout\nerr\n");
+  CHECK(record.error.empty());
+}
+
+TEST_CASE("the end says how much of its input a command read") {
+  WardenProcess warden;
+  const std::string lines = "one\ntwo\nthree\n";
+  const std::string go = warden.directory() + "/go";
+  int round = 0;
+  for (const auto& [script, read] :
+       std::map<std::string, std::string>{{"read line; read line", "8"},
+                                          {"cat", "14"},
+                                          {"true", "0"},
+                                          {"exec <&-; sleep 0.2", "0"}}) {
+    INFO(script);
+    Running running(warden, reader("until [ -e " + go + " ]; do sleep 0.01; done; " + script),
+                    "part-" + std::to_string(round++));
+    CHECK(running.client.send_input(running.exec, 0, lines, 5s).read == 0);
+    running.client.close_input(running.exec);
+    base::write_file(go, "");
+    CHECK(running.journal.wait_for_end().end.at("input_read").as_string() == read);
+    std::filesystem::remove(go);
+  }
 }

@@ -29,8 +29,10 @@ int64_t wall_ns() {
 JournalSink::JournalSink(Loop& loop, Fd file, JournalRoom room)
     : file_(std::move(file)), retry_(loop), room_timer_(loop), room_(room) {}
 
-void JournalSink::started(uint32_t pid) {
-  append(base::FrameKind::started, "{\"pid\":" + std::to_string(pid) + "}", wall_ns());
+void JournalSink::started(uint32_t pid, bool merged) {
+  boost::json::object payload{{"pid", pid}};
+  if (merged) payload["merge_output"] = true;
+  append(base::FrameKind::started, boost::json::serialize(payload), wall_ns());
 }
 
 void JournalSink::write(base::FrameKind kind, std::string_view bytes) {
@@ -119,6 +121,7 @@ void JournalSink::end(const ExecEnd& end) {
   payload["system_ms"] = end.system_ms;
   payload["max_rss_bytes"] = end.max_rss_bytes;
   payload["wall_ms"] = end.wall_ms;
+  if (end.input_read) payload["input_read"] = std::to_string(*end.input_read);
   append(base::FrameKind::end, boost::json::serialize(payload), wall_ns());
   ended_ = true;
 }

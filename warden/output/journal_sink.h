@@ -30,7 +30,7 @@ class JournalSink : public OutputSink {
  public:
   JournalSink(Loop& loop, Fd file, JournalRoom room);
 
-  void started(uint32_t pid) override;
+  void started(uint32_t pid, bool merged) override;
   bool ready() const override { return held_.empty() && full_since_ms_ == 0; }
   void write(base::FrameKind kind, std::string_view bytes) override;
   void end(const ExecEnd& end) override;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,12 +25,13 @@ struct ExecEnd {
   int64_t system_ms = 0;
   int64_t max_rss_bytes = 0;
   int64_t wall_ms = 0;
+  std::optional<uint64_t> input_read{};  // bytes of a pipe that the command read
 };
 
 class OutputSink {
  public:
   virtual ~OutputSink() = default;
-  virtual void started(uint32_t pid) = 0;
+  virtual void started(uint32_t pid, bool merged) = 0;
   virtual bool ready() const = 0;
   virtual void write(base::FrameKind kind, std::string_view bytes) = 0;  // only when ready
   virtual void end(const ExecEnd& end) = 0;

@@ -48,7 +48,7 @@ void StreamSink::fail(const Error& error) {
   end_all();
 }
 
-void StreamSink::started(uint32_t pid) {
+void StreamSink::started(uint32_t pid, bool /*merged*/) {
   pid_ = pid;
   send_all(start_event(pid));
 }

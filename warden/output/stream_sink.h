@@ -22,7 +22,7 @@ class StreamSink : public OutputSink {
   // Ends all streams with this error: the command could not start.
   void fail(const Error& error);
 
-  void started(uint32_t pid) override;
+  void started(uint32_t pid, bool merged) override;
   bool ready() const override;
   void write(base::FrameKind kind, std::string_view bytes) override;
   void end(const ExecEnd& end) override;

@@ -310,6 +310,7 @@ std::string write_exec_line(const state_db::ExecRow& exec) {
   if (outcome.signal) line["signal"] = *outcome.signal;
   if (exec.changed_files) line["changed_files"] = *exec.changed_files;
   if (!request.hook.empty()) line["hook"] = request.hook;
+  if (request.merged) line["merged"] = true;
   return json::serialize(line) + "\n";
 }
 
@@ -350,6 +351,7 @@ state_db::ExecRow parse_exec_line(std::string_view text) {
     outcome.max_rss_bytes = static_cast<uint64_t>(number("max_rss_bytes"));
     exec.imported_from = text_of(line, "imported_from");
     if (line.if_contains("hook")) request.hook = text_of(line, "hook");
+    if (line.if_contains("merged")) request.merged = line.at("merged").as_bool();
     maybe_number("exit_code", outcome.exit_code);
     maybe_number("signal", outcome.signal);
     maybe_number("changed_files", exec.changed_files);

@@ -218,7 +218,7 @@ void BestOfDriver::feed(const BestOfRow& row, const AttemptRow& attempt, base::E
       const uint64_t left = attempt.patch.patch_bytes - taken;
       const std::string piece = base::read_at(file.get(), std::min<uint64_t>(kPieceBytes, left),
                                               attempt.patch.patch_offset + taken);
-      taken = execs_.send_input(caller, exec, taken, piece, kFeedPatience);
+      taken = execs_.send_input(caller, exec, taken, piece, kFeedPatience).accepted;
     }
     execs_.close_input(caller, exec);
   } catch (const Error& error) {

@@ -153,6 +153,8 @@ ExecOutcome parse_exec_end(const std::string& payload) {
   outcome.user_ms = number(*object, "user_ms");
   outcome.system_ms = number(*object, "system_ms");
   outcome.max_rss_bytes = static_cast<uint64_t>(number(*object, "max_rss_bytes"));
+  if (object->contains("input_read"))
+    outcome.input_read = static_cast<uint64_t>(number(*object, "input_read"));
   return outcome;
 }
 

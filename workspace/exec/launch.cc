@@ -91,6 +91,7 @@ void ExecLauncher::launch(const state_db::ExecRow& exec, const state_db::Workspa
   start.directory = request.directory;
   start.user = request.user;
   start.input = request.input;
+  start.merged = request.merged;
   if (options.terminal) start.terminal = {options.terminal->first, options.terminal->second};
   start.timeout_ms = request.timeout_ms;
   start.output_limit_bytes = context_.options.output_limit_bytes;

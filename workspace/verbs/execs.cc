@@ -47,6 +47,7 @@ std::string request_hash(const ExecRequest& request) {
   add(request.terminal ? "tty" : "");
   add(request.input ? "input" : "");
   add(std::to_string(request.timeout_ms));
+  if (request.merged) add("merged");
   if (request.sync) add("sync");
   if (request.free_space) add("free_space");
   return base::sha256_hex(text);
@@ -65,6 +66,7 @@ state_db::NewExec record_of(const Caller& caller, base::WorkspaceId workspace,
   record.user = request.user;
   record.terminal = request.terminal.has_value();
   record.input = request.input;
+  record.merged = request.merged;
   record.timeout_ms = request.timeout_ms;
   return record;
 }
@@ -389,20 +391,20 @@ std::string Execs::output_obstacle() const {
          "space; free some: moorage gc";
 }
 
-uint64_t Execs::send(const state_db::ExecRow& row, uint64_t offset, std::string_view bytes,
-                     std::chrono::milliseconds deadline) {
+backends::InputTaken Execs::send(const state_db::ExecRow& row, uint64_t offset,
+                                 std::string_view bytes, std::chrono::milliseconds deadline) {
   return backends::EnvdClient(sandbox_of(context_, row)->endpoint)
       .send_input(row.id.str(), offset, bytes, deadline);
 }
 
-uint64_t Execs::send_input(const Caller& caller, base::ExecId id, uint64_t offset,
-                           std::string_view bytes, std::chrono::milliseconds deadline) {
+backends::InputTaken Execs::send_input(const Caller& caller, base::ExecId id, uint64_t offset,
+                                       std::string_view bytes, std::chrono::milliseconds deadline) {
   const auto held = hold(caller, id);
   return send(held.row, offset, bytes, deadline);
 }
 
 uint64_t Execs::input_accepted(const Caller& caller, base::ExecId id) {
-  return send(find_exec(context_.store, caller, id, Right::read), 0, {}, kWardenDeadline);
+  return send(find_exec(context_.store, caller, id, Right::read), 0, {}, kWardenDeadline).accepted;
 }
 
 void Execs::check_input(const Caller& caller, base::ExecId id) { hold(caller, id); }

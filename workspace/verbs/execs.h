@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/envd_client.h"
 #include "base/error.h"
 #include "base/metrics.h"
 #include "state_db/reads.h"
@@ -78,8 +79,8 @@ class Execs {
   std::string output_obstacle() const;
 
   // Total bytes accepted; blocks while the command's pipe is full. offset = bytes sent before.
-  uint64_t send_input(const Caller& caller, base::ExecId id, uint64_t offset,
-                      std::string_view bytes, std::chrono::milliseconds deadline);
+  backends::InputTaken send_input(const Caller& caller, base::ExecId id, uint64_t offset,
+                                  std::string_view bytes, std::chrono::milliseconds deadline);
   uint64_t input_accepted(const Caller& caller, base::ExecId id);
   void check_input(const Caller& caller, base::ExecId id);  // before any input is accepted
   void close_input(const Caller& caller, base::ExecId id);
@@ -126,8 +127,8 @@ class Execs {
     Leases::Writing writing;
   };
   Held hold(const Caller& caller, base::ExecId id);
-  uint64_t send(const state_db::ExecRow& row, uint64_t offset, std::string_view bytes,
-                std::chrono::milliseconds deadline);
+  backends::InputTaken send(const state_db::ExecRow& row, uint64_t offset, std::string_view bytes,
+                            std::chrono::milliseconds deadline);
 
   std::mutex mutex_;
   std::set<base::ExecId> launching_;

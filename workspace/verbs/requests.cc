@@ -80,6 +80,10 @@ void check_request(const ExecRequest& request) {
                            request.terminal->first > 10'000 || request.terminal->second > 10'000)) {
     throw Error(Code::invalid_argument, "a terminal must have 1 to 10,000 columns and rows");
   }
+  if (request.terminal && request.merged) {
+    throw Error(Code::invalid_argument, "merge_output does not go with tty",
+                "leave it out: a terminal has one stream of output");
+  }
   if (request.timeout_ms < 0) throw Error(Code::invalid_argument, "timeout_ms is negative");
   if (request.idempotency_key.size() > 128) {
     throw Error(Code::invalid_argument, "an idempotency key may have at most 128 bytes");

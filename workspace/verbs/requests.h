@@ -115,6 +115,7 @@ struct ExecRequest {
   std::string user = "user";                              // or "root"
   std::optional<std::pair<uint32_t, uint32_t>> terminal;  // columns, rows
   bool input = false;
+  bool merged = false;          // both output streams by one pipe; not with a terminal
   int64_t timeout_ms = 0;       // 0: the configured default
   bool free_space = false;      // removes files: allowed on a nearly full disk
   bool sync = false;            // make files durable before reporting the end

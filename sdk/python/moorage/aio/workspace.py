@@ -75,8 +75,8 @@ class AsyncWorkspace:
 
     async def run(self, command: Command, *, timeout: float | None = None, check: bool = False,
                   env: Mapping[str, str] | None = None, cwd: Path | None = None, user: Literal["user", "root"] | None = None,
-                  input: Body | str | None = None, tty: tuple[int, int] | None = None, sync: bool = False,
-                  free_space: bool = False, key: str | None = None) -> Result:
+                  input: Body | str | None = None, tty: tuple[int, int] | None = None, merge_output: bool = False,
+                  sync: bool = False, free_space: bool = False, key: str | None = None) -> Result:
         """Runs a command to its end, and returns its exit code and output. Starts the sandbox if none runs.
 
         command     a string for bash, like "make test 2>&1", or a list of words, like ["make", "test"]
@@ -87,20 +87,21 @@ class AsyncWorkspace:
         user        "user" (default) or "root", inside of the sandbox
         input       its standard input: bytes, text, or a file open for reading bytes; None: it has none
         tty         (columns, rows) of a terminal; all output is then in stdout
+        merge_output  standard error goes into stdout, in the order of writing
         sync        its files are durable before it counts as ended
         free_space  it frees space, so run it even if the disk is nearly full
 
         TimeoutError: it exceeded `timeout` and was ended; `result` has its output. Interrupted, a KeyboardInterrupt: Ctrl-C
         here; the command goes on. Both carry `exec_id`. A lost connection is taken up again; the command runs once.
         """
-        async with self.stream(command, timeout=timeout, env=env, cwd=cwd, user=user, input=input, tty=tty, sync=sync,
-                               free_space=free_space, key=key) as stream:
+        async with self.stream(command, timeout=timeout, env=env, cwd=cwd, user=user, input=input, tty=tty,
+                               merge_output=merge_output, sync=sync, free_space=free_space, key=key) as stream:
             result = await stream.result()
         return result.check() if check else result
 
     def stream(self, command: Command, *, timeout: float | None = None, env: Mapping[str, str] | None = None,
                cwd: Path | None = None, user: Literal["user", "root"] | None = None, input: Body | str | None = None,
-               tty: tuple[int, int] | None = None, sync: bool = False, free_space: bool = False,
+               tty: tuple[int, int] | None = None, merge_output: bool = False, sync: bool = False, free_space: bool = False,
                key: str | None = None) -> AsyncOutputStream:
         """Runs a command and gives its output while it comes; arguments as for run(). Use it in `with`:
 
@@ -109,7 +110,7 @@ class AsyncWorkspace:
                     print(chunk.text, end="")
             print(stream.exit_code)
         """
-        body = _start_body(command, timeout, env, cwd, user, tty, sync, free_space, stdin=input is not None)
+        body = _start_body(command, timeout, env, cwd, user, tty, merge_output, sync, free_space, stdin=input is not None)
         call = Call("POST", self._path + "/execs", {}, json.dumps(body).encode(), calls.JSON, "application/vnd.moorage.output",
                     key=key or "")
         stream = AsyncOutputStream(self._session, start=call, stdin=input.encode() if isinstance(input, str) else input)
@@ -118,13 +119,13 @@ class AsyncWorkspace:
 
     async def start_exec(self, command: Command, *, timeout: float | None = None, env: Mapping[str, str] | None = None,
                          cwd: Path | None = None, user: Literal["user", "root"] | None = None, stdin: bool = False,
-                         tty: tuple[int, int] | None = None, sync: bool = False, free_space: bool = False,
+                         tty: tuple[int, int] | None = None, merge_output: bool = False, sync: bool = False, free_space: bool = False,
                          key: str | None = None) -> AsyncExec:
         """Starts a command and returns at once, with an object to wait for it, read its output or end it.
 
         stdin: it has a standard input for Exec.write(). The others as for run().
         """
-        body = _start_body(command, timeout, env, cwd, user, tty, sync, free_space, stdin)
+        body = _start_body(command, timeout, env, cwd, user, tty, merge_output, sync, free_space, stdin)
         answer = await self._json("POST", "/execs", body, key=key, silence_s=calls.LONG_SILENCE_S)
         return AsyncExec(self._session, decode(ExecInfo, answer).id)
 
@@ -463,10 +464,10 @@ class AsyncHeldWorkspace(AsyncWorkspace):
 
 
 def _start_body(command: Command, timeout: float | None, env: Mapping[str, str] | None, cwd: Path | None, user: str | None,
-                tty: tuple[int, int] | None, sync: bool, free_space: bool, stdin: bool) -> dict[str, Any]:
+                tty: tuple[int, int] | None, merge_output: bool, sync: bool, free_space: bool, stdin: bool) -> dict[str, Any]:
     body = calls.given(timeout_ms=None if timeout is None else calls.milliseconds(timeout), user=user,
                        env=None if env is None else dict(env), tty=None if tty is None else {"columns": tty[0], "rows": tty[1]},
-                       sync=sync or None, free_space=free_space or None, stdin=stdin or None)
+                       merge_output=merge_output or None, sync=sync or None, free_space=free_space or None, stdin=stdin or None)
     put_words(body, "argv", calls.argv_of(command))
     if cwd is not None:
         put_text(body, "cwd", os.fsencode(os.path.join("/workspace", cwd)))

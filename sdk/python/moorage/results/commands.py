@@ -26,6 +26,7 @@ class ExecInfo(Record):
     sandbox: str | None = None
     tty: bool = False
     stdin: bool = False
+    merge_output: bool = False
     exit_code: int | None = None
     signal: int | None = None
     category: str | None = None
@@ -45,6 +46,7 @@ class ExecInfo(Record):
     imported_from: str | None = None
     changed_files: int | None = None
     stdin_accepted: int | None = None
+    stdin_read: int | None = None
     idempotency_key: str | None = None
 
     @property

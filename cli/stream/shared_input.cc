@@ -1,0 +1,104 @@
+#include "cli/stream/shared_input.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace moorage::cli {
+namespace {
+
+bool is_pipe(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
+}
+
+bool is_seekable_file(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && ::lseek(fd, 0, SEEK_CUR) >= 0;
+}
+
+bool has_writers(int fd) {
+  pollfd polled{fd, POLLIN, 0};
+  return ::poll(&polled, 1, 0) <= 0 || (polled.revents & POLLHUP) == 0;
+}
+
+size_t waiting_bytes(int fd) {
+  int waiting = 0;
+  base::check(::ioctl(fd, FIONREAD, &waiting), "count the bytes of standard input");
+  return static_cast<size_t>(std::max(waiting, 0));
+}
+
+size_t read_some(int fd, char* buffer, size_t size) {
+  for (;;) {
+    const ssize_t got = ::read(fd, buffer, size);
+    if (got >= 0) return static_cast<size_t>(got);
+    if (errno != EINTR) base::throw_errno("read standard input");
+  }
+}
+
+}  // namespace
+
+bool SharedInput::suits(int fd) { return is_pipe(fd) || is_seekable_file(fd); }
+
+SharedInput::SharedInput(int fd) : fd_(fd), is_pipe_(is_pipe(fd)) {
+  if (!is_pipe_) {
+    start_ = base::check(::lseek(fd, 0, SEEK_CUR), "find the place in standard input");
+    return;
+  }
+  spare_ = base::make_pipe();
+  // As many pages as the pipe has; with fewer, copies are shorter.
+  const int size = ::fcntl(fd, F_GETPIPE_SZ);
+  if (size > 0) ::fcntl(spare_.write_end.get(), F_SETPIPE_SZ, size);
+}
+
+SharedInput::Peek SharedInput::peek(uint64_t from, char* buffer, size_t size) {
+  if (is_pipe_) return peek_pipe(from, buffer, size);
+  for (;;) {
+    const ssize_t got = ::pread(fd_, buffer, size, start_ + static_cast<off_t>(from));
+    if (got >= 0) return {static_cast<size_t>(got), got == 0};
+    if (errno != EINTR) base::throw_errno("read standard input");
+  }
+}
+
+SharedInput::Peek SharedInput::peek_pipe(uint64_t from, char* buffer, size_t size) {
+  const auto known = static_cast<size_t>(from - consumed_);
+  const bool written_to = has_writers(fd_);  // before the count, which is then final
+  if (waiting_bytes(fd_) <= known) return {0, !written_to};
+  ssize_t copied = 0;
+  do {
+    copied = ::tee(fd_, spare_.write_end.get(), known + size, SPLICE_F_NONBLOCK);
+  } while (copied < 0 && errno == EINTR);
+  if (copied < 0 && errno == EAGAIN) return {};
+  auto left = static_cast<size_t>(base::check(copied, "copy standard input"));
+  for (size_t skipped = 0; skipped < known && left > 0;) {
+    const size_t got =
+        read_some(spare_.read_end.get(), buffer, std::min({known - skipped, size, left}));
+    skipped += got;
+    left -= got;
+  }
+  Peek peek;
+  while (peek.bytes < left)
+    peek.bytes += read_some(spare_.read_end.get(), buffer + peek.bytes, left - peek.bytes);
+  return peek;
+}
+
+void SharedInput::consume(uint64_t until) {
+  if (until <= consumed_) return;
+  if (!is_pipe_) {
+    base::check(::lseek(fd_, start_ + static_cast<off_t>(until), SEEK_SET),
+                "move in standard input");
+    consumed_ = until;
+    return;
+  }
+  std::array<char, 16 << 10> scrap;
+  while (consumed_ < until && waiting_bytes(fd_) > 0)
+    consumed_ += read_some(fd_, scrap.data(), std::min<uint64_t>(scrap.size(), until - consumed_));
+}
+
+}  // namespace moorage::cli
