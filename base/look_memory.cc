@@ -24,6 +24,7 @@ bool LookMemory::take(uint64_t bytes) {
   if (bytes > left_) return false;
   if (all_used.fetch_add(bytes) + bytes > kAllLooksBytes) {
     all_used.fetch_sub(bytes);
+    crowded_ = true;
     return false;
   }
   left_ -= bytes;

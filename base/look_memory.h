@@ -20,12 +20,16 @@ class LookMemory {
   bool take(uint64_t bytes);  // false: changes neither
   void give(uint64_t bytes);  // returns part of the taken bytes
   uint64_t used_bytes() const { return used_; }
+  bool crowded() const {
+    return crowded_;
+  }  // a take() failed that other operations left no room for
   static uint64_t all_used_bytes();
 
  private:
   uint64_t left_;
   uint64_t used_ = 0;
   uint64_t most_ = 0;
+  bool crowded_ = false;
 };
 
 // A part of it as long as this lives; false: no room.

@@ -76,7 +76,7 @@ constexpr Command kCommands[] = {
      true},
 
     {"diff", kFiles, "Print the changes of a workspace as a patch",
-     "moorage diff auth > auth.patch\nmoorage diff auth --stat", diff_command, false, 7,
+     "moorage diff auth > auth.patch\nmoorage diff auth --stat -- src", diff_command, false, 7,
      "changes patch"},
     {"apply", kFiles, "Put the changes of a workspace into a local directory",
      "moorage apply auth\nmoorage apply auth ~/src/shop --check", apply_command, false, 0,

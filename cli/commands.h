@@ -74,7 +74,8 @@ Declare start_command, stop_command, rm_command, undelete_command;  // lifecycle
 Declare ps_command, kill_command, wait_command, history_command;    // process_commands.cc
 Declare logs_command, attach_command;                               // output_commands.cc
 Declare top_command, report_command, move_command, events_command;  // one file each
-Declare diff_command, status_command, files_command, cat_command, cp_command;  // file_commands.cc
+Declare status_command, files_command, cat_command, cp_command;     // file_commands.cc
+Declare diff_command;
 Declare apply_command;
 Declare snapshot_command, snapshots_command, drop_command;  // snapshot_commands.cc
 Declare restore_command, undo_command, fork_command, promote_command, tree_command;

@@ -64,11 +64,11 @@ void require_hash(int result) {
 class Builder {
  public:
   Builder(const MemoryRepository& repository, git_tree* root, const DiffLimits& limits,
-          Oversized oversized, DiffMemory& memory)
+          StandIn stand_in, DiffMemory& memory)
       : repository_(repository),
         root_(root),
         limits_(limits),
-        oversized_(oversized),
+        stand_in_(stand_in),
         memory_(memory),
         bytes_left_(limits.max_changed_bytes),
         attributes_(repository.get(), root) {
@@ -76,8 +76,11 @@ class Builder {
   }
 
   ChangedTree build(std::vector<Change> changes, const std::vector<Change>& attributes) {
-    std::erase_if(changes,
-                  [](const Change& change) { return !nameable(change.path, change.mode); });
+    std::erase_if(changes, [this](const Change& change) {
+      if (nameable(change.path, change.mode)) return false;
+      if (!change.removed) refused_.push_back(change.path);
+      return true;
+    });
     for (const Change& change : changes) {
       const auto parts = std::count(change.path.begin(), change.path.end(), '/') + 1;
       memory_.take(kChangeBytes + 4 * change.path.size() + parts * kNodeBytes);
@@ -98,7 +101,8 @@ class Builder {
     git_oid oid;
     if (!apply(root_, top, oid)) oid = empty_tree();
     return {make_git<GitTree>("read the changed tree", git_tree_lookup, repository_.get(), &oid),
-            std::move(stand_ins_), limits_.max_changed_bytes - bytes_left_};
+            std::move(stand_ins_), std::move(refused_), std::move(unfaithful_),
+            limits_.max_changed_bytes - bytes_left_};
   }
 
  private:
@@ -127,12 +131,12 @@ class Builder {
       size = size_of(content);
       return keep(change, content, size);
     } catch (const Error& error) {
-      if (error.code() != Code::resource_exhausted || oversized_ == Oversized::refuse) throw;
+      if (error.code() != Code::resource_exhausted) throw;
     }
     check_attributes();  // a refusal because of the rules has nothing to do with this file's size
     stand_ins_[change.path] = size;
     std::string bytes("\0too large to compare", 21);
-    if (oversized_ == Oversized::another_stand_in) bytes += "!";
+    if (stand_in_ == StandIn::after) bytes += "!";
     return write(bytes);
   }
 
@@ -153,7 +157,20 @@ class Builder {
     const auto clean = to_git(repository_, conversion, bytes,
                               file ? git_tree_entry_id(before.get()) : nullptr, memory_.memory());
     if (clean && clean->size() > size) memory_.take(clean->size() - size);
-    return write(clean ? *clean : bytes);
+    const git_oid id = write(clean ? *clean : bytes);
+    if (stand_in_ == StandIn::after && !gives_back(conversion, clean ? *clean : bytes, id, bytes))
+      unfaithful_.insert(change.path);
+    return id;
+  }
+
+  // Whether a checkout of the blob writes these bytes.
+  bool gives_back(const Conversion& conversion, std::string_view blob, const git_oid& id,
+                  std::string_view bytes) {
+    constexpr uint64_t kAtOnce = 4;  // steps of a conversion, for up to twice the size
+    const base::MemoryShare share(memory_.memory(), kAtOnce * blob.size());
+    if (!share) throw_no_memory();
+    const auto written = to_worktree(conversion, blob, format_oid(id));
+    return (written ? std::string_view(*written) : blob) == bytes;
   }
 
   void check_attributes() const {
@@ -252,10 +269,12 @@ class Builder {
   const MemoryRepository& repository_;
   git_tree* root_;
   const DiffLimits& limits_;
-  Oversized oversized_;
+  StandIn stand_in_;
   DiffMemory& memory_;
   uint64_t bytes_left_;
   std::map<std::string, uint64_t> stand_ins_;
+  std::vector<std::string> refused_;
+  std::set<std::string> unfaithful_;
   PathAttributes attributes_;
 };
 
@@ -390,8 +409,8 @@ std::vector<Change> attributes_among(const std::vector<Change>& changes) {
 
 ChangedTree apply_changes(const MemoryRepository& repository, git_tree* root,
                           std::vector<Change> changes, const std::vector<Change>& attributes,
-                          const DiffLimits& limits, Oversized oversized, DiffMemory& memory) {
-  return Builder(repository, root, limits, oversized, memory).build(std::move(changes), attributes);
+                          const DiffLimits& limits, StandIn stand_in, DiffMemory& memory) {
+  return Builder(repository, root, limits, stand_in, memory).build(std::move(changes), attributes);
 }
 
 }  // namespace moorage::repo_cache

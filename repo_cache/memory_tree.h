@@ -81,7 +81,8 @@ GitTreeEntry entry_at(git_tree* root, const std::string& path);  // null: not fo
 // Memory that a diff holds until its end: its charge, and the objects that it wrote.
 class DiffMemory {
  public:
-  explicit DiffMemory(const MemoryRepository& repository) : repository_(repository) {}
+  DiffMemory(const MemoryRepository& repository, uint64_t max_bytes)
+      : repository_(repository), memory_(max_bytes) {}
   ~DiffMemory() { repository_.forget_writes(); }
   DiffMemory(DiffMemory&&) = delete;
   void take(uint64_t bytes);  // resource_exhausted
@@ -89,21 +90,22 @@ class DiffMemory {
 
  private:
   const MemoryRepository& repository_;
-  base::LookMemory memory_{base::kAllLooksBytes};
+  base::LookMemory memory_;
 };
 
-// The tree of `root` with the changes applied. Files over a limit are refused or replaced by a
-// stand-in (the two kinds never compare equal). Skips names that git refuses (".git" in any
-// spelling), like `git add`. `attributes` decide about the changes.
-enum class Oversized { refuse, stand_in, another_stand_in };
+// The tree of `root` with the changes applied. A stand-in replaces a file over a limit, or beyond
+// the memory (the two kinds never compare equal). `attributes` decide about the changes.
+enum class StandIn { before, after };
 struct ChangedTree {
   GitTree tree;
   std::map<std::string, uint64_t> stand_ins;  // path and size of the replaced file
+  std::vector<std::string> refused;           // git refuses their names; not in the tree
+  std::set<std::string> unfaithful;           // a checkout would write other bytes
   uint64_t bytes = 0;                         // size of the kept contents
 };
 ChangedTree apply_changes(const MemoryRepository& repository, git_tree* root,
                           std::vector<Change> changes, const std::vector<Change>& attributes,
-                          const DiffLimits& limits, Oversized oversized, DiffMemory& memory);
+                          const DiffLimits& limits, StandIn stand_in, DiffMemory& memory);
 std::vector<Change> attributes_among(const std::vector<Change>& changes);
 
 }  // namespace moorage::repo_cache

@@ -54,20 +54,44 @@ struct DiffStat {
 struct TwoTrees {
   std::vector<Change> before;
   std::vector<Change> after;
-  std::string after_commit;  // empty: before_commit
+  std::string after_commit;       // empty: before_commit
+  std::vector<std::string> only;  // files and directories to compare; empty: all
 };
+
+// A file that a patch lacks, or (kConverted) does not give byte for byte.
+struct LeftOut {
+  static constexpr const char* kTooLarge = "too_large";
+  static constexpr const char* kName = "name";  // git refuses it: ".git" in any spelling
+  static constexpr const char* kUnreadable =
+      "unreadable";                                       // an object of git is damaged or missing
+  static constexpr const char* kNested = "nested";        // a repository in the repository
+  static constexpr const char* kConverted = "converted";  // git writes other line ends
+  std::string path;
+  std::string why;
+  uint64_t bytes = 0;  // of the larger version
+  bool removed = false;
+};
+
+struct Patch {
+  std::string text;
+  std::vector<LeftOut> left_out;  // sorted by path
+};
+
+// Whether the list contains this path or a directory above it; an empty list: always.
+bool is_selected(std::string_view path, const std::vector<std::string>& only);
 
 using TimeLimit = std::chrono::steady_clock::time_point;
 
-// Beyond the first two, or if all diffs together lack memory for a content: patch() throws
-// resource_exhausted, stat() says "binary". A file with too many lines for a text diff is "binary"
-// in both.
+// A file beyond the first three, or beyond the memory of one diff, is left out of a patch, and
+// "binary" for stat(). A file with too many lines for a text diff is "binary" in both. If other
+// diffs take the memory, patch() throws resource_exhausted.
 struct DiffLimits {
-  uint64_t max_file_bytes = 32ull << 20;
+  uint64_t max_file_bytes = 64ull << 20;
   uint64_t max_changed_bytes = 64ull << 20;  // of contents in memory at the same time
-  uint64_t max_patch_bytes = 64ull << 20;    // resource_exhausted
-  size_t part_files = 256;                   // compared at a time; fewer if they are large
-  TimeLimit deadline = TimeLimit::max();     // later contents are not read
+  uint64_t max_patch_bytes = 64ull << 20;
+  uint64_t held_bytes = 0;                // of the memory, by the caller meanwhile
+  size_t part_files = 256;                // compared at a time; fewer if they are large
+  TimeLimit deadline = TimeLimit::max();  // later contents are not read
 };
 
 // Larger files are stored without conversion.
@@ -106,18 +130,15 @@ class CommitTree {
   // Paths of files below a directory of the commit ("" = all), in index order.
   std::vector<std::string> files_below(std::string_view directory) const;
 
-  // A patch for `git apply --binary`: binary files, modes, symlinks; no renames. Skips names that
-  // git refuses (".git" in any spelling), like `git add`.
-  std::string patch(std::vector<Change> changes, const DiffLimits& limits = {}) const;
+  // A patch for `git apply --binary`: binary files, modes, symlinks; no renames.
+  Patch patch(std::vector<Change> changes, const DiffLimits& limits = {}) const;
   std::vector<DiffStat> stat(std::vector<Change> changes, const DiffLimits& limits = {}) const;
   // The same, from one worktree to another; `before` is based on this commit.
-  std::string patch_between(TwoTrees trees, const DiffLimits& limits = {}) const;
+  Patch patch_between(TwoTrees trees, const DiffLimits& limits = {}) const;
   std::vector<DiffStat> stat_between(TwoTrees trees, const DiffLimits& limits = {}) const;
 
  private:
-  struct Part;
   struct State;
-  class Parts;
   std::unique_ptr<State> state_;
 };
 

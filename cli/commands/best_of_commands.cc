@@ -11,6 +11,7 @@
 #include "base/os/files.h"
 #include "cli/client/backoff.h"
 #include "cli/commands.h"
+#include "cli/commands/patch_output.h"
 #include "cli/views/progress.h"
 #include "cli/views/workspace_view.h"
 
@@ -373,17 +374,12 @@ struct Two {
   }
 };
 
-void compare(Context& context, const Two& two) {
+int compare(Context& context, const Two& two) {
   const std::string target =
       context.workspace_path(two.from, "/compare?with=" + percent_encode(two.to));
-  if (two.patch) {
-    context.api().download(target + "&patch=1", [&](std::string_view bytes) {
-      context.print(context.terminal.out ? printable_lines(bytes) : std::string(bytes));
-    });
-    return;
-  }
+  if (two.patch) return print_patch(context, target + "&patch=1", two.to);
   const auto json = context.parse_or_print(context.api().get(target));
-  if (!json) return;
+  if (!json) return 0;
   for (const char* side : {"from", "to"})
     context.print_label(json->text(std::string(side) + ".name"), last_text(json->at(side)));
   Table table({shrinks("FILE"), "CHANGE", "LINES", right("BYTES"), right("")});
@@ -393,13 +389,17 @@ void compare(Context& context, const Two& two) {
          file.flag("binary") ? "binary" : "+" + file.text("added") + " -" + file.text("removed"),
          size_text(file, "bytes_from"), "-> " + size_text(file, "bytes_to")});
   }
-  if (table.empty()) return context.print_label("same", "no differences except in ignored files");
+  if (table.empty()) {
+    context.print_label("same", "no differences except in ignored files");
+    return 0;
+  }
   context.print_table(table);
   context.print_label("from " + json->text("from.name"),
                       "to " + json->text("to.name") + ": " +
                           count_of(json->number("total.files"), "file") + ", +" +
                           json->text("total.added") + " -" + json->text("total.removed") +
                           "   moorage compare " + two.from + " " + two.to + " --patch");
+  return 0;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/log.h"
+#include "base/parts.h"
 
 namespace moorage::daemon {
 
@@ -11,6 +12,13 @@ std::optional<std::string> Request::query_text(const std::string& name) const {
   const auto found = query.find(name);
   if (found == query.end()) return std::nullopt;
   return found->second;
+}
+
+std::vector<std::string> Request::query_list(const std::string& name) const {
+  const auto found = query.find(name);
+  if (found == query.end()) return {};
+  const auto values = base::split(found->second, '\0');
+  return {values.begin(), values.end()};
 }
 
 std::string Request::required_query(const std::string& name) const {

@@ -53,6 +53,7 @@ struct Request {
   std::optional<uint64_t> query_number(const std::string& name, uint64_t max = INT64_MAX) const;
   // "limit", 1 to 1000 rows; `usual` if it is absent.
   size_t query_limit(size_t usual) const;
+  std::vector<std::string> query_list(const std::string& name) const;  // all values, in order
   // An id like ws_3 to continue a list after; 0 if absent.
   template <typename Id>
   Id query_id(const std::string& name) const {

@@ -98,9 +98,9 @@ Target parse_target(std::string_view target) {
     const std::string name = percent_decode(pair.substr(0, equals), true);
     const std::string_view value =
         equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1);
-    if (!result.query.emplace(name, percent_decode(value, true)).second) {
-      throw Error(Code::invalid_argument, "the query parameter '" + name + "' is given twice");
-    }
+    const auto [found, first] = result.query.try_emplace(name);
+    if (!first) found->second += '\0';
+    found->second += percent_decode(value, true);
   }
   return result;
 }

@@ -19,7 +19,8 @@ std::string percent_decode(std::string_view text, bool plus_is_space);
 struct Target {
   std::string path;                                // as sent
   std::vector<std::string_view> segments() const;  // of path, not decoded; without the first '/'
-  std::map<std::string, std::string> query;  // decoded; invalid_argument on a name given twice
+  // Decoded. Several values of one name are separated by NUL, which no value contains.
+  std::map<std::string, std::string> query;
 };
 Target parse_target(std::string_view target);
 

@@ -26,6 +26,10 @@ std::optional<std::vector<std::string>> match_segments(
   return parameters;
 }
 
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 }  // namespace
 
 void Access::check(const workspace::Caller& caller) const {
@@ -57,9 +61,11 @@ std::variant<const Route*, Router::Missed> Router::match(std::string_view text,
       continue;
     }
     for (const auto& [name, value] : target.query) {
-      if (std::find(route.query.begin(), route.query.end(), name) == route.query.end()) {
+      if (contains(route.lists, name)) continue;
+      if (!contains(route.query, name))
         throw Error(Code::invalid_argument, "unknown query parameter '" + name + "'");
-      }
+      if (value.find('\0') != std::string::npos)
+        throw Error(Code::invalid_argument, "the query parameter '" + name + "' is given twice");
     }
     request.parameters = std::move(*parameters);
     request.query = std::move(target.query);

@@ -60,7 +60,8 @@ struct Route {
   std::string pattern;
   Access access;
   std::variant<Handler, LongHandler, UploadHandler> handler;
-  std::vector<std::string> query = {};  // accepted names; any other is refused
+  std::vector<std::string> query = {};  // accepted names; any other is refused, and one given twice
+  std::vector<std::string> lists = {};  // accepted names that may have several values
   Lane lane = Lane::quick;
   Keep keep = Keep::answer;
   // Answers a request whose effect exists but whose daemon died before answering. Without it the

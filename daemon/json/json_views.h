@@ -59,6 +59,8 @@ std::string best_ofs_json(const std::vector<workspace::BestOfView>& views);
 std::string comparison_json(const workspace::ComparisonView& view);
 std::string lease_json(const std::optional<workspace::LeaseView>& lease);
 std::string status_json(const workspace::ChangeList& list);
+// Each file that the patch lacks is a line "# moorage: {JSON}" on top, which git apply skips.
+std::string patch_text(workspace::Patch patch);
 std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats);
 std::string listing_json(const std::string& path, const layers::Listing& listing);
 // `sha256_hex`: of the bytes written.

@@ -41,6 +41,19 @@ std::string status_json(const workspace::ChangeList& list) {
   return text_of({{"files", std::move(files)}, {"truncated", list.truncated}});
 }
 
+std::string patch_text(workspace::Patch patch) {
+  std::string text;
+  for (const auto& file : patch.left_out) {
+    JsonObject object;
+    put_bytes(object, "path", file.path);
+    object["why"] = file.why;
+    object["bytes"] = file.bytes;
+    if (file.removed) object["removed"] = true;
+    text += "# moorage: " + text_of(object) + "\n";
+  }
+  return text.empty() ? std::move(patch.text) : text + patch.text;
+}
+
 std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats) {
   return boost::json::serialize(array_of(stats, [](const auto& stat) {
     JsonObject object;

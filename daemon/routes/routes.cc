@@ -10,6 +10,7 @@ void RouteTable::add_bound(std::string_view line, Access access, Bound handler,
               .access = access,
               .handler = std::move(handler),
               .query = rules.query,
+              .lists = rules.lists,
               .lane = rules.lane,
               .keep = rules.keep,
               .conditional = rules.conditional};

@@ -34,6 +34,7 @@ InfoView look_at_host(Api& api, const backends::ProbeOptions& options);
 // What a route takes besides its handler; see Route.
 struct RouteRules {
   std::vector<std::string> query = {};
+  std::vector<std::string> lists = {};
   Lane lane = Lane::quick;
   Keep keep = Keep::answer;
   Reply (*resume)(Api&, const Request&, const std::string& subject) = nullptr;

@@ -188,7 +188,7 @@ Reply compare(Api& api, const Request& request) {
   return api.context.metrics.counted(Counted::compare, [&] {
     if (!request.query_flag("patch"))
       return Reply::json(comparison_json(api.comparison.compare(request.caller, from, with)));
-    Reply reply = Reply::json(api.comparison.patch(request.caller, from, with));
+    Reply reply = Reply::json(patch_text(api.comparison.patch(request.caller, from, with)));
     reply.content_type = "text/x-patch";
     return reply;
   });

@@ -1,3 +1,7 @@
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/parts.h"
 #include "daemon/json/policy_json.h"
 #include "daemon/routes/routes.h"
 
@@ -117,13 +121,28 @@ workspace::DiffBase diff_base(const Request& request) {
   throw Error(Code::invalid_argument, "base must be work or head, not '" + base + "'");
 }
 
+std::string diff_path(std::string path) {
+  while (path.ends_with('/')) path.pop_back();
+  const auto parts = base::split(path, '/');
+  const bool plain = std::none_of(parts.begin(), parts.end(), [](std::string_view part) {
+    return part.empty() || part == "." || part == "..";
+  });
+  if (plain) return path;
+  throw Error(Code::invalid_argument,
+              "'" + base::escape_for_message(path) + "' is not a path relative to /workspace",
+              "write it like src/main.c");
+}
+
 Reply diff(Api& api, const Request& request) {
   const std::string& name = request.parameter(0);
   const auto base = diff_base(request);
+  workspace::DiffScope scope;
+  for (std::string& path : request.query_list("path"))
+    scope.only.push_back(diff_path(std::move(path)));
   if (request.query_flag("stat")) {
-    return Reply::json(diff_stat_json(api.views.diff_stat(request.caller, name, base)));
+    return Reply::json(diff_stat_json(api.views.diff_stat(request.caller, name, base, scope)));
   }
-  Reply reply = Reply::json(api.views.patch(request.caller, name, base));
+  Reply reply = Reply::json(patch_text(api.views.patch(request.caller, name, base, scope)));
   reply.content_type = "text/x-patch";
   return reply;
 }
@@ -172,7 +191,7 @@ void add_workspace_routes(Router& router, Api& api) {
   routes.add("POST /v1/workspaces/{}/stop", Right::write, stop,
              {.lane = Lane::slow, .keep = Keep::joined, .resume = resumed<&Api::start_stop>});
   routes.add("GET /v1/workspaces/{}/diff", Right::read, diff,
-             {.query = {"stat", "base"}, .lane = Lane::slow});
+             {.query = {"stat", "base"}, .lists = {"path"}, .lane = Lane::slow});
   routes.add("GET /v1/workspaces/{}/base", Right::read, base_file,
              {.query = {"path"}, .lane = Lane::slow});
   routes.add("GET /v1/workspaces/{}/status", Right::read, status, {.lane = Lane::slow});

@@ -569,6 +569,11 @@ class Client:
     def diff_stat(self, workspace):
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/diff", {"stat": 1})
 
+    def diff_lacks(self, workspace):
+        """What the patch leaves out: {path: why}."""
+        lines = [line for line in self.diff(workspace).splitlines() if line.startswith(b"# moorage: ")]
+        return {file["path"]: file["why"] for file in (json.loads(line[len("# moorage: "):]) for line in lines)}
+
     def status(self, workspace):
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/status")
 

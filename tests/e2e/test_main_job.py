@@ -156,8 +156,9 @@ class MainJob(harness.TestCase):
     def test_a_diff_mentions_a_nested_repository(self):
         self.client.create(repo_url=self.url, name="nested")
         self.client.exec("nested", "mkdir nest && cd nest && git init -q && echo w > w && git add . && git commit -qm w")
-        for options in ((), ("--stat",)):
-            diff = self.daemon.cli("diff", "nested", *options)
+        for options, code in (((), 3), (("--stat",), 0)):
+            diff = self.daemon.cli("diff", "nested", *options, check=False)
+            self.assertEqual(diff.returncode, code)
             self.assertIn(b"nest/ is a nested repository and not in this patch", diff.stderr)
 
     def test_show_lists_unpushed_commits_and_integrity(self):

@@ -508,6 +508,8 @@ class OpenApi(harness.TestCase):
         self.call(200, "GET", "/v1/workspaces/one/diff", {"stat": 1})
         self.bad(400, "GET", "/v1/workspaces/one/diff", {"stat": "much"})
         self.bad(400, "GET", "/v1/workspaces/one/diff", {"base": "tail"})
+        self.assertEqual(self.call(200, "GET", "/v1/workspaces/one/diff", {"stat": 1, "path": "none"}), [])
+        self.bad(400, "GET", "/v1/workspaces/one/diff", {"path": "../etc"})
         self.assertEqual(self.call(200, "GET", "/v1/workspaces/one/base", {"path": "README.md"}), b"hello\n")
         self.bad(404, "GET", "/v1/workspaces/one/base", {"path": "absent"})
         self.call(204, "DELETE", file, {"path": "a", "recursive": 1})

@@ -53,6 +53,14 @@ std::string shown(const std::vector<DiffStat>& stats) {
   return text;
 }
 
+// "too_large large 2000", by path.
+std::string lacks(const Patch& patch) {
+  std::string text;
+  for (const auto& file : patch.left_out)
+    text += file.why + " " + file.path + " " + std::to_string(file.bytes) + "\n";
+  return text;
+}
+
 }  // namespace
 
 TEST_CASE("a patch of every kind of change applies") {
@@ -103,7 +111,7 @@ TEST_CASE("a patch of every kind of change applies") {
     list.push_back(put("t\tab", "x\n"));
     return list;
   };
-  world.expect_applies(tree.patch(changes()), base);
+  world.expect_applies(tree.patch(changes()).text, base);
   CHECK(shown(tree.stat(changes())) ==
         "modified binary +0 -0 binary\ndeleted dir/a +0 -1\ndeleted file-to-dir +0 -1\nadded "
         "file-to-dir/below +1 -0\n"
@@ -112,13 +120,13 @@ TEST_CASE("a patch of every kind of change applies") {
         "added new/empty +0 -0\nadded new/run +1 -0\nmodified no-newline +1 -1\nmodified odd "
         "\"name\"\n\xff +1 -1\n"
         "added t\tab +1 -0\nmodified text +2 -1\n");
-  CHECK(tree.patch({}).empty());
+  CHECK(tree.patch({}).text.empty());
   CHECK(tree.patch({[] {
               std::vector<Change> same;
               same.push_back(put("text", "a\nb\nc\n"));
               return same;
             }()})
-            .empty());
+            .text.empty());
 }
 
 TEST_CASE("a diff does not write to the mirror") {
@@ -128,11 +136,11 @@ TEST_CASE("a diff does not write to the mirror") {
   const auto before = snapshot(world.cache.mirror_directory("repo_1"));
   std::vector<Change> changes;
   changes.push_back(put("b/c/d", std::string(100'000, 'x')));
-  CHECK_FALSE(tree.patch(std::move(changes)).empty());
+  CHECK_FALSE(tree.patch(std::move(changes)).text.empty());
   CHECK(snapshot(world.cache.mirror_directory("repo_1")) == before);
 }
 
-TEST_CASE("a patch skips names that git refuses and keeps the rest") {
+TEST_CASE("a patch lists names that git refuses and keeps the rest") {
   Differ world;
   const std::string base = world.upstream.commit({{"a", "a\n"}});
   const CommitTree tree = world.open(base);
@@ -140,7 +148,12 @@ TEST_CASE("a patch skips names that git refuses and keeps the rest") {
   for (const char* path : {"sub/.git/config", ".git/hooks/x", "git~1", ".GIT/x", "x/../y"})
     changes.push_back(put(path, "x"));
   changes.push_back(put("fine", "x\n"));
-  CHECK(shown(tree.stat(std::move(changes))) == "added fine +1 -0\n");
+  CHECK(shown(tree.stat(changes)) == "added fine +1 -0\n");
+  const Patch patch = tree.patch(changes);
+  CHECK(patch.text.find("+x\n") != std::string::npos);
+  CHECK(
+      lacks(patch) ==
+      "name .GIT/x 0\nname .git/hooks/x 0\nname git~1 0\nname sub/.git/config 0\nname x/../y 0\n");
 }
 
 TEST_CASE("removing everything, or files that never existed, gives valid diffs") {
@@ -153,7 +166,7 @@ TEST_CASE("removing everything, or files that never existed, gives valid diffs")
   changes.push_back(gone("never/there"));
   fs::remove(world.upstream.path() + "/a");
   fs::remove_all(world.upstream.path() + "/d");
-  world.expect_applies(tree.patch(std::move(changes)), base);
+  world.expect_applies(tree.patch(std::move(changes)).text, base);
 }
 
 TEST_CASE("limits of a diff are enforced and reported") {
@@ -167,12 +180,43 @@ TEST_CASE("limits of a diff are enforced and reported") {
   };
   DiffLimits small_files;
   small_files.max_file_bytes = 1000;
-  CHECK_THROWS_AS(tree.patch(large(), small_files), base::Error);
+  const auto with_small = [&] {
+    auto changes = large();
+    changes.push_back(put("small", "s\n"));
+    return changes;
+  };
+  const Patch without_file = tree.patch(with_small(), small_files);
+  CHECK(lacks(without_file) == "too_large large 2000\n");
+  CHECK(without_file.text.find("+s\n") != std::string::npos);
   CHECK(shown(tree.stat(large(), small_files)) == "added large +0 -0 binary\n");
   DiffLimits small_patch;
   small_patch.max_patch_bytes = 1000;
-  CHECK_THROWS_AS(tree.patch(large(), small_patch), base::Error);
-  CHECK_FALSE(tree.patch(large()).empty());
+  CHECK(lacks(tree.patch(with_small(), small_patch)) == "too_large large 2000\n");
+  CHECK(tree.patch(with_small(), small_patch).text == without_file.text);
+  CHECK(lacks(tree.patch(large())).empty());
+}
+
+TEST_CASE("a diff of some paths only, even below a directory that became a file") {
+  Differ world;
+  const std::string base =
+      world.upstream.commit({{"a", "a\n"}, {"d/x", "x\n"}, {"d/y", "y\n"}, {"dx", "dx\n"}});
+  const CommitTree tree = world.open(base);
+  const auto stat = [&](std::vector<Change> changes, std::vector<std::string> only) {
+    return shown(tree.stat_between({{}, std::move(changes), "", std::move(only)}));
+  };
+  const auto all = [] {
+    std::vector<Change> changes;
+    for (const char* path : {"a", "d/x", "d/new", "dx"}) changes.push_back(put(path, "1\n"));
+    return changes;
+  };
+  CHECK(stat(all(), {"a"}) == "modified a +1 -1\n");
+  CHECK(stat(all(), {"d"}) == "added d/new +1 -0\nmodified d/x +1 -1\n");
+  CHECK(stat(all(), {"d/x", "dx"}) == "modified d/x +1 -1\nmodified dx +1 -1\n");
+  CHECK(stat(all(), {"none"}).empty());
+  std::vector<Change> replaced;
+  replaced.push_back(put("d", "now a file\n"));
+  CHECK(stat(replaced, {"d/x"}) == "deleted d/x +0 -1\n");
+  CHECK(lacks(tree.patch_between({{}, {put("sub/.git/x", "")}, "", {"other"}})).empty());
 }
 
 TEST_CASE("worktree contents are compared and diffed in git's form") {
@@ -206,7 +250,10 @@ TEST_CASE("worktree contents are compared and diffed in git's form") {
   changes.push_back(put("new.crlf", "n\r\n"));
   changes.push_back(put("sub/.gitattributes", "*.txt eol=crlf\n"));
   changes.push_back(put("sub/x.txt", "x\r\n"));
-  const std::string patch = tree.patch(std::move(changes));
+  changes.push_back(put("lf.crlf", "n\n"));
+  const Patch whole = tree.patch(std::move(changes));
+  CHECK(lacks(whole) == "converted lf.crlf 2\n");
+  const std::string& patch = whole.text;
   CHECK(patch.find('\r') == std::string::npos);
   CHECK(patch.find("x.id") == std::string::npos);
   CHECK(patch.find("+three\n") != std::string::npos);
@@ -300,9 +347,9 @@ TEST_CASE("random changes make patches that apply") {
     git(world.directory.path(), {"clone", "-q", root, place});
     DiffLimits by_parts;
     by_parts.part_files = 1 + random() % 3;
-    const std::string patch = tree.patch(changes);
+    const std::string patch = tree.patch(changes).text;
     INFO(patch);
-    CHECK(tree.patch(changes, by_parts) == patch);
+    CHECK(tree.patch(changes, by_parts).text == patch);
     CHECK(shown(tree.stat(changes, by_parts)) == shown(tree.stat(changes)));
     if (!patch.empty()) git(place, {"apply", "--binary", "-"}, patch);
     auto expected = snapshot(root);

@@ -121,7 +121,7 @@ TEST_CASE("a patch has such a file in binary form, and applies") {
   const CommitTree tree = world.open(base);
   std::vector<Change> changes = put("old", after);
   for (const char* name : {"a", "z"}) changes.push_back(std::move(put(name, "new\n")[0]));
-  const std::string patch = tree.patch(std::move(changes));
+  const std::string patch = tree.patch(std::move(changes)).text;
   CHECK(patch.find("GIT binary patch") != std::string::npos);
   CHECK(patch.find("+new\n") != std::string::npos);
   CHECK(patch.size() < 1 << 20);
@@ -151,7 +151,7 @@ TEST_CASE("a diff larger than the memory is made in parts") {
     CHECK_FALSE(stat.binary);
     CHECK(stat.added == 1);
   }
-  const std::string patch = tree.patch(changes);
+  const std::string patch = tree.patch(changes).text;
   size_t found = 0;
   for (size_t at = 0; (at = patch.find("+one more\n", at)) != std::string::npos; ++at) ++found;
   CHECK(found == kFiles);
@@ -162,14 +162,14 @@ TEST_CASE("a binary patch is also charged before it begins") {
   World world;
   const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
   const std::string zeros(1 << 20, '\0');
-  CHECK(tree.patch(put("new", zeros)).size() < 5000);
+  CHECK(tree.patch(put("new", zeros)).text.size() < 5000);
   base::LookMemory others(base::kAllLooksBytes);
   // Exactly the contents, in the new tree and in the diff.
   REQUIRE(others.take(base::kAllLooksBytes - 2 * zeros.size() - (200 << 10)));
   CHECK(refused([&] { tree.patch(put("new", zeros)); }));
   CHECK(stat_of(tree, put("new", zeros)).binary);
   others.give(2 * zeros.size());
-  CHECK(tree.patch(put("new", zeros)).size() < 5000);
+  CHECK(tree.patch(put("new", zeros)).text.size() < 5000);
 }
 
 TEST_CASE("only the charged size of a file is read, even if it grows") {
@@ -198,7 +198,10 @@ TEST_CASE("a file too large for a diff is reported by its own size") {
   CHECK(stats[0].binary);
   CHECK(stats[0].bytes_before == 2000);
   CHECK(stats[0].bytes_after == 6);
-  CHECK(refused([&] { tree.patch(put("a", "small\n"), limits); }));
+  const Patch patch = tree.patch(put("a", "small\n"), limits);
+  CHECK(patch.text.empty());
+  REQUIRE(patch.left_out.size() == 1);
+  CHECK(patch.left_out[0].bytes == 2000);
 }
 
 TEST_CASE("comparing a file does not read the committed blob, nor does a summary if it is large") {
@@ -221,6 +224,44 @@ TEST_CASE("comparing a file does not read the committed blob, nor does a summary
   const DiffStat stat = stat_of(tree, put("large.auto", "a\r\n"));
   CHECK(stat.binary);
   CHECK(stat.bytes_before == large.size());
+}
+
+TEST_CASE("a file beyond the memory of a diff is left out, and one that waits for others is not") {
+  World world;
+  const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
+  std::mt19937 random(1);
+  std::string large;
+  while (large.size() < 60 << 20) large += static_cast<char>(random());
+  auto changes = put("large", large);
+  changes.push_back(put("small", "s\n").front());
+  const Patch patch = tree.patch(changes);
+  REQUIRE(patch.left_out.size() == 1);
+  CHECK(patch.left_out[0].path == "large");
+  CHECK(patch.left_out[0].why == LeftOut::kTooLarge);
+  CHECK(patch.left_out[0].bytes == large.size());
+  CHECK(patch.text.find("+s\n") != std::string::npos);
+  CHECK(base::LookMemory::all_used_bytes() == 0);
+
+  base::LookMemory others(base::kAllLooksBytes);
+  REQUIRE(others.take(base::kAllLooksBytes - (1 << 20)));
+  CHECK(refused([&] { tree.patch(put("fits alone", std::string(2 << 20, 'x'))); }));
+}
+
+TEST_CASE("a file whose former version cannot be read is left out of a patch") {
+  World world;
+  std::mt19937 random(1);
+  std::string large;
+  while (large.size() < 1 << 20) large += static_cast<char>(random());
+  const std::string base = world.upstream.commit({{"large", large}, {"z", "z\n"}});
+  world.refresh();
+  break_largest_blob(world.cache.mirror_directory("repo_1"));
+  auto changes = put("large", "new\n");
+  changes.push_back(put("z", "zz\n").front());
+  const Patch patch = CommitTree(world.cache, "repo_1", base).patch(changes);
+  REQUIRE(patch.left_out.size() == 1);
+  CHECK(patch.left_out[0].path == "large");
+  CHECK(patch.left_out[0].why == LeftOut::kUnreadable);
+  CHECK(patch.text.find("+zz\n") != std::string::npos);
 }
 
 TEST_CASE("without memory for a conversion the raw bytes are compared") {

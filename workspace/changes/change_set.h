@@ -38,6 +38,7 @@ class ChangeSet {
             const ChangeSetLimits& limits);
 
   bool truncated() const { return truncated_; }
+  uint64_t memory_bytes() const { return memory_.used_bytes(); }
   uint64_t counted() const { return counted_; }  // entries in none of the three below
   const std::map<std::string, PresentFile>& present() const { return present_; }
   const std::set<std::string>& deleted() const { return deleted_; }  // files and submodules

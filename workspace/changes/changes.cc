@@ -45,6 +45,8 @@ class Look {
   }
 
   const std::map<std::string_view, ChangeKind>& kinds() const { return kinds_; }
+  const std::set<std::string>& nested() const { return set_.nested(); }
+  uint64_t memory_bytes() const { return set_.memory_bytes(); }
   // The layer file that this path shows; empty: none.
   std::string place_of(std::string_view path) const {
     const auto found = set_.present().find(std::string(path));
@@ -172,9 +174,11 @@ auto steady_look(const ChangeSource& source, CommitTree& commit, const ChangeSet
 }
 
 // Reading the contents may take as long as the walk.
-repo_cache::DiffLimits diff_limits(uint64_t max_bytes, const ChangeSetLimits& limits) {
-  return {.max_changed_bytes = max_bytes,
-          .max_patch_bytes = max_bytes,
+repo_cache::DiffLimits diff_limits(const DiffScope& scope, const ChangeSetLimits& limits,
+                                   uint64_t held_bytes) {
+  return {.max_changed_bytes = scope.max_bytes,
+          .max_patch_bytes = scope.max_bytes,
+          .held_bytes = held_bytes,
           .deadline = std::chrono::steady_clock::now() + limits.walk_time};
 }
 
@@ -189,11 +193,21 @@ auto two_looks(const repo_cache::RepoCache& repos, const ChangeSource& before,
 }
 
 repo_cache::TwoTrees two_trees(const ChangeSource& before, const ChangeSource& after, Look& from,
-                               Look& to) {
+                               Look& to, const DiffScope& scope) {
   const bool same = before.base_commit == after.base_commit;
   return {.before = from.contents(same ? &to : nullptr),
           .after = to.contents(same ? &from : nullptr),
-          .after_commit = same ? "" : after.base_commit};
+          .after_commit = same ? "" : after.base_commit,
+          .only = scope.only};
+}
+
+Patch with_nested(Patch patch, const Look& look, const Look* before, const DiffScope& scope) {
+  for (const std::string& path : look.nested()) {
+    if (before != nullptr && before->nested().contains(path)) continue;
+    if (repo_cache::is_selected(path, scope.only))
+      patch.left_out.push_back({path, repo_cache::LeftOut::kNested, 0});
+  }
+  return patch;
 }
 
 }  // namespace
@@ -228,39 +242,45 @@ ChangeCount Changes::count(const ChangeSource& source) const {
       ChangeSet::Remember::numbers);
 }
 
-std::string Changes::patch(const ChangeSource& source, uint64_t max_bytes) const {
+Patch Changes::patch(const ChangeSource& source, const DiffScope& scope) const {
   const base::Background background;
   CommitTree commit(repos_, source.repo_dir, source.base_commit);
   return steady_look(source, commit, limits_, [&](Look& look) {
-    return commit.patch(look.contents(), diff_limits(max_bytes, limits_));
+    Patch patch = commit.patch_between({{}, look.contents(), {}, scope.only},
+                                       diff_limits(scope, limits_, look.memory_bytes()));
+    return with_nested(std::move(patch), look, nullptr, scope);
   });
 }
 
-std::vector<DiffStat> Changes::stat(const ChangeSource& source, uint64_t max_bytes) const {
+std::vector<DiffStat> Changes::stat(const ChangeSource& source, const DiffScope& scope) const {
   const base::Background background;
   CommitTree commit(repos_, source.repo_dir, source.base_commit);
   return steady_look(source, commit, limits_, [&](Look& look) {
-    return commit.stat(look.contents(), diff_limits(max_bytes, limits_));
+    return commit.stat_between({{}, look.contents(), {}, scope.only},
+                               diff_limits(scope, limits_, look.memory_bytes()));
   });
 }
 
-std::string Changes::patch(const ChangeSource& before, const ChangeSource& after,
-                           uint64_t max_bytes) const {
+Patch Changes::patch(const ChangeSource& before, const ChangeSource& after,
+                     const DiffScope& scope) const {
   const base::Background background;
   return two_looks(repos_, before, after, limits_,
                    [&](const CommitTree& commit, Look& from, Look& to) {
-                     return commit.patch_between(two_trees(before, after, from, to),
-                                                 diff_limits(max_bytes, limits_));
+                     Patch patch = commit.patch_between(
+                         two_trees(before, after, from, to, scope),
+                         diff_limits(scope, limits_, from.memory_bytes() + to.memory_bytes()));
+                     return with_nested(std::move(patch), to, &from, scope);
                    });
 }
 
 std::vector<DiffStat> Changes::stat(const ChangeSource& before, const ChangeSource& after,
-                                    uint64_t max_bytes) const {
+                                    const DiffScope& scope) const {
   const base::Background background;
   return two_looks(repos_, before, after, limits_,
                    [&](const CommitTree& commit, Look& from, Look& to) {
-                     return commit.stat_between(two_trees(before, after, from, to),
-                                                diff_limits(max_bytes, limits_));
+                     return commit.stat_between(
+                         two_trees(before, after, from, to, scope),
+                         diff_limits(scope, limits_, from.memory_bytes() + to.memory_bytes()));
                    });
 }
 

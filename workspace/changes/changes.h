@@ -41,6 +41,7 @@ struct ChangeCount {
 };
 
 using DiffStat = repo_cache::DiffStat;
+using Patch = repo_cache::Patch;
 
 // The layers to read. Uppers are newest first and are opened read-only by path: they are in the
 // store, and no link in them is followed.
@@ -54,7 +55,11 @@ struct ChangeSource {
 // What a workspace from a checkout with uncommitted work is compared with: that work, or HEAD.
 enum class DiffBase { work, head };
 
-inline constexpr uint64_t kMaxChangedBytes = 64 << 20;
+// What a diff shows.
+struct DiffScope {
+  std::vector<std::string> only = {};  // files and directories, relative to /workspace; empty: all
+  uint64_t max_bytes = 64 << 20;
+};
 
 class Changes {
  public:
@@ -64,18 +69,17 @@ class Changes {
   ChangeList status(const ChangeSource& source, size_t limit = 100'000) const;
   // Does not store untracked paths, so it stays exact far beyond the other limits.
   ChangeCount count(const ChangeSource& source) const;
-  // A patch over base_commit for `git apply --binary`. Throws resource_exhausted for a file or a
-  // patch of more than max_bytes, beyond 1 GiB of contents, beyond 16 MiB of paths, and if
-  // truncated. Leaves out untracked repositories and empty directories.
-  std::string patch(const ChangeSource& source, uint64_t max_bytes = kMaxChangedBytes) const;
+  // A patch over base_commit for `git apply --binary`. Lists what it lacks: untracked repositories,
+  // and files that tree_diff.h leaves out, also beyond max_bytes in all. Throws resource_exhausted
+  // beyond 16 MiB of paths, if truncated, and if it takes too long. Without empty directories.
+  Patch patch(const ChangeSource& source, const DiffScope& scope = {}) const;
   // As patch, but files beyond these limits of size, time or memory count as binary.
-  std::vector<DiffStat> stat(const ChangeSource& source,
-                             uint64_t max_bytes = kMaxChangedBytes) const;
+  std::vector<DiffStat> stat(const ChangeSource& source, const DiffScope& scope = {}) const;
   // Between two states of workspaces of one repository, which may have different base commits.
-  std::string patch(const ChangeSource& before, const ChangeSource& after,
-                    uint64_t max_bytes = kMaxChangedBytes) const;
+  Patch patch(const ChangeSource& before, const ChangeSource& after,
+              const DiffScope& scope = {}) const;
   std::vector<DiffStat> stat(const ChangeSource& before, const ChangeSource& after,
-                             uint64_t max_bytes = kMaxChangedBytes) const;
+                             const DiffScope& scope = {}) const;
 
  private:
   repo_cache::RepoCache& repos_;

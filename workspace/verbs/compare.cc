@@ -10,7 +10,6 @@
 namespace moorage::workspace {
 namespace {
 
-constexpr uint64_t kMostMeasuredBytes = 64 << 20;
 constexpr size_t kLookedAt = 20;  // newest execs to search, as pre_stop hooks do not count
 
 std::optional<state_db::ExecRow> last_exec(Context& context, base::WorkspaceId id) {
@@ -72,8 +71,7 @@ ComparisonView Comparison::compare(const Caller& caller, const std::string& from
   return view;
 }
 
-std::string Comparison::patch(const Caller& caller, const std::string& from,
-                              const std::string& to) {
+Patch Comparison::patch(const Caller& caller, const std::string& from, const std::string& to) {
   const Two two = find(context_, remote_, caller, from, to);
   return look_at_changes(context_, {two.from.id, two.to.id}, [&](const auto& sources) {
     return changes_.patch(sources[0], sources[1]);
@@ -86,12 +84,15 @@ std::optional<state_db::AttemptDiff> Comparison::since_fork(const state_db::Work
       const ChangeSource& now = sources[0];
       const ChangeSource before = at_fork(context_, fork, now);
       state_db::AttemptDiff diff;
-      for (const auto& file : changes_.stat(before, now, kMostMeasuredBytes)) {
+      for (const auto& file : changes_.stat(before, now)) {
         ++diff.files;
         diff.added += file.added;
         diff.removed += file.removed;
       }
-      diff.bytes = changes_.patch(before, now, kMostMeasuredBytes).size();
+      const Patch patch = changes_.patch(before, now);
+      diff.bytes = patch.text.size();
+      for (const auto& file : patch.left_out)
+        if (file.why != repo_cache::LeftOut::kConverted) diff.bytes += file.bytes;
       return std::optional(diff);
     });
   } catch (const Error& error) {

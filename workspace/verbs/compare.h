@@ -34,7 +34,7 @@ class Comparison {
   // invalid_argument: they belong to different repositories.
   ComparisonView compare(const Caller& caller, const std::string& from, const std::string& to);
   // A patch that turns `from` into `to`.
-  std::string patch(const Caller& caller, const std::string& from, const std::string& to);
+  Patch patch(const Caller& caller, const std::string& from, const std::string& to);
   // A fork compared with the snapshot that it was made from. nullopt: too much to count.
   std::optional<state_db::AttemptDiff> since_fork(const state_db::WorkspaceRow& fork);
 

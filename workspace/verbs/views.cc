@@ -216,18 +216,20 @@ std::string Views::base_file(const Caller& caller, const std::string& name,
   return repo_cache::CommitTree(context_.repos, repo, row.base_commit).checked_out(path, kMostBase);
 }
 
-std::string Views::patch(const Caller& caller, const std::string& name, DiffBase base) {
+Patch Views::patch(const Caller& caller, const std::string& name, DiffBase base,
+                   const DiffScope& scope) {
   return look_at_changes(context_, {current(caller, name)}, [&](const auto& sources) {
     const auto& now = sources[0];
-    return is_base(now, base) ? changes_.patch(now) : changes_.patch(at_head(now), now);
+    return is_base(now, base) ? changes_.patch(now, scope)
+                              : changes_.patch(at_head(now), now, scope);
   });
 }
 
-std::vector<DiffStat> Views::diff_stat(const Caller& caller, const std::string& name,
-                                       DiffBase base) {
+std::vector<DiffStat> Views::diff_stat(const Caller& caller, const std::string& name, DiffBase base,
+                                       const DiffScope& scope) {
   return look_at_changes(context_, {current(caller, name)}, [&](const auto& sources) {
     const auto& now = sources[0];
-    return is_base(now, base) ? changes_.stat(now) : changes_.stat(at_head(now), now);
+    return is_base(now, base) ? changes_.stat(now, scope) : changes_.stat(at_head(now), now, scope);
   });
 }
 

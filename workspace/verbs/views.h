@@ -43,8 +43,10 @@ class Views {
   ChangeList status(const Caller& caller, const std::string& name);
   // A file at the creation of the workspace, byte for byte; of a symlink its target.
   std::string base_file(const Caller& caller, const std::string& name, const std::string& path);
-  std::string patch(const Caller& caller, const std::string& name, DiffBase base);
-  std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name, DiffBase base);
+  Patch patch(const Caller& caller, const std::string& name, DiffBase base,
+              const DiffScope& scope = {});
+  std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name, DiffBase base,
+                                  const DiffScope& scope = {});
 
  private:
   void complete(WorkspaceView& view);

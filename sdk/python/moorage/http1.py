@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 
 MAX_HEAD_BYTES = 256 << 10
 
-Query = Mapping[str, str | int | bool | bytes | None]
+QueryValue = str | int | bool | bytes
+Query = Mapping[str, QueryValue | Sequence[str | bytes] | None]
 
 
 class CutOff(Exception):
@@ -28,15 +29,16 @@ def segment(name: str) -> str:
 
 
 def target(path: str, query: Query | None = None) -> str:
-    """The target of a request. Values of the query: None is left out, True is 1, False is 0, bytes may be any."""
+    """The target of a request. Values of the query: None is left out, True is 1, False 0, bytes may be any, lists repeat it."""
     pairs = []
     for name, value in (query or {}).items():
         if value is None:
             continue
-        if isinstance(value, bool):
-            value = int(value)
-        raw = value if isinstance(value, bytes) else os.fsencode(str(value))
-        pairs.append(f"{name}={urllib.parse.quote(raw, safe='')}")
+        for one in [value] if isinstance(value, (str, bytes, int)) else value:
+            if isinstance(one, bool):
+                one = int(one)
+            raw = one if isinstance(one, bytes) else os.fsencode(str(one))
+            pairs.append(f"{name}={urllib.parse.quote(raw, safe='')}")
     return path + ("?" + "&".join(pairs) if pairs else "")
 
 

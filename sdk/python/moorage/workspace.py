@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Callable, Iterable, Mapping
+from collections.abc import Iterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO, Literal
 
@@ -15,7 +15,7 @@ from .decode import decode, decode_list, put_text, put_words
 from .errors import ConflictError, MoorageError, NotFoundError
 from .http1 import segment
 from .results import (
-    Approval, BestOf, Comparison, DiffStat, ExecInfo, History, Lease, Limits, Lineage, MoveCheck, Network, NetworkCheck,
+    Approval, BestOf, Comparison, DiffStat, ExecInfo, History, Lease, Limits, Lineage, MoveCheck, Network, NetworkCheck, Patch,
     Progress, Result, Snapshot, Status, WorkspaceInfo,
 )
 from .execs import Exec
@@ -233,16 +233,18 @@ class Workspace:
 
     # -- changes --------------------------------------------------------------------------------------
 
-    def diff(self, base: Literal["work", "head"] = "work") -> bytes:
-        """Its changes since it was created, as a patch for `git apply --binary`.
+    def diff(self, base: Literal["work", "head"] = "work", paths: Sequence[Path] = ()) -> Patch:
+        """Its changes since it was created, as a patch for `git apply --binary`; its `left_out` lists what it lacks.
 
         base: "head" compares with the commit where its branch began, so uncommitted work of its checkout is in the patch.
+        paths: only these files and directories, relative to /workspace.
         """
-        return self._session.whole(self._path + "/diff", {"base": base}, silence_s=calls.LONG_SILENCE_S)
+        query = {"base": base, "path": paths}
+        return Patch(self._session.whole(self._path + "/diff", query, silence_s=calls.LONG_SILENCE_S))
 
-    def diff_stat(self, base: Literal["work", "head"] = "work") -> list[DiffStat]:
+    def diff_stat(self, base: Literal["work", "head"] = "work", paths: Sequence[Path] = ()) -> list[DiffStat]:
         """The same as numbers of lines, file by file."""
-        query = {"stat": 1, "base": base}
+        query = {"stat": 1, "base": base, "path": paths}
         return decode_list(DiffStat, self._json("GET", "/diff", query=query, silence_s=calls.LONG_SILENCE_S))
 
     def base_file(self, path: Path) -> bytes:
@@ -257,9 +259,9 @@ class Workspace:
         """Differences from it to another workspace (name or id) of the same repository, file by file."""
         return decode(Comparison, self._json("GET", "/compare", query={"with": other}, silence_s=calls.LONG_SILENCE_S))
 
-    def compare_patch(self, other: str) -> bytes:
-        """The same as a patch for `git apply --binary`."""
-        return self._session.whole(self._path + "/compare", {"with": other, "patch": 1}, calls.LONG_SILENCE_S)
+    def compare_patch(self, other: str) -> Patch:
+        """The same as a patch for `git apply --binary`; its `left_out` lists what it lacks."""
+        return Patch(self._session.whole(self._path + "/compare", {"with": other, "patch": 1}, calls.LONG_SILENCE_S))
 
     # -- snapshots and forks --------------------------------------------------------------------------
 

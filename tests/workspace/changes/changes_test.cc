@@ -51,7 +51,7 @@ void check_against_git(ChangesFixture& fixture) {
   CHECK(fixture.our_status() == fixture.status_of_git());
   CHECK(fixture.changes->count(fixture.source).files ==
         fixture.changes->status(fixture.source).changes.size());
-  const std::string patch = fixture.changes->patch(fixture.source);
+  const std::string patch = fixture.changes->patch(fixture.source).text;
   INFO(patch);
   const Lines applied = fixture.tree_after_patch(patch);
   const Lines wanted = fixture.tree_of_workspace();
@@ -67,11 +67,11 @@ TEST_CASE("a new workspace has no changes, even after files were only touched") 
   layers::in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     CHECK(fixture.our_status().empty());
-    CHECK(fixture.changes->patch(fixture.source).empty());
+    CHECK(fixture.changes->patch(fixture.source).text.empty());
     edit(fixture, "touch README.md windows.txt; chmod g+w data; rm link; ln -s README.md link");
     edit(fixture, "mv src s; mv s src; mkdir -p src/empty");
     CHECK(fixture.our_status().empty());
-    CHECK(fixture.changes->patch(fixture.source).empty());
+    CHECK(fixture.changes->patch(fixture.source).text.empty());
     CHECK(fixture.changes->stat(fixture.source).empty());
   });
 }
@@ -143,7 +143,11 @@ TEST_CASE("a repository inside the workspace is one untracked entry, special fil
     ChangesFixture fixture(fill_small);
     edit(fixture, "git init -q vendor; echo x > vendor/file; mkfifo fifo; rm data; mkfifo data");
     CHECK(fixture.our_status() == Lines{"? vendor/", "D data"});
-    CHECK(fixture.changes->patch(fixture.source).find("vendor") == std::string::npos);
+    const Patch patch = fixture.changes->patch(fixture.source);
+    CHECK(patch.text.find("vendor") == std::string::npos);
+    REQUIRE(patch.left_out.size() == 1);
+    CHECK(patch.left_out[0].path == "vendor/");
+    CHECK(patch.left_out[0].why == repo_cache::LeftOut::kNested);
   });
 }
 
@@ -226,7 +230,7 @@ TEST_CASE("a tree can be read while it changes, and nothing outside it is read")
         CHECK(change.path.find("passwd") == std::string::npos);
       }
       try {
-        const std::string patch = fixture.changes->patch(fixture.source);
+        const std::string patch = fixture.changes->patch(fixture.source).text;
         CHECK(patch.find("root:") == std::string::npos);
         ++patches;
       } catch (const base::Error& error) {
@@ -246,8 +250,8 @@ TEST_CASE("limits are enforced and reported") {
     ChangeList list = fixture.changes->status(fixture.source, 3);
     CHECK(list.changes.size() == 3);
     CHECK(list.truncated);
-    CHECK_THROWS_AS(fixture.changes->patch(fixture.source, 50'000), base::Error);
-    CHECK_FALSE(fixture.changes->patch(fixture.source, 1'000'000).empty());
+    CHECK(fixture.changes->patch(fixture.source, {.max_bytes = 50'000}).left_out.size() == 1);
+    CHECK(fixture.changes->patch(fixture.source, {.max_bytes = 1'000'000}).left_out.empty());
   });
 }
 
@@ -355,7 +359,7 @@ TEST_CASE("ten changed files in a tree of 78,000 take milliseconds", "[.measure]
       for (int i = 0; i < 50; ++i) {
         auto start = std::chrono::steady_clock::now();
         if (patch) {
-          CHECK(fixture.changes->patch(fixture.source).size() > 1000);
+          CHECK(fixture.changes->patch(fixture.source).text.size() > 1000);
         } else {
           CHECK(fixture.changes->status(fixture.source).changes.size() == 10);
         }

@@ -37,20 +37,19 @@ struct TwoStates : ChangesFixture {
   // The current state becomes the first side; later edits make the second.
   void go_on() {
     before = source;
-    first = changes->patch(source);
+    first = changes->patch(source).text;
     freeze();
   }
   std::set<std::string> names() {
     std::set<std::string> found;
-    for (const auto& one : changes->stat(before, source))
-      found.insert(one.change + " " + one.path);
+    for (const auto& one : changes->stat(before, source)) found.insert(one.change + " " + one.path);
     return found;
   }
   // The tree of a clean checkout patched to the first state and from there to the second.
   std::set<std::string> replayed() {
     const std::string clean = directory.path() + "/replayed";
     git("/", {"clone", "-q", directory.path() + "/origin", clean});
-    for (const std::string& patch : {first, changes->patch(before, source)}) {
+    for (const std::string& patch : {first, changes->patch(before, source).text}) {
       if (patch.empty()) continue;
       base::write_file(directory.path() + "/one", patch);
       git(clean, {"apply", "--binary", "--whitespace=nowarn", directory.path() + "/one"});
@@ -76,7 +75,7 @@ TEST_CASE("a state does not differ from itself") {
     two.edit("echo more >> README.md; echo new > new; rm src/b.c");
     two.go_on();
     CHECK(two.names().empty());
-    CHECK(two.changes->patch(two.before, two.source).empty());
+    CHECK(two.changes->patch(two.before, two.source).text.empty());
     two.edit("touch README.md new; rm new; echo new > new");
     CHECK(two.names().empty());
   });
@@ -144,11 +143,14 @@ TEST_CASE("a file too large for a patch is reported and counts as binary") {
     two.edit("head -c 100000 /dev/zero | tr '\\0' x > large");
     two.go_on();
     two.edit("echo more >> large");
-    const auto stats = two.changes->stat(two.before, two.source, 1000);
+    const auto stats = two.changes->stat(two.before, two.source, {.max_bytes = 1000});
     REQUIRE(stats.size() == 1);
     CHECK(stats[0].path == "large");
     CHECK(stats[0].binary);
-    CHECK_THROWS_AS(two.changes->patch(two.before, two.source, 1000), base::Error);
+    const Patch patch = two.changes->patch(two.before, two.source, {.max_bytes = 1000});
+    CHECK(patch.text.empty());
+    REQUIRE(patch.left_out.size() == 1);
+    CHECK(patch.left_out[0].path == "large");
   });
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO, Literal
 
@@ -14,7 +14,7 @@ from ..decode import decode, decode_list, put_text, put_words
 from ..errors import ConflictError, MoorageError, NotFoundError
 from ..http1 import segment
 from ..results import (
-    Approval, BestOf, Comparison, DiffStat, ExecInfo, History, Lease, Limits, Lineage, MoveCheck, Network, NetworkCheck,
+    Approval, BestOf, Comparison, DiffStat, ExecInfo, History, Lease, Limits, Lineage, MoveCheck, Network, NetworkCheck, Patch,
     Progress, Result, Snapshot, Status, WorkspaceInfo,
 )
 from .execs import AsyncExec
@@ -232,16 +232,18 @@ class AsyncWorkspace:
 
     # -- changes --------------------------------------------------------------------------------------
 
-    async def diff(self, base: Literal["work", "head"] = "work") -> bytes:
-        """Its changes since it was created, as a patch for `git apply --binary`.
+    async def diff(self, base: Literal["work", "head"] = "work", paths: Sequence[Path] = ()) -> Patch:
+        """Its changes since it was created, as a patch for `git apply --binary`; its `left_out` lists what it lacks.
 
         base: "head" compares with the commit where its branch began, so uncommitted work of its checkout is in the patch.
+        paths: only these files and directories, relative to /workspace.
         """
-        return await self._session.whole(self._path + "/diff", {"base": base}, silence_s=calls.LONG_SILENCE_S)
+        query = {"base": base, "path": paths}
+        return Patch(await self._session.whole(self._path + "/diff", query, silence_s=calls.LONG_SILENCE_S))
 
-    async def diff_stat(self, base: Literal["work", "head"] = "work") -> list[DiffStat]:
+    async def diff_stat(self, base: Literal["work", "head"] = "work", paths: Sequence[Path] = ()) -> list[DiffStat]:
         """The same as numbers of lines, file by file."""
-        query = {"stat": 1, "base": base}
+        query = {"stat": 1, "base": base, "path": paths}
         return decode_list(DiffStat, await self._json("GET", "/diff", query=query, silence_s=calls.LONG_SILENCE_S))
 
     async def base_file(self, path: Path) -> bytes:
@@ -256,9 +258,9 @@ class AsyncWorkspace:
         """Differences from it to another workspace (name or id) of the same repository, file by file."""
         return decode(Comparison, await self._json("GET", "/compare", query={"with": other}, silence_s=calls.LONG_SILENCE_S))
 
-    async def compare_patch(self, other: str) -> bytes:
-        """The same as a patch for `git apply --binary`."""
-        return await self._session.whole(self._path + "/compare", {"with": other, "patch": 1}, calls.LONG_SILENCE_S)
+    async def compare_patch(self, other: str) -> Patch:
+        """The same as a patch for `git apply --binary`; its `left_out` lists what it lacks."""
+        return Patch(await self._session.whole(self._path + "/compare", {"with": other, "patch": 1}, calls.LONG_SILENCE_S))
 
     # -- snapshots and forks --------------------------------------------------------------------------
 

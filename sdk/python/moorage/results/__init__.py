@@ -12,8 +12,8 @@ from .host import (
 )
 from .workspaces import (
     Archive, Attempt, AttemptDiff, Base, BestOf, BestOfAttempt, BestOfStep, Blocked, Changes, ComparedFile, Comparison,
-    ComparisonSide, DiffStat, Doing, FileChange, ForkedElsewhere, Integrity, Lease, Limits, Lineage,
-    LineageWorkspace, MoveCheck, Place, RemoteMachine, ReplicaOfWorkspace, RepoOfWorkspace, Sandbox, Snapshot,
+    ComparisonSide, DiffStat, Doing, FileChange, ForkedElsewhere, Integrity, Lease, LeftOut, Limits, Lineage,
+    LineageWorkspace, MoveCheck, Patch, Place, RemoteMachine, ReplicaOfWorkspace, RepoOfWorkspace, Sandbox, Snapshot,
     Status, Stopped, StoreSpace, Totals, WorkspaceInfo,
 )
 from .record import Record
@@ -23,8 +23,8 @@ __all__ = [
     "Blocked", "Changes", "Collection", "CollectionRow", "ComparedFile", "Comparison", "ComparisonSide", "Counts",
     "Credential", "Diagnosis", "DiffStat", "DiskUsage", "Doing", "Event", "ExecInfo", "FileChange", "FileInfo",
     "Finding", "ForkedElsewhere", "History", "HistoryWorkspace", "HostCheck", "HostPolicy", "Import", "Info",
-    "Integrity", "Lease", "Limits", "Lineage", "LineageWorkspace", "MoveCheck", "Network", "NetworkCheck",
-    "NetworkRule", "NetworkUse", "Place", "PolicyRule", "Progress", "Record", "RemoteHost", "RemoteMachine",
+    "Integrity", "Lease", "LeftOut", "Limits", "Lineage", "LineageWorkspace", "MoveCheck", "Network", "NetworkCheck",
+    "NetworkRule", "NetworkUse", "Patch", "Place", "PolicyRule", "Progress", "Record", "RemoteHost", "RemoteMachine",
     "Replica", "ReplicaOfWorkspace", "RepoOfWorkspace", "Repository", "RepositoryUse", "Result", "Sandbox",
     "Setting", "Snapshot", "Space", "Status", "Stopped", "StoreSpace", "StoreUse", "Top", "TopSandbox", "TopWorkspace",
     "Totals", "TreeUse", "Waiting", "WorkspaceInfo", "WorkspaceUse",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
+import json
 from collections.abc import Mapping
 
+from ..decode import decode_list
 from .record import Record
 
 
@@ -353,6 +356,29 @@ class DiffStat(Record):
     added: int = 0
     removed: int = 0
     binary: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class LeftOut(Record):
+    """A file that a patch lacks, and why: too_large, name (git refuses it), unreadable (its former version), nested (a
+    repository in the repository). converted: it is in the patch, but git writes other line ends than the workspace has.
+    """
+
+    path: str
+    why: str
+    bytes: int = 0
+    removed: bool = False
+
+
+class Patch(bytes):
+    """A patch for `git apply --binary`. git skips the lines on top that list what it lacks."""
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """Files that it lacks; empty: it is whole."""
+        mark = b"# moorage: "
+        lines = itertools.takewhile(lambda line: line.startswith(mark), self.splitlines())
+        return decode_list(LeftOut, [json.loads(line[len(mark):]) for line in lines])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

@@ -1,0 +1,21 @@
+// Prints a patch. It is bytes and printed unchanged, except on a terminal: there control characters
+// are escaped. Its lines "# moorage: {JSON}" list the files that it lacks; each becomes a line on
+// standard error that says why, and how to get the file.
+#pragma once
+
+#include <string>
+
+#include "cli/client/context.h"
+
+namespace moorage::cli {
+
+// A patch does not give each changed file, byte for byte.
+inline constexpr int kPatchIsPartial = 3;
+
+// Returns the exit code: 0 or kPatchIsPartial. `name` is the workspace that has the files.
+int print_patch(Context& context, const std::string& target, const std::string& name);
+
+// Why a nested repository is not in a patch of this workspace.
+std::string nested_text(const std::string& path, const std::string& name);
+
+}  // namespace moorage::cli
