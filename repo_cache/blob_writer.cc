@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/fd.h"
+#include "repo_cache/formats/lfs_pointer.h"
 #include "repo_cache/formats/worktree_filter.h"
 #include "repo_cache/tree_diff.h"
 
@@ -164,6 +165,7 @@ uint64_t BlobWriter::write_link(int directory_fd, const char* name, const Listed
 uint64_t BlobWriter::write_small(int fd, const ListedFile& file, const Conversion& conversion) {
   const GitOdbObject object = read(file);
   std::string_view bytes = content_of(object);
+  if (conversion.filter == "lfs" && is_lfs_pointer(bytes)) ++counts_.lfs_files;
   std::optional<std::string> converted;
   if (conversion.changes_bytes()) converted = to_worktree(conversion, bytes, format_oid(file.oid));
   if (converted) bytes = *converted;
@@ -175,8 +177,7 @@ uint64_t BlobWriter::write_file(int directory_fd, const char* name, const Listed
   Conversion conversion;
   if (attributes_.relevant()) {
     conversion = attributes_.conversion(file.path);
-    if (!conversion.filter.empty())
-      ++(conversion.filter == "lfs" ? counts_.lfs_files : counts_.other_filters);
+    if (!conversion.filter.empty() && conversion.filter != "lfs") ++counts_.other_filters;
   }
   const mode_t mode = file.mode == kModeExecutable ? 0755 : 0644;
   const Fd fd(openat(directory_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));

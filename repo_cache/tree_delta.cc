@@ -17,6 +17,7 @@
 #include "repo_cache/base_manifest.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/blob_writer.h"
+#include "repo_cache/formats/lfs_pointer.h"
 #include "repo_cache/fsuid_threads.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/tree_diff.h"
@@ -285,7 +286,8 @@ class IndexedDelta {
                      const Attributes& attributes) const {
     BaseTreeInfo info;
     info.directories = index.directories;
-    const auto add = [&](std::string_view path, uint32_t mode, uint64_t size) {
+    const GitOdb objects = open_odb(repository_.get());
+    const auto add = [&](std::string_view path, uint32_t mode, uint64_t size, const git_oid& oid) {
       if (mode == kModeSubmodule) {
         ++info.submodules;
         return;
@@ -294,13 +296,18 @@ class IndexedDelta {
       info.bytes += size;
       if (!attributes.relevant() || mode == kModeSymlink) return;
       const std::string filter = attributes.conversion(path).filter;
-      if (!filter.empty()) ++(filter == "lfs" ? info.lfs_files : info.other_filters);
+      if (filter.empty()) return;
+      if (filter != "lfs") {
+        ++info.other_filters;
+      } else if (size <= kMaxLfsPointer) {
+        info.lfs_files += is_lfs_pointer(content_of(read_object(objects.get(), oid))) ? 1 : 0;
+      }
     };
     for (size_t i = 0; i < old_files_.size(); ++i) {
       const IndexedFile& file = old_files_[i];
-      if (!index.replaced[i]) add(file.path, file.mode, file.stat.size);
+      if (!index.replaced[i]) add(file.path, file.mode, file.stat.size, file.oid);
     }
-    for (const auto& [path, entry] : changes.put) add(path, entry.mode, entry.stat.size);
+    for (const auto& [path, entry] : changes.put) add(path, entry.mode, entry.stat.size, entry.oid);
     return info;
   }
 

@@ -113,6 +113,9 @@ TEST_CASE("a base tree equals git's checkout, including odd names and kinds") {
 
 TEST_CASE("line ends, ident and encodings equal git's checkout") {
   Trees world;
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, 'a') +
+      "\nsize 12345\n";
   std::map<std::string, std::string> files = {
       {".gitattributes",
        "*.crlf text eol=crlf\n*.lf text eol=lf\n*.auto text=auto eol=crlf\n*.id ident\n*.both "
@@ -127,7 +130,9 @@ TEST_CASE("line ends, ident and encodings equal git's checkout") {
        "*.txt eol=crlf\n!*.lf eol=crlf\n/anchored.* eol=crlf\ndeep/** eol=crlf\n*.crlf -text\n"},
       {"sub/deep/.gitattributes", "*.txt !eol\n"},
       {"quoted name.txt", "a\nb\n"},
-      {"img.pics", "version https://git-lfs.github.com/spec/v1\n"},
+      {"img.pics", pointer},
+      {"not.pics", "an ordinary file with the attribute\n"},
+      {"no attribute", pointer},
       {"x.other", "left alone\n"},
   };
   const std::vector<std::string> contents = {"a\nb\n",

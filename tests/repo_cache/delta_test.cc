@@ -288,8 +288,13 @@ TEST_CASE("stacked deltas show each commit, and become whole trees with the same
 
 TEST_CASE("a delta handles submodules' directories and counts LFS pointers") {
   Deltas world;
-  const std::string from = world.upstream.commit(
-      {{".gitattributes", "*.bin filter=lfs\n"}, {"a.bin", "pointer"}, {"b.bin", "pointer"}});
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, 'a') +
+      "\nsize 12345\n";
+  const std::string from = world.upstream.commit({{".gitattributes", "*.bin filter=lfs\n"},
+                                                  {"a.bin", pointer},
+                                                  {"b.bin", pointer},
+                                                  {"c.bin", "not a pointer"}});
   world.upstream.run({"update-index", "--add", "--cacheinfo", "160000," + from + ",sub"});
   world.upstream.run({"commit", "-q", "-m", "with a submodule"});
   const std::string with = world.upstream.head();
