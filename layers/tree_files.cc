@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cerrno>
 #include <memory>
@@ -25,6 +26,8 @@ namespace {
 
 MOORAGE_CRASH_POINT(after_sync, "file.after_sync");
 MOORAGE_CRASH_POINT(after_rename, "file.after_rename");
+
+constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 [[noreturn]] void throw_file_error(const std::string& what, int error_number) {
   switch (error_number) {
@@ -146,6 +149,17 @@ void sync_directory(const Fd& directory, const std::string& what) {
   base::sync_file(directory.get(), "the directory of " + what);
 }
 
+// Access and modification.
+std::array<timespec, 2> times_of(int64_t ns) {
+  int64_t seconds = ns / kNsPerSecond;
+  int64_t rest = ns % kNsPerSecond;
+  if (rest < 0) {
+    rest += kNsPerSecond;
+    --seconds;
+  }
+  return {timespec{0, UTIME_NOW}, timespec{seconds, rest}};
+}
+
 FileEntry entry_of(std::string name, const struct stat& status) {
   FileEntry entry;
   entry.name = std::move(name);
@@ -155,7 +169,7 @@ FileEntry entry_of(std::string name, const struct stat& status) {
                                          : FileType::other;
   entry.size_bytes = static_cast<uint64_t>(status.st_size);
   entry.mode = status.st_mode & 07777;
-  entry.modified_ms = status.st_mtim.tv_sec * 1000 + status.st_mtim.tv_nsec / 1'000'000;
+  entry.modified_ns = status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec;
   return entry;
 }
 
@@ -280,10 +294,17 @@ void TreeFiles::Writer::set_mode(uint32_t bits) {
 
 void TreeFiles::Writer::write(std::string_view bytes) {
   synced_ = false;
-  base::write_all(file_.get(), bytes);
+  content_.write(bytes);
+}
+
+void TreeFiles::Writer::set_modified(int64_t since_1970_ns) {
+  content_.finish();  // changes the time
+  const auto times = times_of(since_1970_ns);
+  base::check(futimens(file_.get(), times.data()), "set the time of " + name_);
 }
 
 void TreeFiles::Writer::sync() {
+  content_.finish();
   base::sync_file(file_.get(), name_);
   synced_ = true;
 }
@@ -344,7 +365,18 @@ void TreeFiles::make_one_directory(int parent, const std::string& name,
   base::sync_file(parent, "the parent of " + path);
 }
 
-void TreeFiles::make_symlink(const std::string& target, const std::string& path) const {
+void TreeFiles::set_directory(const std::string& path, const DirectoryState& wanted) const {
+  if (!wanted.mode && !wanted.modified_ns) return;
+  const Fd directory = open_inside(roots_, path, O_RDONLY | O_DIRECTORY);
+  const AgentRights rights(owner_);
+  if (wanted.mode) check_file(fchmod(directory.get(), *wanted.mode), "set the mode of " + path);
+  if (!wanted.modified_ns) return;
+  const auto times = times_of(*wanted.modified_ns);
+  check_file(futimens(directory.get(), times.data()), "set the time of " + path);
+}
+
+void TreeFiles::make_symlink(const std::string& target, const std::string& path,
+                             std::optional<int64_t> modified_ns) const {
   if (target.find('\0') != std::string::npos) {
     throw Error(Code::invalid_argument, "a link must not contain a NUL byte");
   }
@@ -355,6 +387,12 @@ void TreeFiles::make_symlink(const std::string& target, const std::string& path)
     result = symlinkat(target.c_str(), place.directory.get(), place.name.c_str());
   }
   check_file(result, "create the link " + path);
+  if (modified_ns) {
+    const auto times = times_of(*modified_ns);
+    check_file(
+        utimensat(place.directory.get(), place.name.c_str(), times.data(), AT_SYMLINK_NOFOLLOW),
+        "set the time of " + path);
+  }
   sync_directory(place.directory, path);
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/os/fd.h"
+#include "base/os/sparse_file.h"
 #include "layers/inside_path.h"
 #include "layers/upload_note.h"
 
@@ -29,8 +30,8 @@ struct FileEntry {
   std::string name;  // raw bytes
   FileType type = FileType::file;
   uint64_t size_bytes = 0;
-  uint32_t mode = 0;  // permission bits
-  int64_t modified_ms = 0;
+  uint32_t mode = 0;        // permission bits
+  int64_t modified_ns = 0;  // since 1970
   std::string link_target;
 };
 
@@ -69,11 +70,13 @@ class TreeFiles {
           directory_(std::move(directory)),
           name_(std::move(name)),
           temporary_(std::move(temporary)),
-          file_(std::move(file)) {}
+          file_(std::move(file)),
+          content_(file_.get()) {}
     Writer(Writer&&) = default;
     ~Writer();
     void set_mode(uint32_t bits);
-    void write(std::string_view bytes);
+    void write(std::string_view bytes);        // zeros become holes
+    void set_modified(int64_t since_1970_ns);  // after the last write
     // Does the slow part of a commit early; the commit is then quick.
     void sync();
     void commit();
@@ -84,11 +87,19 @@ class TreeFiles {
     std::string name_;
     std::string temporary_;
     Fd file_;
+    base::SparseFile content_;
     bool synced_ = false;
   };
   Writer begin_write(const std::string& path, uint32_t mode) const;
   void make_directory(const std::string& path) const;  // parents too
-  void make_symlink(const std::string& target, const std::string& path) const;
+  // Of an existing one, with the rights of the agent's user; absent: unchanged.
+  struct DirectoryState {
+    std::optional<uint32_t> mode{};
+    std::optional<int64_t> modified_ns{};
+  };
+  void set_directory(const std::string& path, const DirectoryState& wanted) const;
+  void make_symlink(const std::string& target, const std::string& path,
+                    std::optional<int64_t> modified_ns = {}) const;
   // Never replaces a target. unsupported: from one root to another.
   void move(const std::string& from, const std::string& to) const;
   void remove(const std::string& path,

@@ -13,6 +13,7 @@ RemoteEntry entry_of(const Json& json) {
   entry.size_bytes = static_cast<uint64_t>(json.number("size_bytes"));
   entry.mode = static_cast<uint32_t>(json.number("mode")) & 07777u;
   entry.mtime_at = json.text("mtime_at");
+  entry.modified_ns = json.number("mtime_ns");
   return entry;
 }
 
@@ -79,18 +80,36 @@ void RemoteFiles::read(const std::string& path, const BodySink& sink) {
   context_.api().download(target("/file", path), sink);
 }
 
-void RemoteFiles::write(const std::string& path, uint32_t mode, const BodySource& source) {
-  context_.api().upload("PUT", target("/file", path) + "&mode=" + octal(mode), source);
+void RemoteFiles::read_objects(const BodySink& sink) {
+  context_.api().download(context_.workspace_path(workspace_, "/objects"), sink, kLongSilenceMs);
 }
 
-void RemoteFiles::make_symlink(const std::string& path, const std::string& link_target) {
+std::string RemoteFiles::origin() {
+  const Json workspace = Json::parse(context_.api().get(context_.workspace_path(workspace_)));
+  return workspace.text("repo.url");
+}
+
+void RemoteFiles::write(const std::string& path, const std::optional<FileState>& state,
+                        const BodySource& source) {
+  std::string place = target("/file", path);
+  if (state) {
+    place += "&mode=" + octal(state->mode) + "&mtime_ns=" + std::to_string(state->modified_ns);
+  }
+  context_.api().upload("PUT", place, source);
+}
+
+void RemoteFiles::make_symlink(const std::string& path, const std::string& link_target,
+                               int64_t modified_ns) {
   JsonObject body;
-  body.add_bytes("path", path).add_bytes("target", link_target);
+  body.add_bytes("path", path).add_bytes("target", link_target).add("mtime_ns", modified_ns);
   context_.api().send("POST", context_.workspace_path(workspace_, "/files/symlink"), body.str());
 }
 
-void RemoteFiles::make_directory(const std::string& path) {
-  const std::string body = JsonObject().add_bytes("path", path).str();
+void RemoteFiles::make_directory(const std::string& path, const std::optional<FileState>& state) {
+  JsonObject fields;
+  fields.add_bytes("path", path);
+  if (state) fields.add("mode", int64_t{state->mode}).add("mtime_ns", state->modified_ns);
+  const std::string body = fields.str();
   try {
     context_.api().send("POST", context_.workspace_path(workspace_, "/files/mkdir"), body);
   } catch (const Error& error) {

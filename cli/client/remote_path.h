@@ -25,6 +25,13 @@ struct RemoteEntry {
   uint64_t size_bytes = 0;
   uint32_t mode = 0;
   std::string mtime_at;
+  int64_t modified_ns = 0;
+};
+
+// What a copy keeps.
+struct FileState {
+  uint32_t mode = 0;
+  int64_t modified_ns = 0;
 };
 
 std::string join_path(const std::string& directory, const std::string& name);
@@ -39,9 +46,14 @@ class RemoteFiles {
   std::optional<std::vector<RemoteEntry>> list(const std::string& path);
   std::string list_json(const std::string& path);
   void read(const std::string& path, const BodySink& sink);
-  void write(const std::string& path, uint32_t mode, const BodySource& source);
-  void make_symlink(const std::string& path, const std::string& target);
-  void make_directory(const std::string& path);  // may exist already
+  void read_objects(const BodySink& sink);  // of its repository, as a pack of git
+  std::string origin();                     // the URL of its repository; empty: none
+  // Without a state: for now, with the usual mode.
+  void write(const std::string& path, const std::optional<FileState>& state,
+             const BodySource& source);
+  void make_symlink(const std::string& path, const std::string& target, int64_t modified_ns);
+  void make_directory(const std::string& path,
+                      const std::optional<FileState>& state = {});  // may exist already
 
  private:
   std::string target(const std::string& route, const std::string& path) const;

@@ -162,9 +162,8 @@ CopyTally copy_from_stream(Context& context, const RemotePath& to) {
         "standard input has no name, and " + to.workspace + ":" + to.path + " is a directory",
         "name the file: moorage cp - " + to.workspace + ":" + join_path(to.path, "FILE"));
   }
-  constexpr uint32_t kMode = 0644;
   CopyTally tally{.files = 1};
-  files.write(to.path, kMode, [&tally](char* buffer, size_t size) {
+  files.write(to.path, std::nullopt, [&tally](char* buffer, size_t size) {
     ssize_t got = 0;
     do {
       got = ::read(STDIN_FILENO, buffer, size);
@@ -221,6 +220,14 @@ void copy(Context& context, const CopyOptions& options) {
   std::string text = count_of(tally.files, "file") + ", " + format_size(tally.bytes);
   if (tally.links > 0) text += ", " + count_of(tally.links, "link");
   context.print_label("copied", text);
+  if (tally.repositories > 0) {
+    context.note(
+        ".git was copied without its configuration and hooks, which could run programs here");
+  }
+  if (tally.git_links > 0) {
+    context.note(count_of(tally.git_links, ".git file") +
+                 " left out: worktrees and submodules lead to places in the sandbox");
+  }
   if (tally.skipped > 0) {
     context.note(count_of(tally.skipped, "entry") + " skipped: devices, sockets or pipes");
   }

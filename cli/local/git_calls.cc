@@ -61,6 +61,7 @@ base::ProcessResult try_git(const std::vector<std::string>& words, const GitCall
   for (const auto& [name, value] : call.more) options.environment[name] = value;
   options.directory = call.directory;
   options.input = call.input;
+  options.input_fd = call.input_fd;
   options.deadline = kDeadline;
   options.max_output_bytes = kMostOutput;
   return base::run_process(argv, options);

@@ -17,6 +17,7 @@ struct GitCall {
   std::string directory;  // where it runs
   Environment more;       // GIT_DIR and others, over the caller's environment
   std::string input;
+  int input_fd = -1;  // instead of it
 };
 
 // The exit status is data.

@@ -5,18 +5,59 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/os/fd.h"
 #include "base/os/files.h"
+#include "base/os/sparse_file.h"
+#include "cli/local/git_copy.h"
 
 namespace moorage::cli {
 namespace {
 
 constexpr int kDeepest = 400;  // each level holds a descriptor
 constexpr uint32_t kPermissions = 0777;
+
+constexpr int64_t kNsPerSecond = 1'000'000'000;
+
+// Access and modification.
+std::array<timespec, 2> times_of(int64_t modified_ns) {
+  int64_t seconds = modified_ns / kNsPerSecond;
+  int64_t rest = modified_ns % kNsPerSecond;
+  if (rest < 0) {
+    rest += kNsPerSecond;
+    --seconds;
+  }
+  return {timespec{0, UTIME_NOW}, timespec{seconds, rest}};
+}
+
+void keep_state(int fd, const std::string& name, const FileState& state) {
+  base::check(::fchmod(fd, state.mode & kPermissions), "set the mode of " + name);
+  const auto times = times_of(state.modified_ns);
+  base::check(::futimens(fd, times.data()), "set the time of " + name);
+}
+
+FileState state_of(const struct stat& status) {
+  return {status.st_mode & kPermissions,
+          status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec};
+}
+
+bool is_file(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return "";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 void check_depth(int depth, const std::string& path) {
   if (depth > kDeepest) throw Error(Code::resource_exhausted, path + " is nested too deeply");
@@ -26,53 +67,117 @@ class CopyOut {
  public:
   CopyOut(RemoteFiles& files, CopyTally& tally) : files_(files), tally_(tally) {}
 
+  // local: the path of the directory here.
   void directory(int parent, const std::string& name, const std::string& from,
-                 const std::vector<RemoteEntry>& entries, uint32_t mode, int depth) {
+                 const std::string& local, const std::vector<RemoteEntry>& entries,
+                 const FileState& state, int depth) {
     check_depth(depth, from);
     if (::mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST)
       base::throw_errno("create " + name);
     const int follow = depth == 0 ? 0 : O_NOFOLLOW;  // the user chose the destination: follow links
     const Fd self = base::open_file_at(parent, name, O_RDONLY | O_DIRECTORY | follow);
     ++tally_.directories;
-    for (const RemoteEntry& entry : entries) this->entry(self.get(), entry, from, depth);
-    // Last: a read-only directory cannot be filled.
-    ::fchmod(self.get(), mode & kPermissions);
+    if (is_git_name(name_of(from))) {
+      git_directory(self.get(), from, local, entries, depth);
+    } else {
+      for (const RemoteEntry& entry : entries) this->entry(self.get(), entry, from, local, depth);
+    }
+    // Last: a read-only directory cannot be filled, and filling it changes its time.
+    keep_state(self.get(), name, state);
   }
 
-  void file(int parent, const std::string& name, const std::string& from, uint32_t mode,
+  void file(int parent, const std::string& name, const std::string& from, const FileState& state,
             int follow) {
     const Fd out = create(parent, name, follow);
+    base::SparseFile content(out.get());
     files_.read(from, [&](std::string_view bytes) {
-      base::write_all(out.get(), bytes);
+      is_file(out.get()) ? content.write(bytes) : base::write_all(out.get(), bytes);
       tally_.bytes += bytes.size();
     });
-    base::check(::fchmod(out.get(), mode & kPermissions), "set the mode of " + name);
     ++tally_.files;
+    if (!is_file(out.get())) return;  // a pipe or device that the user named
+    content.finish();
+    keep_state(out.get(), name, state);
   }
 
  private:
-  void entry(int parent, const RemoteEntry& entry, const std::string& directory_path, int depth) {
-    if (!is_safe_name(entry.name)) {
-      throw Error(Code::corrupted, directory_path + ": invalid file name: '" + entry.name + "'");
-    }
-    const std::string from = join_path(directory_path, entry.name);
+  std::string checked_path(const std::string& directory_path, const RemoteEntry& entry) const {
+    if (is_safe_name(entry.name)) return join_path(directory_path, entry.name);
+    throw Error(Code::corrupted, directory_path + ": invalid file name: '" + entry.name + "'");
+  }
+
+  std::vector<RemoteEntry> list(const std::string& from) {
+    auto entries = files_.list(from);
+    if (!entries) throw Error(Code::conflict, from + " changed while it was copied");
+    return std::move(*entries);
+  }
+
+  void entry(int parent, const RemoteEntry& entry, const std::string& directory_path,
+             const std::string& local, int depth) {
+    const std::string from = checked_path(directory_path, entry);
     if (entry.type == "directory") {
-      const auto entries = files_.list(from);
-      if (!entries) throw Error(Code::conflict, from + " changed while it was copied");
-      directory(parent, entry.name, from, *entries, entry.mode, depth + 1);
+      directory(parent, entry.name, from, join_path(local, entry.name), list(from),
+                {entry.mode, entry.modified_ns}, depth + 1);
+    } else if (is_git_name(entry.name)) {
+      ++tally_.git_links;  // it leads to another place inside
     } else if (entry.type == "symlink") {
       link(parent, entry);
     } else if (entry.type == "file") {
-      file(parent, entry.name, from, entry.mode, O_NOFOLLOW);
+      file(parent, entry.name, from, {entry.mode, entry.modified_ns}, O_NOFOLLOW);
     } else {
       ++tally_.skipped;
     }
+  }
+
+  // Of a .git itself.
+  void git_directory(int self, const std::string& from, const std::string& local,
+                     const std::vector<RemoteEntry>& entries, int depth) {
+    bool borrows = false;
+    git_entries(self, from, "", entries, depth, borrows);
+    const bool top = from == ".git" || from == "/workspace/.git";
+    const Fd config = create(self, "config", O_NOFOLLOW);
+    base::write_all(config.get(), new_git_config(top ? files_.origin() : ""));
+    base::check(::fchmod(config.get(), 0644), "set the mode of config");
+    if (borrows) add_objects(files_, local);
+    ++tally_.repositories;
+  }
+
+  // inside: the path below .git.
+  void git_entries(int self, const std::string& from, const std::string& inside,
+                   const std::vector<RemoteEntry>& entries, int depth, bool& borrows) {
+    check_depth(depth, from);
+    for (const RemoteEntry& entry : entries) {
+      const std::string path = checked_path(from, entry);
+      const std::string below = join_path(inside, entry.name);
+      if (entry.type == "directory" && enters_git_directory(below)) {
+        if (::mkdirat(self, entry.name.c_str(), 0755) != 0 && errno != EEXIST)
+          base::throw_errno("create " + below);
+        const Fd child = base::open_file_at(self, entry.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+        git_entries(child.get(), path, below, list(path), depth + 1, borrows);
+      } else if (entry.type == "file" && keeps_git_file(below)) {
+        file(self, entry.name, path, {entry.mode, entry.modified_ns}, O_NOFOLLOW);
+      } else if (entry.type == "file" && below == kAlternates) {
+        borrows = borrows_objects(small_file(path));
+      }
+    }
+  }
+
+  std::string small_file(const std::string& path) {
+    constexpr size_t kMost = 64 << 10;
+    std::string text;
+    files_.read(path, [&](std::string_view bytes) {
+      text += bytes.substr(0, kMost - std::min(kMost, text.size()));
+    });
+    return text;
   }
 
   void link(int parent, const RemoteEntry& entry) {
     ::unlinkat(parent, entry.name.c_str(), 0);
     const int made = ::symlinkat(entry.target.c_str(), parent, entry.name.c_str());
     base::check(made, "create " + entry.name);
+    const auto times = times_of(entry.modified_ns);
+    base::check(::utimensat(parent, entry.name.c_str(), times.data(), AT_SYMLINK_NOFOLLOW),
+                "set the time of " + entry.name);
     ++tally_.links;
   }
 
@@ -100,29 +205,31 @@ class CopyIn {
     struct stat found {};
     base::check(::fstatat(parent, name.c_str(), &found, follow), "read " + name);
     if (S_ISDIR(found.st_mode)) {
-      directory(parent, name, to, depth);
+      directory(parent, name, to, state_of(found), depth);
     } else if (S_ISREG(found.st_mode)) {
-      file(parent, name, to, found.st_mode & kPermissions);
+      file(parent, name, to, state_of(found));
     } else if (S_ISLNK(found.st_mode)) {
-      link(parent, name, to);
+      link(parent, name, to, state_of(found));
     } else {
       ++tally_.skipped;
     }
   }
 
  private:
-  void directory(int parent, const std::string& name, const std::string& to, int depth) {
+  void directory(int parent, const std::string& name, const std::string& to, const FileState& state,
+                 int depth) {
     const Fd self = base::open_file_at(parent, name, O_RDONLY | O_DIRECTORY);
     files_.make_directory(to);
     ++tally_.directories;
     for (const std::string& child : base::list_directory(self.get())) {
       any(self.get(), child, join_path(to, child), depth + 1);
     }
+    if (!to.empty()) files_.make_directory(to, state);  // last, as filling it changes its time
   }
 
-  void file(int parent, const std::string& name, const std::string& to, uint32_t mode) {
+  void file(int parent, const std::string& name, const std::string& to, const FileState& state) {
     const Fd in = base::open_file_at(parent, name, O_RDONLY);
-    files_.write(to, mode, [&](char* buffer, size_t size) {
+    files_.write(to, state, [&](char* buffer, size_t size) {
       const ssize_t got = base::check(::read(in.get(), buffer, size), "read " + name);
       tally_.bytes += static_cast<uint64_t>(got);
       return static_cast<size_t>(got);
@@ -130,12 +237,12 @@ class CopyIn {
     ++tally_.files;
   }
 
-  void link(int parent, const std::string& name, const std::string& to) {
+  void link(int parent, const std::string& name, const std::string& to, const FileState& state) {
     std::string target(PATH_MAX, '\0');
     const ssize_t size = base::check(
         ::readlinkat(parent, name.c_str(), target.data(), target.size()), "read " + name);
     target.resize(static_cast<size_t>(size));
-    files_.make_symlink(to, target);
+    files_.make_symlink(to, target, state.modified_ns);
     ++tally_.links;
   }
 
@@ -143,35 +250,44 @@ class CopyIn {
   CopyTally& tally_;
 };
 
-std::string parent_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return "";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
-// The listing of the directory has the file's mode.
-uint32_t remote_mode(RemoteFiles& files, const std::string& path) {
-  constexpr uint32_t kUsual = 0644;
-  const auto entries = files.list(parent_of(path));
-  if (!entries) return kUsual;
+// As the listing of the directory above has it. Nothing: it has none, or too many entries to find
+// this one.
+std::optional<FileState> remote_state(RemoteFiles& files, const std::string& path,
+                                      std::string_view type) {
+  if (name_of(path).empty()) return std::nullopt;
+  std::optional<std::vector<RemoteEntry>> entries;
+  try {
+    entries = files.list(parent_of(path));
+  } catch (const Error& error) {
+    if (error.code() != Code::resource_exhausted && error.code() != Code::not_found) throw;
+  }
+  if (!entries) return std::nullopt;
   const auto found = std::find_if(entries->begin(), entries->end(), [&](const RemoteEntry& entry) {
-    return entry.name == name_of(path) && entry.type == "file";
+    return entry.name == name_of(path) && entry.type == type;
   });
-  return found == entries->end() ? kUsual : found->mode;
+  if (found == entries->end()) return std::nullopt;
+  return FileState{found->mode, found->modified_ns};
 }
+
+bool is_root(const std::string& path) {
+  return path.empty() || path == "/workspace" || path == "/home/user";
+}
+
+FileState usual_state(uint32_t mode) { return {mode, base::system_clock().wall_ms() * 1'000'000}; }
 
 }  // namespace
 
 CopyTally copy_out(RemoteFiles& files, const std::string& from, const std::string& to) {
-  constexpr uint32_t kTopMode = 0755;
+  constexpr uint32_t kDirectory = 0755;
+  constexpr uint32_t kFile = 0644;
   CopyTally tally;
   CopyOut copy(files, tally);
   if (const auto entries = files.list(from)) {
-    copy.directory(AT_FDCWD, to, from, *entries, kTopMode, 0);
+    const auto state = is_root(from) ? std::nullopt : remote_state(files, from, "directory");
+    copy.directory(AT_FDCWD, to, from, to, *entries, state.value_or(usual_state(kDirectory)), 0);
   } else {
-    copy.file(AT_FDCWD, to, from, remote_mode(files, from), 0);
+    copy.file(AT_FDCWD, to, from, remote_state(files, from, "file").value_or(usual_state(kFile)),
+              0);
   }
   return tally;
 }

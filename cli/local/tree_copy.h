@@ -1,7 +1,7 @@
 // Copies trees between the local file system and a workspace through the file API, as the calling
 // user. Names and links from a sandbox are untrusted: each directory is entered by its descriptor,
 // without following links, so that nothing is written outside the destination. Drops set-id bits;
-// skips and counts sockets, pipes and devices.
+// skips and counts sockets, pipes and devices. Keeps modes, times of modification and holes.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,8 @@ namespace moorage::cli {
 struct CopyTally {
   int64_t files = 0, directories = 0, links = 0, skipped = 0;
   uint64_t bytes = 0;
+  int64_t repositories = 0;  // copies of .git, without configuration and hooks (git_copy.h)
+  int64_t git_links = 0;     // .git files of worktrees and submodules, which are left out
 };
 
 // The remote path, file or directory, becomes the local path `to`.

@@ -15,7 +15,8 @@ JsonObject entry_object(const layers::FileEntry& entry) {
   object["type"] = kTypeNames.at(static_cast<size_t>(entry.type));
   object["size_bytes"] = entry.size_bytes;
   object["mode"] = entry.mode;
-  put_time(object, "mtime_at", entry.modified_ms);
+  put_time(object, "mtime_at", entry.modified_ns / 1'000'000);
+  object["mtime_ns"] = entry.modified_ns;
   if (entry.type == layers::FileType::symlink) put_bytes(object, "target", entry.link_target);
   return object;
 }

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -154,6 +156,22 @@ uint32_t mode_of(const Request& request) {
   return mode;
 }
 
+// Nanoseconds since 1970, also before it.
+std::optional<int64_t> modified_of(const Request& request) {
+  const auto text = request.query_text("mtime_ns");
+  if (!text) return std::nullopt;
+  int64_t ns = 0;
+  const char* end = text->data() + text->size();
+  const auto parsed = std::from_chars(text->data(), end, ns);
+  if (parsed.ec == std::errc() && parsed.ptr == end) return ns;
+  throw Error(Code::invalid_argument,
+              "the query parameter 'mtime_ns' must be nanoseconds since 1970");
+}
+
+std::optional<int64_t> modified_in(JsonFields& fields) {
+  return fields.whole("mtime_ns", INT64_MIN, INT64_MAX);
+}
+
 Reply list(Api& api, const Request& request) {
   const std::string path = request.query_text("path").value_or("");
   return Reply::json(listing_json(path, lease(api, request, Right::read).files.list(path)));
@@ -195,6 +213,17 @@ Reply read(Api& api, const Request& request) {
   return reply;
 }
 
+Reply objects(Api& api, const Request& request) {
+  base::Fd pack = api.files.objects(request.caller, request.parameter(0));
+  struct stat status {};
+  base::check(::fstat(pack.get(), &status), "inspect the pack");
+  const auto size = static_cast<uint64_t>(status.st_size);
+  Reply reply =
+      Reply::stream(std::make_unique<FileSource>(std::move(pack), nullptr, size), kBytesType);
+  reply.source_bytes = size;
+  return reply;
+}
+
 constexpr const char* kNoFile = "cannot write the file";
 
 // Answers once the file is durable under its name; before that nothing is visible. Checks the
@@ -206,6 +235,7 @@ class WorkspaceFileSink : public BodySink {
         caller_(request.caller),
         lease_(lease(api, request, Right::write)),
         path_(path),
+        modified_ns_(modified_of(request)),
         conditions_(request),
         writer_(lease_.files.begin_write(path_, mode)) {}
   Taken write(std::string_view piece) override {
@@ -218,6 +248,7 @@ class WorkspaceFileSink : public BodySink {
     return Taken::all;
   }
   Reply finish() override {
+    if (modified_ns_) writer_.set_modified(*modified_ns_);
     writer_.sync();
     const std::string hash = base::to_hex(hash_.raw());
     auto guard = api_.files.change(caller_, lease_, {path_});
@@ -237,6 +268,7 @@ class WorkspaceFileSink : public BodySink {
   const workspace::Caller caller_;
   Lease lease_;
   const std::string path_;
+  const std::optional<int64_t> modified_ns_;
   const Preconditions conditions_;
   layers::TreeFiles::Writer writer_;
   base::Sha256 hash_;
@@ -277,12 +309,20 @@ Reply move(Api& api, const Request& request) {
 }
 
 Reply make_directory(Api& api, const Request& request) {
-  const auto path =
-      body_of(request, [](JsonFields& fields) { return fields.required_bytes("path"); });
+  JsonFields fields = JsonFields::parse(request.body);
+  const std::string path = fields.required_bytes("path");
+  layers::TreeFiles::DirectoryState state;
+  if (const auto mode = fields.whole("mode", 0, 0777)) state.mode = static_cast<uint32_t>(*mode);
+  state.modified_ns = modified_in(fields);
+  fields.finish();
   workspace::require_room(api.context.options, kNoFile);
   return changed(api, request,
                  {.path = path,
-                  .work = [&](const auto& files) { files.make_directory(path); },
+                  .work =
+                      [&](const auto& files) {
+                        files.make_directory(path);
+                        files.set_directory(path, state);
+                      },
                   .is_done = [](const auto&) { return false; }});  // a repeat changes nothing
 }
 
@@ -290,11 +330,12 @@ Reply make_symlink(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const std::string path = fields.required_bytes("path");
   const std::string target = fields.required_bytes("target");
+  const std::optional<int64_t> modified_ns = modified_in(fields);
   fields.finish();
   workspace::require_room(api.context.options, kNoFile);
   return changed(api, request,
                  {.path = path,
-                  .work = [&](const auto& files) { files.make_symlink(target, path); },
+                  .work = [&](const auto& files) { files.make_symlink(target, path, modified_ns); },
                   .is_done =
                       [&](const auto& files) {
                         const auto entry = entry_of(files, path);
@@ -309,11 +350,14 @@ void add_file_routes(Router& router, Api& api) {
   const RouteTable routes(router, api);
   routes.add("GET /v1/workspaces/{}/files", Right::read, list,
              {.query = {"path"}, .lane = Lane::files});
+  routes.add("GET /v1/workspaces/{}/objects", Right::read, objects, {.lane = Lane::slow});
   routes.add("GET /v1/workspaces/{}/file", Right::read, read,
              {.query = {"path", "hash"}, .lane = Lane::files});
-  routes.add(
-      "PUT /v1/workspaces/{}/file", Right::write, write,
-      {.query = {"path", "mode"}, .lane = Lane::files, .keep = Keep::joined, .conditional = true});
+  routes.add("PUT /v1/workspaces/{}/file", Right::write, write,
+             {.query = {"path", "mode", "mtime_ns"},
+              .lane = Lane::files,
+              .keep = Keep::joined,
+              .conditional = true});
   routes.add("DELETE /v1/workspaces/{}/file", Right::write, remove,
              {.query = {"path", "recursive"},
               .lane = Lane::files,

@@ -556,6 +556,12 @@ class Client:
             while piece := stream.read(1 << 20):
                 to.write(piece)
 
+    def objects(self, workspace):
+        """The objects that its .git takes from the host, as a pack."""
+        connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/objects", accept="*/*")
+        with Stream(connection, response) as stream:
+            return stream.read()
+
     def import_(self, archive, name=None, key=None):
         """archive: bytes, or an open binary file. Creates a workspace of the caller."""
         return self.request("POST", "/workspaces/import", {"name": name}, body=archive, key=key)

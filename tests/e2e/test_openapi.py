@@ -460,6 +460,8 @@ class OpenApi(harness.TestCase):
         self.call(200, "POST", "/v1/workspaces/two/unarchive", Accept="application/x-ndjson")
         self.call(200, "POST", "/v1/workspaces/two/archive", Accept="application/x-ndjson")
         self.call(200, "POST", "/v1/workspaces/two/unarchive")
+        self.assertTrue(self.call(200, "GET", "/v1/workspaces/two/objects").startswith(b"PACK"))
+        self.bad(404, "GET", "/v1/workspaces/none/objects")
         archive = self.call(200, "GET", "/v1/workspaces/two/export")
         kept = io.BytesIO()
         self.client.export("two", kept)

@@ -110,6 +110,7 @@ REQUESTS = {
     ("post", "/v1/workspaces/{workspace}/files/move"): ("write", {"body": {"from": "new", "to": "newer"}}),
     ("delete", "/v1/workspaces/{workspace}/file"): ("write", {"query": "?path=newer"}),
     ("post", "/v1/workspaces/{workspace}/start"): ("write", {}),
+    ("get", "/v1/workspaces/{workspace}/objects"): ("read", {}),
     ("get", "/v1/workspaces/{workspace}/export"): ("read", {}), ("post", "/v1/workspaces/{workspace}/archive"): ("write", {}),
     ("post", "/v1/workspaces/{workspace}/unarchive"): ("write", {}), ("post", "/v1/workspaces/import"): ("open", {"body": b"no archive"}),
     ("post", "/v1/workspaces/{workspace}/snapshots"): ("write", {"body": {"name": "s"}}),
@@ -347,7 +348,7 @@ class Access(Threats):
     def test_the_authorized_request_is_the_executed_one(self):
         theirs = json.dumps({"import": self.work, "name": "stolen"})
         harmless = json.dumps({"name": "stolen"})[1:-1]
-        padding = " " * (2 << 20)
+        padding = " " * (5 << 20)
 
         def post(body, *headers, path="/v1/workspaces"):
             head = "\r\n".join([f"POST {path} HTTP/1.1", "Host: x", "Connection: close", *headers])
@@ -373,10 +374,10 @@ class Access(Threats):
             "the same key twice": (post(doubled, length(doubled)), 400),
             "the same key twice, further in": (post(doubled_inside, length(doubled_inside)), 400),
             "a key written otherwise": (post(escaped, length(escaped)), 404),
-            "over a megabyte": (post((padding + theirs).encode(), length((padding + theirs).encode())), 400),
-            "over a megabyte, behind a good part": (post(("{" + harmless + "}" + padding + theirs).encode(),
+            "over four megabytes": (post((padding + theirs).encode(), length((padding + theirs).encode())), 400),
+            "over four megabytes, behind a good part": (post(("{" + harmless + "}" + padding + theirs).encode(),
                                                          length(("{" + harmless + "}" + padding + theirs).encode())), 400),
-            "over a megabyte in chunks": (post(chunked((padding + theirs).encode()), "Transfer-Encoding: chunked"), 400),
+            "over four megabytes in chunks": (post(chunked((padding + theirs).encode()), "Transfer-Encoding: chunked"), 400),
             "two documents": (post(("{" + harmless + "}" + theirs).encode(), length(("{" + harmless + "}" + theirs).encode())), 400),
             "another encoding": (post(theirs.encode("utf-16"), length(theirs.encode("utf-16"))), 400),
             "of nobody's": (post(own, length(own)), 404),

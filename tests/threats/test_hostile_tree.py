@@ -257,6 +257,11 @@ def move(tree):
 
 # -- in and out -----------------------------------------------------------------------------------------
 
+@verb("objects", "GET /v1/workspaces/{workspace}/objects")
+def objects(tree):
+    tree.client.objects(tree.name)
+
+
 @verb("export", "GET /v1/workspaces/{workspace}/export")
 def export(tree):
     with open(tree.archive, "wb") as file:

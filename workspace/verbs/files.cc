@@ -6,10 +6,16 @@
 #include "layers/sandbox_mounts.h"
 #include "state_db/store.h"
 #include "state_db/tables/integrity.h"
+#include "state_db/tables/repositories.h"
+#include "workspace/archive/store.h"
+#include "workspace/context/checks.h"
+#include "workspace/context/free_space.h"
 #include "workspace/remote/at_rest.h"
 
 namespace moorage::workspace {
 namespace {
+
+constexpr std::chrono::minutes kPackDeadline{60};
 
 std::vector<layers::InsideRoot> roots_of(const SharedMounts& mounted) {
   return {{layers::kTreePlace, mounted.mounts.tree.get()},
@@ -51,6 +57,17 @@ FileChange Files::change(const Caller& caller, const FilesLease& lease,
   change.paths = without_links(roots_of(*lease.mounted), paths);
   change.remote = remote_.begin(id, change.paths);
   return change;
+}
+
+base::Fd Files::objects(const Caller& caller, const std::string& name) {
+  const auto row = find_workspace(context_.store, caller, name, Right::read);
+  require_ready(row);
+  require_room(context_.options, "the objects of " + row.name + " cannot be packed",
+               state_db::RepositoryTable(context_.store).get(row.repository).bytes);
+  base::Fd pack = ArchiveStore::spool(context_.options.store);
+  context_.repos.export_pack(repo_directory(row.repository), row.base_commit, pack.get(),
+                             kPackDeadline);
+  return pack;
 }
 
 void Files::finish(FileChange change) { remote_.finish(std::move(change.remote), change.paths); }

@@ -47,6 +47,9 @@ class Files {
   // `paths`: those that may change, with what is below them.
   FileChange change(const Caller& caller, const FilesLease& lease,
                     const std::vector<std::string>& paths);
+  // The objects of its repository on this host as a pack of git, in an unnamed file: those that its
+  // own .git does not have.
+  base::Fd objects(const Caller& caller, const std::string& name);
   // Call when it is made. Returns once every machine that runs the workspace has it.
   void finish(FileChange change);
 

@@ -120,8 +120,8 @@ class Workspace:
 
     def start_exec(self, command: Command, *, timeout: float | None = None, env: Mapping[str, str] | None = None,
                          cwd: Path | None = None, user: Literal["user", "root"] | None = None, stdin: bool = False,
-                         tty: tuple[int, int] | None = None, merge_output: bool = False, sync: bool = False, free_space: bool = False,
-                         key: str | None = None) -> Exec:
+                         tty: tuple[int, int] | None = None, merge_output: bool = False, sync: bool = False,
+                         free_space: bool = False, key: str | None = None) -> Exec:
         """Starts a command and returns at once, with an object to wait for it, read its output or end it.
 
         stdin: it has a standard input for Exec.write(). The others as for run().
@@ -227,6 +227,16 @@ class Workspace:
         size = 0
         call = Call("GET", self._path + "/export", {"without_snapshots": None if snapshots else 1}, accept="*/*",
                     silence_s=calls.LONG_SILENCE_S)
+        for piece in self._session.pieces(call):
+            size += to.write(piece)
+        return size
+
+    def objects(self, to: BinaryIO) -> int:
+        """Writes the objects that its .git takes from the host, as a pack for `git index-pack --stdin`, to a file open for
+        writing bytes. Returns the number of bytes. A copy of its .git elsewhere needs them.
+        """
+        size = 0
+        call = Call("GET", self._path + "/objects", accept="*/*", silence_s=calls.LONG_SILENCE_S)
         for piece in self._session.pieces(call):
             size += to.write(piece)
         return size

@@ -19,6 +19,7 @@ class FileInfo(Record):
     size_bytes: int = 0
     mode: int = 0
     mtime_at: datetime.datetime | None = None
+    mtime_ns: int | None = None
     target: str | None = None
     path: str | None = None
     hash: str | None = None

@@ -1,0 +1,107 @@
+"""`moorage cp` keeps times, modes and holes, and a copied repository works."""
+
+import os
+import pathlib
+import subprocess
+
+import harness
+
+TIMES = {"old": 1_000_000_000_123_456_789, "small": 1_600_000_000_000_000_001, "before": -1_500_000_000}
+
+
+class Copies(harness.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.client.create(repo_url=cls.url, name="cp")
+        cls.place = cls.daemon.directory / "here"
+        cls.place.mkdir()
+
+    def cp(self, *words, **options):
+        return self.daemon.cli("cp", *words, cwd=self.place, **options)
+
+    def make_tree(self, name):
+        """With times, modes, links and a file of 64 MiB that takes some blocks."""
+        tree = self.place / name
+        (tree / "sub/empty").mkdir(parents=True)
+        for file, ns in TIMES.items():
+            (tree / "sub" / file).write_text(file)
+            os.utime(tree / "sub" / file, ns=(ns, ns))
+        with open(tree / "holes", "wb") as file:
+            file.write(b"begin")
+            file.seek(32 << 20)
+            file.write(b"middle")
+            file.truncate(64 << 20)
+        (tree / "link").symlink_to("sub/old")
+        os.utime(tree / "link", ns=(5_000_000_007, 5_000_000_007), follow_symlinks=False)
+        os.chmod(tree / "sub/small", 0o640)
+        os.chmod(tree / "sub/empty", 0o700)
+        for directory in ("sub/empty", "sub", "."):
+            os.utime(tree / directory, ns=(1_234_567_890_000_000_042, 1_234_567_890_000_000_042))
+        return tree
+
+    def state(self, tree):
+        found = {}
+        for path in sorted([tree, *tree.rglob("*")]):
+            status = path.lstat()
+            found[str(path.relative_to(tree))] = (status.st_mode, status.st_mtime_ns, status.st_size if path.is_file() else None)
+        return found
+
+    def inside(self, script):
+        result = self.client.exec("cp", ["sh", "-c", script])
+        self.assertEqual(result.exit_code, 0, result.stderr)
+        return result.stdout.decode()
+
+    def test_a_tree_keeps_times_modes_and_holes_there_and_back(self):
+        tree = self.make_tree("tree")
+        self.cp("tree", "cp:copied")
+        seen = self.inside("cd copied; stat -c '%n %.9Y %a' sub/old sub/small sub sub/empty .; stat -c '%.9Y' link; stat -c '%s %b' holes")
+        lines = seen.splitlines()
+        self.assertEqual(lines[:6], ["sub/old 1000000000.123456789 644", "sub/small 1600000000.000000001 640", "sub 1234567890.000000042 755",
+                                     "sub/empty 1234567890.000000042 700", ". 1234567890.000000042 755", "5.000000007"])
+        size, blocks = map(int, lines[6].split())
+        self.assertEqual(size, 64 << 20)
+        self.assertLess(blocks, 1024)
+        self.cp("cp:copied", "back")
+        self.assertEqual(self.state(self.place / "back"), self.state(tree))
+        self.assertEqual((self.place / "back/holes").read_bytes(), (tree / "holes").read_bytes())
+        self.assertLess((self.place / "back/holes").stat().st_blocks, 1024)
+
+    def test_one_file_keeps_time_mode_and_holes_there_and_back(self):
+        tree = self.make_tree("single")
+        for name in ("sub/small", "sub/before", "holes"):
+            self.cp(f"single/{name}", "cp:one")
+            self.cp("cp:one", "one")
+            there, here = (tree / name).stat(), (self.place / "one").stat()
+            self.assertEqual((here.st_mtime_ns, here.st_mode, here.st_size), (there.st_mtime_ns, there.st_mode, there.st_size))
+            self.assertLess(here.st_blocks, 1024)
+            os.unlink(self.place / "one")
+
+    def git(self, *words):
+        return subprocess.run(["git", *words], cwd=self.place / "repo", capture_output=True, check=False, text=True,
+                              env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"})
+
+    def test_a_copied_repository_works_and_runs_nothing_of_the_agent(self):
+        """Its configuration, hooks and .git files are the agent's, and git would run what they name."""
+        self.inside("""
+            git checkout -q -b topic; echo new > new.txt; git add new.txt; git commit -q -m topic; echo more >> new.txt; echo x > staged; git add staged
+            git config core.fsmonitor 'touch /tmp/ran; touch ../ran'; git config alias.st '!touch ../ran'; git config remote.origin.uploadpack 'touch ../ran #'
+            printf '#!/bin/sh\ntouch ../ran\n' > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout
+            git clone -q . nested; git -C nested config core.fsmonitor 'touch ../../ran'; git worktree add -q -b wt wt
+            mkdir evil fake; cp -r .git/. evil; echo 'gitdir: ../evil' > fake/.git""")
+        result = self.cp("cp:/workspace", "repo")
+        self.assertIn(b"without its configuration and hooks", result.stderr)
+        self.assertIn(b"2 .git files left out", result.stderr)
+        status = self.git("status", "--porcelain", "--untracked-files=no")
+        self.assertEqual((status.stdout, status.stderr), (" M new.txt\nA  staged\n", ""))
+        self.assertEqual(self.git("log", "--format=%s").stdout, "topic\nfirst\n")
+        self.assertEqual(self.git("fsck", "--full").returncode, 0)
+        self.assertEqual(self.git("config", "remote.origin.url").stdout.strip(), self.url)
+        self.assertEqual(self.git("show", "HEAD~1:README.md").stdout, "hello\n")
+        self.assertEqual(self.git("-C", "nested", "log", "-1", "--format=%s").stdout, "topic\n")
+        self.assertEqual(self.git("checkout", "-q", "--detach", "HEAD~1", "-f").returncode, 0)
+        self.assertFalse((self.place / "ran").exists() or pathlib.Path("/tmp/ran").exists())
+
+
+if __name__ == "__main__":
+    harness.unittest.main()
