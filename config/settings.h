@@ -11,6 +11,7 @@
 #include "config/network_settings.h"
 #include "config/policy_rules.h"
 #include "config/remote_backends.h"
+#include "config/sandbox_settings.h"
 
 namespace moorage::config {
 
@@ -59,22 +60,6 @@ struct IdSettings {
   uint32_t disk_first_id = 1'900'000'000;
   uint32_t sandbox_first_id = 1'000'000'000;
   uint32_t sandbox_slots = 4096;
-};
-
-struct SandboxSettings {
-  std::string backend = "lxc";
-  bool allow_process_backend = false;
-  uint64_t memory_bytes = 4ULL << 30;
-  double cpus = 2;
-  uint32_t pids = 4096;
-  int64_t start_deadline_s = 20;
-  int64_t stop_grace_s = 5;
-  bool sudo = true;
-  uint32_t cpu_weight = 100;
-  uint64_t disk_rate_bytes = 0;  // per second; 0: no limit
-  bool nested_namespaces = false;
-  int64_t idle_stop_s = 1800;  // 0: never
-  int64_t max_lifetime_s = 0;  // 0: none
 };
 
 struct DockerSettings {

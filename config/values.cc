@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/git_identity.h"
 #include "base/net/ip_address.h"
 #include "base/size_text.h"
 
@@ -183,6 +184,11 @@ std::string parse_proxy(std::string_view text) {
     }
   }
   refuse(text, "a proxy: http://host:port, or https://, socks5:// or socks5h://");
+}
+
+std::string parse_identity(std::string_view text) {
+  if (text.empty() || base::is_git_identity(text)) return std::string(text);
+  refuse(text, "a name or address for commits: no control characters, < or >");
 }
 
 std::string parse_word(const std::string& text) {

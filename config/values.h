@@ -28,6 +28,7 @@ std::string parse_resolver(std::string_view text);       // 192.0.2.53, 192.0.2.
 std::string parse_address_range(std::string_view text);  // 10.0.0.0/8
 std::string parse_http_proxy(std::string_view text);     // http://host:port, or empty
 std::string parse_proxy(std::string_view text);          // http://host:port, or empty
+std::string parse_identity(std::string_view text);       // a name or address for commits, or empty
 
 std::string parse_word(const std::string& text);   // lower case letters, digits, - and _
 std::string parse_runtime(std::string_view text);  // kNameCharacters, or empty

@@ -186,6 +186,7 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.cpus = settings.sandbox.cpus;
   options.pids = settings.sandbox.pids;
   options.sudo = settings.sandbox.sudo;
+  options.git_author = {settings.sandbox.git_name, settings.sandbox.git_email};
   options.start_deadline = seconds(settings.sandbox.start_deadline_s);
   options.stop_grace = seconds(settings.sandbox.stop_grace_s);
   options.idle_stop_s = settings.sandbox.idle_stop_s;

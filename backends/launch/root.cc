@@ -17,6 +17,7 @@ namespace moorage::launch {
 namespace {
 
 constexpr base::MountAttributes kData{.nosuid = true, .nodev = true};
+constexpr const char* kAlternatives = "/etc/alternatives";
 constexpr base::MountAttributes kReadOnlyData{.read_only = true, .nosuid = true, .nodev = true};
 
 // Charged to the commands' memory page by page; the size only keeps `df` accurate and prevents one
@@ -67,6 +68,9 @@ std::vector<Place> clone_shared_places(const Request& request, const std::option
     base::MountAttributes usr = kReadOnlyData;
     usr.nosuid = !request.sudo;
     places.push_back({cloned("/usr", usr, id_map), "/usr"});
+    // Many programs in /usr/bin are links to here: a package that the host gets later works inside.
+    if (base::path_exists(kAlternatives))
+      places.push_back({cloned(kAlternatives, kReadOnlyData, id_map), kAlternatives});
   }
   // Of /sys only what programs need to count processors; sysfs itself reveals too much of the host.
   base::MountAttributes data = kReadOnlyData;

@@ -30,6 +30,12 @@ std::pair<uint32_t, uint32_t> terminal_size(JsonFields& fields) {
   return {static_cast<uint32_t>(columns.value_or(80)), static_cast<uint32_t>(rows.value_or(24))};
 }
 
+base::GitIdentity git_author(JsonFields& fields) {
+  base::GitIdentity author{fields.required_text("name"), fields.required_text("email")};
+  fields.finish();
+  return author;
+}
+
 workspace::ExecRequest exec_request(const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   workspace::ExecRequest exec;
@@ -42,6 +48,7 @@ workspace::ExecRequest exec_request(const Request& request) {
   exec.merged = fields.flag("merge_output");
   exec.timeout_ms = fields.whole("timeout_ms", 0, INT64_MAX).value_or(0);
   exec.sync = fields.flag("sync");
+  if (auto author = fields.object("git_author")) exec.author = git_author(*author);
   exec.free_space = fields.flag("free_space");
   exec.idempotency_key = request.idempotency_key;
   fields.finish();

@@ -15,7 +15,8 @@ const std::vector<TextFile>& text_files() {
        "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x:5:\nsudo:x:27:user\n"
        "utmp:x:43:\nstaff:x:50:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n"},
       {"etc/hostname", "sandbox\n"},
-      {"etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost sandbox ip6-localhost ip6-loopback\n"},
+      {"etc/hosts",
+       "127.0.0.1 localhost sandbox\n::1 localhost sandbox ip6-localhost ip6-loopback\n"},
       {"etc/host.conf", "multi on\n"},
       {"etc/nsswitch.conf",
        "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n"
@@ -23,6 +24,7 @@ const std::vector<TextFile>& text_files() {
       {"etc/resolv.conf", "nameserver 127.0.0.53\n"},
       {"etc/fstab", ""},
       {"etc/environment", ""},
+      {"etc/gitconfig", "[safe]\n\tdirectory = *\n"},
       {"etc/shells", "/bin/sh\n/bin/bash\n/usr/bin/bash\n"},
       {"etc/profile",
        "export PATH=\"${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}\"\n"

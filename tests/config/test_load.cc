@@ -255,7 +255,7 @@ TEST_CASE(
     CHECK((setting.unit == "bytes") == setting.name.ends_with("_bytes"));
     CHECK((setting.unit == "s") == setting.name.ends_with("_s"));
   }
-  CHECK(settings_table().size() == 84);
+  CHECK(settings_table().size() == 86);
   CHECK(variable_of(*find_setting("exec.output_limit_bytes")) == "MOORAGE_EXEC_OUTPUT_LIMIT_BYTES");
   CHECK_FALSE(find_setting("exec"));
 }

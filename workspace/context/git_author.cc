@@ -15,10 +15,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kDeadline{2'000};
 constexpr std::chrono::seconds kFresh{60};
-constexpr size_t kMaxValue = 200;
 constexpr size_t kMaxOwners = 10'000;
 
-std::map<std::string, std::string> read_author(uint32_t uid) {
+base::GitIdentity read_author(uint32_t uid) {
   const Account account = account_of(uid);
   base::ProcessOptions options;
   options.deadline = kDeadline;
@@ -29,23 +28,30 @@ std::map<std::string, std::string> read_author(uint32_t uid) {
   argv.insert(argv.end(),
               {"git", "config", "--global", "--null", "--get-regexp", "^user\\.(name|email)$"});
   const base::ProcessResult result = base::run_process(argv, options);
-  std::map<std::string, std::string> variables;
-  if (!result.ok()) return variables;
+  base::GitIdentity author;
+  if (!result.ok()) return author;
   // "user.name", a line feed, the value, NUL. The last one counts.
   for (std::string_view entry : base::split(result.output, '\0')) {
     const std::string_view key = base::take_until(entry, '\n');
-    if (entry.empty() || entry.size() > kMaxValue) continue;
-    const char* what = key == "user.name" ? "NAME" : key == "user.email" ? "EMAIL" : nullptr;
-    if (what == nullptr) continue;
-    for (const char* role : {"GIT_AUTHOR_", "GIT_COMMITTER_"})
-      variables[std::string(role) + what] = std::string(entry);
+    if (!base::is_git_identity(entry)) continue;
+    if (key == "user.name") author.name = entry;
+    if (key == "user.email") author.email = entry;
   }
-  return variables;
+  return author;
 }
 
 }  // namespace
 
-std::map<std::string, std::string> git_author_of(uint32_t owner_uid) {
+std::map<std::string, std::string> author_variables(const base::GitIdentity& author) {
+  std::map<std::string, std::string> variables;
+  for (const std::string role : {"GIT_AUTHOR_", "GIT_COMMITTER_"}) {
+    if (!author.name.empty()) variables[role + "NAME"] = author.name;
+    if (!author.email.empty()) variables[role + "EMAIL"] = author.email;
+  }
+  return variables;
+}
+
+std::map<std::string, std::string> git_author_of(uint32_t uid) {
   struct Known {
     Clock::time_point when;
     std::map<std::string, std::string> variables;
@@ -54,19 +60,19 @@ std::map<std::string, std::string> git_author_of(uint32_t owner_uid) {
   static std::map<uint32_t, Known> known;
   {
     const std::lock_guard lock(mutex);
-    const auto found = known.find(owner_uid);
+    const auto found = known.find(uid);
     if (found != known.end() && Clock::now() - found->second.when < kFresh)
       return found->second.variables;
   }
   std::map<std::string, std::string> variables;
   try {
-    variables = read_author(owner_uid);
+    variables = author_variables(read_author(uid));
   } catch (const base::Error&) {
     // No such user, no git, or a slow home directory: commits are by whom git inside says.
   }
   const std::lock_guard lock(mutex);
   if (known.size() >= kMaxOwners) known.clear();
-  known[owner_uid] = {Clock::now(), variables};
+  known[uid] = {Clock::now(), variables};
   return variables;
 }
 

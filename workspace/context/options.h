@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/git_identity.h"
 #include "base/ids.h"
 #include "base/net/network_policy.h"
 #include "layers/ids.h"
@@ -93,6 +94,7 @@ struct Options {
   bool sudo = true;
   std::chrono::milliseconds start_deadline{20'000};
   std::chrono::milliseconds stop_grace{5'000};
+  base::GitIdentity git_author{};  // of commits by users without an own identity; may be empty
   std::chrono::milliseconds transfer_patience{30'000};  // wait for other users of the files
   std::chrono::milliseconds fetch_deadline{3'600'000};
   std::string ssh_config;                            // for upstream's ssh; empty: none

@@ -41,11 +41,19 @@ std::map<std::string, std::string> full_environment(const state_db::NewExec& req
   return environment;
 }
 
-// For hosts that git inside uses with a credential: it cannot ask anybody for a password, and its
-// commits are the owner's.
-std::map<std::string, std::string> git_variables(const state_db::WorkspaceRow& workspace) {
-  std::map<std::string, std::string> variables = git_author_of(workspace.owner_uid);
-  variables["GIT_TERMINAL_PROMPT"] = "0";
+// Commits are by the person who runs the command, also in a shared workspace. Root may use the
+// repositories of the sandbox's user, who may become root anyway.
+std::map<std::string, std::string> git_variables(const Options& options,
+                                                 const state_db::NewExec& request,
+                                                 const std::optional<base::GitIdentity>& author) {
+  std::map<std::string, std::string> variables =
+      author ? author_variables(*author) : git_author_of(request.owner_uid);
+  variables.merge(author_variables(options.git_author));
+  if (request.user == "root") {
+    variables.insert({{"GIT_CONFIG_COUNT", "1"},
+                      {"GIT_CONFIG_KEY_0", "safe.directory"},
+                      {"GIT_CONFIG_VALUE_0", "*"}});
+  }
   return variables;
 }
 
@@ -87,7 +95,9 @@ void ExecLauncher::launch(const state_db::ExecRow& exec, const state_db::Workspa
     start.environment.merge(certificate_variables());
   const auto credentials = credentials_of(context_.store, workspace);
   start.environment.merge(placeholders_of(credentials));
-  if (!credentials.empty()) start.environment.merge(git_variables(workspace));
+  // Where git inside uses a credential, it cannot ask anybody for a password.
+  if (!credentials.empty()) start.environment.emplace("GIT_TERMINAL_PROMPT", "0");
+  start.environment.merge(git_variables(context_.options, request, options.author));
   start.directory = request.directory;
   start.user = request.user;
   start.input = request.input;

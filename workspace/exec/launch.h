@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/git_identity.h"
 #include "state_db/tables/workspaces.h"
 #include "workspace/exec/watcher.h"
 
@@ -14,7 +15,8 @@ namespace moorage::workspace {
 
 struct LaunchOptions {
   std::optional<std::pair<uint32_t, uint32_t>> terminal{};  // columns, rows
-  bool sync = false;  // make files durable before reporting the end
+  bool sync = false;                          // make files durable before reporting the end
+  std::optional<base::GitIdentity> author{};  // of its commits, if the client named one
 };
 
 class ExecLauncher {

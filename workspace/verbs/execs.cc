@@ -48,6 +48,11 @@ std::string request_hash(const ExecRequest& request) {
   add(request.input ? "input" : "");
   add(std::to_string(request.timeout_ms));
   if (request.merged) add("merged");
+  if (request.author) {
+    add("author");
+    add(request.author->name);
+    add(request.author->email);
+  }
   if (request.sync) add("sync");
   if (request.free_space) add("free_space");
   return base::sha256_hex(text);
@@ -153,7 +158,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     return get(caller, created.id);
   }
   after_intent.pass();
-  launch(created.id, row, *running, {request.terminal, request.sync});
+  launch(created.id, row, *running, {request.terminal, request.sync, request.author});
   after_start.pass();
   context_.metrics.exec_start.observe_since(began);
   base::log(base::LogLevel::info, "exec.started",

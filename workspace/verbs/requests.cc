@@ -25,6 +25,13 @@ void check_no_nul(const std::string& what, const std::string& text) {
   }
 }
 
+void check_identity(const std::string& what, const std::string& text) {
+  if (base::is_git_identity(text)) return;
+  throw Error(Code::invalid_argument,
+              what + " must be text of at most 200 bytes without control characters, < and >",
+              "leave git_author out for the identity that this host knows");
+}
+
 void check_command_size(const ExecRequest& request) {
   size_t bytes = 0;
   const auto add = [&bytes](size_t text) { bytes += text + 1 + kPointerBytes; };
@@ -68,6 +75,10 @@ void check_request(const ExecRequest& request) {
     }
   }
   check_command_size(request);
+  if (request.author) {
+    check_identity("git_author.name", request.author->name);
+    check_identity("git_author.email", request.author->email);
+  }
   check_no_nul("cwd", request.directory);
   if (!request.directory.starts_with('/')) {
     throw Error(Code::invalid_argument, "cwd '" + request.directory + "' is not absolute");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/git_identity.h"
 #include "base/ids.h"
 #include "state_db/tables/archives.h"
 #include "state_db/tables/execs.h"
@@ -115,11 +116,12 @@ struct ExecRequest {
   std::string user = "user";                              // or "root"
   std::optional<std::pair<uint32_t, uint32_t>> terminal;  // columns, rows
   bool input = false;
-  bool merged = false;          // both output streams by one pipe; not with a terminal
-  int64_t timeout_ms = 0;       // 0: the configured default
-  bool free_space = false;      // removes files: allowed on a nearly full disk
-  bool sync = false;            // make files durable before reporting the end
-  std::string idempotency_key;  // empty: none
+  bool merged = false;                      // both output streams by one pipe; not with a terminal
+  int64_t timeout_ms = 0;                   // 0: the configured default
+  bool free_space = false;                  // removes files: allowed on a nearly full disk
+  std::optional<base::GitIdentity> author;  // of its commits; none: as this host knows the caller
+  bool sync = false;                        // make files durable before reporting the end
+  std::string idempotency_key;              // empty: none
 };
 
 void check_request(const CreateRequest& request);
