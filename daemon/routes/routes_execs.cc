@@ -199,7 +199,7 @@ class InputSink : public BodySink {
       read_ = execs_.send_input(caller_, id_, offset_, {}, kSlice).read;
     boost::json::object answer{{"accepted", offset_}};
     if (read_) answer["read"] = *read_;
-    return Reply::json(text_of(std::move(answer)), 200, id_.str());
+    return Reply::json(text_of(answer), 200, id_.str());
   }
   bool patient() const override { return true; }
 
