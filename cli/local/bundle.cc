@@ -200,7 +200,10 @@ LocalBundle::Written LocalBundle::write(const std::vector<std::string>& tips_of_
     run_git({"config", "core.repositoryFormatVersion", "1"}, in_repository());
     run_git({"config", "extensions.partialClone", promisor}, in_repository());
   }
-  run_git(with_callers_settings({"bundle", "create", "--quiet", written.path, "--stdin"}),
+  // Deltas in the checkout's packs are reused. To search for others takes minutes in a tree of
+  // loose objects, and saves a fifth of the bytes.
+  run_git(with_callers_settings({"-c", "pack.window=0", "-c", "pack.compression=1", "bundle",
+                                 "create", "--quiet", written.path, "--stdin"}),
           in_repository(wanted));
   // Git leaves out a ref whose commit the receiver has, but the receiver needs all of them. The
   // header is text and ends at the first empty line: write its refs anew.

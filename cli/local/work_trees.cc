@@ -9,17 +9,16 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/os/files.h"
 #include "base/parts.h"
 #include "base/size_text.h"
+#include "cli/local/unkept.h"
 
 namespace moorage::cli {
 namespace {
 
 constexpr uint64_t kMostIndex = uint64_t{2} << 30;
 constexpr uint64_t kMostAttributes = 1 << 20;
-constexpr size_t kMostNamed = 3;
 constexpr std::string_view kSubmodule = "160000";
 // Above every other attribute: nothing is converted.
 constexpr const char* kAsOnDisk = "* -text -ident -filter !eol !working-tree-encoding\n";
@@ -48,16 +47,6 @@ std::string text_of(const std::string& path) {
 bool converts(std::string_view attributes) {
   return attributes.find("filter") != std::string_view::npos ||
          attributes.find("working-tree-encoding") != std::string_view::npos;
-}
-
-// "a, b, c and 4 more"
-std::string named(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t n = 0; n < std::min(kMostNamed, names.size()); ++n)
-    text += (n ? ", " : "") + base::escape_for_message(names[n]);
-  if (names.size() > kMostNamed)
-    text += " and " + std::to_string(names.size() - kMostNamed) + " more";
-  return text;
 }
 
 // The caller's own file of patterns or attributes, wherever git would look for it.
@@ -174,15 +163,21 @@ std::vector<WorkTrees::Entry> WorkTrees::converted(const std::vector<Entry>& ent
     if (!size) continue;
     present.push_back(&entry);
     sizes.push_back(*size);
-    oids += entry.oid + "\n";
+    if (blob_sizes_.try_emplace(entry.oid).second) oids += entry.oid + "\n";
+  }
+  if (!oids.empty()) {
+    const std::string text =
+        run_git({"cat-file", "--batch-check=%(objectname) %(objectsize)"}, call(oids));
+    for (std::string_view line : base::split(text, '\n')) {
+      const std::string oid(base::take_until(line, ' '));
+      blob_sizes_[oid] = line;
+    }
   }
   std::vector<Entry> found;
-  if (present.empty()) return found;
-  const std::string text = run_git({"cat-file", "--batch-check=%(objectsize)"}, call(oids));
-  const auto lines = base::split(text, '\n');
   for (size_t n = 0; n < present.size(); ++n) {
-    if (lines.at(n) != std::to_string(sizes[n]) || named.contains(present[n]->path))
-      found.push_back(*present[n]);
+    const Entry& entry = *present[n];
+    if (blob_sizes_[entry.oid] != std::to_string(sizes[n]) || named.contains(entry.path))
+      found.push_back(entry);
   }
   return found;
 }
@@ -276,7 +271,8 @@ void WorkTrees::drop_nested(const std::vector<Entry>& entries) {
   }
   note_submodules(submodules);
   if (nested.empty()) return;
-  notes_.push_back("nested repositories, left out: " + named(nested) + "; moorage cp brings them");
+  notes_.push_back("nested repositories, left out: " + some_of(nested) +
+                   "; moorage cp brings them");
   run_git({"update-index", "-z", "--force-remove", "--stdin"}, call(gone));
 }
 
@@ -291,10 +287,17 @@ void WorkTrees::note_submodules(const std::vector<Entry>& links) {
     if (!status.ok() || !status.output.empty()) changed.push_back(link.path);
   }
   if (!filled.empty()) {
-    notes_.push_back("files of submodules stay here: " + named(filled) +
+    notes_.push_back("files of submodules stay here: " + some_of(filled) +
                      " (an empty directory inside; moorage cp brings them)");
   }
-  if (!changed.empty()) notes_.push_back("changes inside submodules stay here: " + named(changed));
+  if (!changed.empty())
+    notes_.push_back("changes inside submodules stay here: " + some_of(changed));
+}
+
+void WorkTrees::note_unkept() {
+  std::vector<std::string> files;
+  for (Entry& entry : entries()) files.push_back(std::move(entry.path));
+  for (std::string& note : unkept(checkout_.top, files, call())) notes_.push_back(std::move(note));
 }
 
 std::string WorkTrees::write_tree() const {
@@ -308,6 +311,7 @@ std::string WorkTrees::write_stored() {
   forget_times(converted(entries()));
   add_all();
   drop_nested(entries());
+  note_unkept();
   return write_tree();
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "cli/local/checkout.h"
@@ -44,6 +45,7 @@ class WorkTrees {
   void forget_times(const std::vector<Entry>& entries) const;
   void add_all();
   void drop_nested(const std::vector<Entry>& entries);
+  void note_unkept();
   void note_submodules(const std::vector<Entry>& links);
   std::string write_tree() const;
 
@@ -52,6 +54,7 @@ class WorkTrees {
   const std::string head_;
   const std::string index_;
   const std::string promisor_;
+  mutable std::unordered_map<std::string, std::string> blob_sizes_;  // by id, as git prints them
   std::vector<std::string> notes_;
 };
 

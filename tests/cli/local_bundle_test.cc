@@ -391,3 +391,22 @@ TEST_CASE("a nested repository without a commit is left out and named") {
   CHECK(git(directory / "daemon", {"ls-tree", "--name-only", "refs/moorage/work"}) ==
         ".gitignore\nREADME\ngone\nnew");
 }
+
+TEST_CASE("notes name what git does not keep, unless it is ignored") {
+  Directory directory;
+  make_repository(directory, "repo");
+  const std::string top = directory / "repo";
+  for (const char* path : {"/empty/below", "/ignored-by-rule/x", "/src"})
+    base::make_directories(top + path);
+  directory.put("repo/src/file", "x");
+  directory.put("repo/secret", "x");
+  directory.put("repo/.git/info/exclude", "ignored*\n");
+  REQUIRE(::mkfifo((top + "/src/pipe").c_str(), 0600) == 0);
+  REQUIRE(::mkfifo((top + "/ignored-pipe").c_str(), 0600) == 0);
+  REQUIRE(::chmod((top + "/secret").c_str(), 0600) == 0);
+  LocalBundle bundle(top);
+  receive(pack(bundle), directory / "daemon");
+  CHECK(bundle.notes() == std::vector<std::string>{"empty directories stay here: empty/",
+                                                   "pipes, sockets and devices stay here: src/pipe",
+                                                   "modes become 644 or 755: secret"});
+}
