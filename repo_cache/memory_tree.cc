@@ -144,6 +144,7 @@ class Builder {
     Conversion conversion;
     if (change.mode != kModeSymlink) conversion = attributes_.conversion(change.path);
     check_attributes();
+    if (!conversion.filter.empty()) unfaithful_.insert(change.path);
     const bool converted = changes_bytes(conversion, size);
     if (const auto* committed = std::get_if<Committed>(&content); committed && !converted)
       return *git_tree_entry_id(entry_at(root_, committed->path).get());

@@ -100,7 +100,7 @@ struct ChangedTree {
   GitTree tree;
   std::map<std::string, uint64_t> stand_ins;  // path and size of the replaced file
   std::vector<std::string> refused;           // git refuses their names; not in the tree
-  std::set<std::string> unfaithful;           // a checkout would write other bytes
+  std::set<std::string> unfaithful;           // a checkout writes other bytes, or may
   uint64_t bytes = 0;                         // size of the kept contents
 };
 ChangedTree apply_changes(const MemoryRepository& repository, git_tree* root,

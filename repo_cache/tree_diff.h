@@ -65,7 +65,7 @@ struct LeftOut {
   static constexpr const char* kUnreadable =
       "unreadable";                                       // an object of git is damaged or missing
   static constexpr const char* kNested = "nested";        // a repository in the repository
-  static constexpr const char* kConverted = "converted";  // git writes other line ends
+  static constexpr const char* kConverted = "converted";  // git may write other bytes
   std::string path;
   std::string why;
   uint64_t bytes = 0;  // of the larger version

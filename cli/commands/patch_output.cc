@@ -80,7 +80,10 @@ std::string explain(const Json& file, const std::string& name) {
   if (why == "nested") return nested_text(file.bytes("path"), name);
   if (why == "name") return path + " is not in this patch: git refuses its name; copy it: " + copy;
   if (why == "converted")
-    return path + ": git apply writes other line ends than the workspace has; exact copy: " + copy;
+    return path +
+           ": git apply may write other bytes (line ends, filters) than the workspace has; exact "
+           "copy: " +
+           copy;
   if (why == "unreadable") {
     return path + " is not in this patch: the repository cache lacks its former version; see: " +
            "moorage doctor";
@@ -95,8 +98,8 @@ std::string explain(const Json& file, const std::string& name) {
 
 std::string nested_text(const std::string& path, const std::string& name) {
   const std::string shown = base::escape_for_message(path);
-  return shown + " is a nested repository and not in this patch; copy it: moorage cp " + name + ":" +
-         shown + " DIR";
+  return shown + " is a nested repository and not in this patch; copy it: moorage cp " + name +
+         ":" + shown + " DIR";
 }
 
 int print_patch(Context& context, const std::string& target, const std::string& name) {

@@ -49,11 +49,12 @@ class Patches(harness.TestCase):
         self.assertEqual(self.applied(patch), ["fine"])
 
     def test_line_ends_that_git_would_change_are_named(self):
-        self.make("ends", r"printf '*.txt text\n' > .gitattributes; printf 'a\r\n' > a.txt; echo b > b.txt")
+        self.make("ends", r"printf '*.txt text\n*.x filter=lfs\n' > .gitattributes; printf 'a\r\n' > a.txt; echo b > b.txt; echo > c.x")
         patch, notes = self.diff("ends", code=3)
-        self.assertIn("a.txt: git apply writes other line ends than the workspace has", notes)
+        self.assertIn("a.txt: git apply may write other bytes (line ends, filters) than the workspace has", notes)
+        self.assertIn("c.x: git apply may write other bytes", notes)
         self.assertNotIn("b.txt", notes)
-        self.assertEqual(self.applied(patch), [".gitattributes", "a.txt", "b.txt"])
+        self.assertEqual(self.applied(patch), [".gitattributes", "a.txt", "b.txt", "c.x"])
 
     def test_paths_and_names_only(self):
         self.make("some", "mkdir -p src/deep; echo 1 > src/deep/a; echo 2 > 'src/b c'; echo 3 > srcs; echo 4 >> README.md")

@@ -102,6 +102,13 @@ class RoundTrips(harness.TestCase):
         elif kind == "worktree":
             harness.git(path, "worktree", "add", "-q", "-b", "side", self.directory / "linked")
             path = self.directory / "linked"
+        if r.random() < 0.25:
+            harness.make_repository(self.directory / "library", {"l": "l\n"})
+            harness.git(path, "-c", "protocol.file.allow=always", "submodule", "add", "-q", self.directory / "library", "lib")
+            if r.random() < 0.5:
+                harness.git(path, "commit", "-q", "-m", "submodule")
+            if r.random() < 0.5:
+                (path / "lib/l").write_text("changed\n")
         return path
 
     def dirty(self, path, r):

@@ -221,14 +221,14 @@ TEST_CASE("a diff of some paths only, even below a directory that became a file"
 
 TEST_CASE("worktree contents are compared and diffed in git's form") {
   Differ world;
-  const std::string base =
-      world.upstream.commit({{".gitattributes",
-                              "*.crlf eol=crlf\n*.id ident\n*.u16 "
-                              "working-tree-encoding=UTF-16LE-BOM\n*.auto text=auto\n"},
-                             {"a.crlf", "one\ntwo\n"},
-                             {"x.id", "$Id$\n"},
-                             {"mixed.auto", "a\r\nb\n"},
-                             {"plain", "p\n"}});
+  const std::string base = world.upstream.commit(
+      {{".gitattributes",
+        "*.crlf eol=crlf\n*.id ident\n*.u16 "
+        "working-tree-encoding=UTF-16LE-BOM\n*.auto text=auto\n*.lfs filter=lfs\n"},
+       {"a.crlf", "one\ntwo\n"},
+       {"x.id", "$Id$\n"},
+       {"mixed.auto", "a\r\nb\n"},
+       {"plain", "p\n"}});
   const CommitTree tree = world.open(base);
   const auto equals = [&](const std::string& path, const std::string& bytes) {
     const std::string file = world.directory / "file";
@@ -251,8 +251,9 @@ TEST_CASE("worktree contents are compared and diffed in git's form") {
   changes.push_back(put("sub/.gitattributes", "*.txt eol=crlf\n"));
   changes.push_back(put("sub/x.txt", "x\r\n"));
   changes.push_back(put("lf.crlf", "n\n"));
+  changes.push_back(put("pointer.lfs", "p\n"));
   const Patch whole = tree.patch(std::move(changes));
-  CHECK(lacks(whole) == "converted lf.crlf 2\n");
+  CHECK(lacks(whole) == "converted lf.crlf 2\nconverted pointer.lfs 2\n");
   const std::string& patch = whole.text;
   CHECK(patch.find('\r') == std::string::npos);
   CHECK(patch.find("x.id") == std::string::npos);

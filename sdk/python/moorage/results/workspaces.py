@@ -361,7 +361,7 @@ class DiffStat(Record):
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class LeftOut(Record):
     """A file that a patch lacks, and why: too_large, name (git refuses it), unreadable (its former version), nested (a
-    repository in the repository). converted: it is in the patch, but git writes other line ends than the workspace has.
+    repository in the repository). converted: it is in the patch, but git apply may write other bytes (line ends, filters).
     """
 
     path: str
