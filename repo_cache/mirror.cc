@@ -9,6 +9,7 @@
 
 #include "base/crash_point.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/os/files.h"
 #include "base/parts.h"
 #include "repo_cache/git_handles.h"
@@ -25,12 +26,17 @@ MOORAGE_CRASH_POINT(clone_synced, "repo.clone.synced");
 MOORAGE_CRASH_POINT(fetch_marked, "repo.fetch.marked");
 MOORAGE_CRASH_POINT(fetch_done, "repo.fetch.done");
 
-bool wanted(std::string_view ref) {
-  return (ref.starts_with("refs/heads/") || ref.starts_with("refs/tags/")) && !ref.ends_with("^{}");
+bool is_branch_or_tag(std::string_view ref) {
+  return ref.starts_with("refs/heads/") || ref.starts_with("refs/tags/");
+}
+
+std::string refspec_of(const std::string& upstream_ref) {
+  return std::string("+").append(upstream_ref).append(":").append(to_mirror_ref(upstream_ref));
 }
 
 // "<oid>\t<ref>" and "ref: <ref>\tHEAD", as printed by git ls-remote --symref.
-UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs) {
+UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs,
+                             const std::set<std::string>& others) {
   UpstreamRefs result;
   while (!text.empty()) {
     std::string_view ref = base::take_until(text, '\n');
@@ -41,7 +47,8 @@ UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs) {
     } else if (value.size() == 64) {
       throw Error(Code::unsupported, "this repository has SHA-256 object ids",
                   "repositories with SHA-256 object ids are not supported yet");
-    } else if (wanted(ref)) {
+    } else if ((is_branch_or_tag(ref) && !ref.ends_with("^{}")) ||
+               others.contains(std::string(ref))) {
       result.oids.emplace(ref, value);
     }
     if (result.oids.size() > max_refs) {
@@ -104,7 +111,7 @@ UpstreamRefs Mirror::ask_upstream(const FetchTask& task) const {
       git_.run({"ls-remote", "--symref", "--", task.url.fetch}, task.deadline,
                {.protocol = std::string(scheme_name(task.url.scheme)), .access = &task.access},
                "list branches of " + task.url.display);
-  return parse_ls_remote(text, options_.max_refs);
+  return parse_ls_remote(text, options_.max_refs, other_refs());
 }
 
 UpstreamRefs Mirror::upstream_refs() const {
@@ -121,6 +128,20 @@ UpstreamRefs Mirror::upstream_refs() const {
     if (target) result.head_ref = "refs/" + std::string(target).substr(kUpstream.size());
   }
   return result;
+}
+
+// None of a mirror that is damaged: it is rebuilt without them.
+std::set<std::string> Mirror::other_refs() const {
+  std::set<std::string> others;
+  if (!exists()) return others;
+  try {
+    for (const auto& [ref, oid] : upstream_refs().oids)
+      if (!is_branch_or_tag(ref)) others.insert(ref);
+  } catch (const Error& error) {
+    base::log(base::LogLevel::warning, "repo.refs_unreadable",
+              {{"directory", directory_}, {"error", error.message()}});
+  }
+  return others;
 }
 
 std::vector<std::string> Mirror::tip_commits() const {
@@ -155,7 +176,8 @@ void Mirror::initialize(const MirrorLock&, const Deadline& deadline) const {
   base::sync_directory(directory_);
 }
 
-void Mirror::fetch_into(const std::string& git_directory, const FetchTask& task) const {
+void Mirror::fetch_into(const std::string& git_directory, const FetchTask& task,
+                        const UpstreamRefs& upstream) const {
   const GitRun run{.directory = git_directory,
                    .protocol = std::string(scheme_name(task.url.scheme)),
                    .access = &task.access,
@@ -163,10 +185,20 @@ void Mirror::fetch_into(const std::string& git_directory, const FetchTask& task)
                    .max_file_bytes = options_.max_fetch_bytes,
                    .progress = task.progress,
                    .from_upstream = true};
-  git_.run({"fetch", "--prune", "--no-tags", "--no-auto-gc", "--no-write-fetch-head",
-            "--no-recurse-submodules", "--progress", "--", task.url.fetch,
-            "+refs/heads/*:refs/upstream/heads/*", "+refs/tags/*:refs/upstream/tags/*"},
-           task.deadline, run, "fetch " + task.url.display);
+  std::vector<std::string> words{"fetch",
+                                 "--prune",
+                                 "--no-tags",
+                                 "--no-auto-gc",
+                                 "--no-write-fetch-head",
+                                 "--no-recurse-submodules",
+                                 "--progress",
+                                 "--",
+                                 task.url.fetch,
+                                 "+refs/heads/*:refs/upstream/heads/*",
+                                 "+refs/tags/*:refs/upstream/tags/*"};
+  for (const auto& [ref, oid] : upstream.oids)
+    if (!is_branch_or_tag(ref)) words.push_back(refspec_of(ref));
+  git_.run(words, task.deadline, run, "fetch " + task.url.display);
 }
 
 void Mirror::set_head(const std::string& git_directory, const std::string& head_ref,
@@ -194,7 +226,7 @@ void Mirror::update_refs(const std::string& commands, const Deadline& deadline) 
 void Mirror::make_new_clone(const FetchTask& task, const UpstreamRefs& upstream) const {
   base::remove_tree(new_directory_);
   initialize_at(new_directory_, task.deadline);
-  fetch_into(new_directory_, task);
+  fetch_into(new_directory_, task, upstream);
   set_head(new_directory_, upstream.head_ref, task.deadline);
   pack_refs(new_directory_, task.deadline);
   clone_fetched.pass();
@@ -236,8 +268,14 @@ void Mirror::fetch(const FetchTask& task, const UpstreamRefs& upstream) const {
   base::write_file_durable(directory_ + "/fetching", "");
   update_refs(commands, task.deadline);
   fetch_marked.pass();
-  fetch_into(git_directory_, task);
+  fetch_into(git_directory_, task, upstream);
   set_head(git_directory_, upstream.head_ref, task.deadline);
+  std::string gone;  // git prunes only branches and tags
+  for (const auto& [ref, oid] : before.oids) {
+    if (!is_branch_or_tag(ref) && !upstream.oids.contains(ref))
+      gone += "delete " + to_mirror_ref(ref) + "\n";
+  }
+  update_refs(gone, task.deadline);
   fetch_done.pass();
 
   const UpstreamRefs after = upstream_refs();
@@ -257,6 +295,34 @@ void Mirror::fetch(const FetchTask& task, const UpstreamRefs& upstream) const {
   update_refs(commands, task.deadline);
   pack_refs(git_directory_, task.deadline);
   remove((directory_ + "/fetching").c_str());
+}
+
+void Mirror::fetch_more(const FetchTask& task, const std::string& wanted) const {
+  const bool by_id = !wanted.starts_with("refs/");
+  const UpstreamRefs before = upstream_refs();
+  base::write_file_durable(directory_ + "/fetching", "");
+  if (const auto known = before.oids.find(wanted); known != before.oids.end())
+    update_refs(keep_command(known->second), task.deadline);
+  const GitRun run{.directory = git_directory_,
+                   .protocol = std::string(scheme_name(task.url.scheme)),
+                   .access = &task.access,
+                   .inherit_fds = {task.lock.fd()},
+                   .max_file_bytes = options_.max_fetch_bytes,
+                   .progress = task.progress,
+                   .from_upstream = true};
+  const auto fetched = git_.try_run({"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head",
+                                     "--no-recurse-submodules", "--progress", "--", task.url.fetch,
+                                     by_id ? wanted + ":refs/keep/" + wanted : refspec_of(wanted)},
+                                    task.deadline, run);
+  if (fetched.ok()) pack_refs(git_directory_, task.deadline);
+  remove((directory_ + "/fetching").c_str());
+  if (fetched.ok()) return;
+  for (const char* refusal : {"find remote ref", "not our ref", "unadvertised object"}) {
+    if (fetched.error.find(refusal) != std::string::npos)
+      throw Error(Code::not_found, task.url.display + " has no " + wanted + ", or does not show it",
+                  by_id ? "use a branch or tag that contains it" : "check the name");
+  }
+  throw git_failure(fetched, "fetch " + wanted + " of " + task.url.display);
 }
 
 }  // namespace moorage::repo_cache

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +25,8 @@
 
 namespace moorage::repo_cache {
 
-// Upstream's names ("refs/heads/main", "refs/tags/v1") and their objects.
+// Upstream's names ("refs/heads/main", "refs/tags/v1", and others that somebody asked for, such as
+// "refs/pull/7/head") and their objects.
 struct UpstreamRefs {
   std::map<std::string, std::string> oids;
   std::string head_ref;  // "refs/heads/main"; empty: none, or detached
@@ -67,6 +69,9 @@ class Mirror {
                   const Deadline& deadline) const;  // empty mirror, for imports
   void clone(const FetchTask& task, const UpstreamRefs& upstream) const;
   void fetch(const FetchTask& task, const UpstreamRefs& upstream) const;
+  // Fetches a commit by its id, or another ref of upstream; later fetches update the ref.
+  // not_found: upstream has no such thing, or does not give it out.
+  void fetch_more(const FetchTask& task, const std::string& wanted) const;
   // Replaces a mirror that failed its check by a new clone; carries over readable kept refs.
   void rebuild(const FetchTask& task, const UpstreamRefs& upstream) const;
 
@@ -90,7 +95,9 @@ class Mirror {
  private:
   void remove_leftovers() const;
   void fsck(const std::vector<std::string>& options, const Deadline& deadline) const;
-  void fetch_into(const std::string& git_directory, const FetchTask& task) const;
+  std::set<std::string> other_refs() const;  // neither branches nor tags
+  void fetch_into(const std::string& git_directory, const FetchTask& task,
+                  const UpstreamRefs& upstream) const;
   void make_new_clone(const FetchTask& task, const UpstreamRefs& upstream) const;
   void set_head(const std::string& git_directory, const std::string& head_ref,
                 const Deadline& deadline) const;

@@ -116,6 +116,19 @@ RefreshResult refresh_now(const RepoCacheOptions& options, const std::string& di
   return rebuild(mirror, task, *damage);
 }
 
+// A full commit id, or upstream's full name of a ref that is neither branch nor tag; else empty.
+std::string name_to_fetch(const std::string& text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  if (text.size() == 40 && text.find_first_not_of(kHex) == std::string::npos) return text;
+  const std::string name = text.starts_with("refs/") ? text : "refs/" + text;
+  const bool has_kind = std::count(name.begin(), name.end(), '/') >= 2;
+  const bool other = !name.starts_with("refs/heads/") && !name.starts_with("refs/tags/");
+  const bool good = has_kind && other && name.size() <= 1024 &&
+                    name.find('\0') == std::string::npos &&
+                    git_reference_is_valid_name(name.c_str()) == 1;
+  return good ? name : "";
+}
+
 void run_check(SharedCheck& check, const std::function<RefreshResult()>& work) {
   try {
     check.result = work();
@@ -170,6 +183,21 @@ RefreshResult RepoCache::refresh(const std::string& repo, const RepoUrl& url, Du
     return turn.check->result;
   }
 }
+
+void RepoCache::fetch_more(const std::string& repo, const RepoUrl& url, const std::string& text,
+                           Duration patience, const ProgressFunction& progress,
+                           const GitAccess& access) {
+  const std::string wanted = name_to_fetch(text);
+  if (wanted.empty()) throw Error(Code::invalid_argument, "not the name of a ref, or a commit id");
+  const Deadline deadline(patience);
+  const MirrorLock lock(directory(repo), deadline);
+  const Mirror mirror(options_, directory(repo));
+  if (auto damage = find_damage(mirror, deadline)) throw Error(*damage);
+  mirror.fetch_more({url, access, lock, deadline, progress}, wanted);
+  state_->forget(repo);
+}
+
+bool RepoCache::can_fetch_more(const std::string& text) { return !name_to_fetch(text).empty(); }
 
 void RepoCache::check(const std::string& repo, Duration patience) const {
   const Deadline deadline(patience);

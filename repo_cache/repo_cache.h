@@ -62,6 +62,13 @@ class RepoCache {
   RefreshResult refresh(const std::string& repo, const RepoUrl& url, Duration deadline,
                         const ProgressFunction& progress = {}, const GitAccess& access = {});
 
+  // Fetches something else that a person may name, and resolve() does not find: a full commit id,
+  // or "pull/7/head", "refs/changes/34/1234/5". not_found; invalid_argument: no such form.
+  void fetch_more(const std::string& repo, const RepoUrl& url, const std::string& text,
+                  Duration deadline, const ProgressFunction& progress = {},
+                  const GitAccess& access = {});
+  static bool can_fetch_more(const std::string& text);  // the form
+
   // Imports refs/moorage/{head,work,raw} (without the last: the same as work) and the branches,
   // tags and remote branches of a git bundle, checked in quarantine. Creates the mirror if missing.
   // bundle_fd is borrowed; a regular file.

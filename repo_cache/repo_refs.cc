@@ -116,8 +116,7 @@ struct RefGuess {
 };
 
 std::vector<RefGuess> guesses(const std::string& text) {
-  if (text.starts_with(kHeads)) return {{to_mirror_ref(text), true}};
-  if (text.starts_with(kTags)) return {{to_mirror_ref(text), false}};
+  if (text.starts_with("refs/")) return {{to_mirror_ref(text), text.starts_with(kHeads)}};
   return {{std::string(kMirrorHeads) + text, true},
           {std::string(kMirrorTags) + text, false},
           {"refs/upstream/" + text, text.starts_with("heads/")}};

@@ -91,6 +91,41 @@ class Fetch(harness.TestCase):
         commits = {w["base"]["commit"] for w in self.client.workspaces() if w["name"].startswith("crowd-")}
         self.assertEqual(len(commits), 1)
 
+    def test_a_pull_request_and_a_commit_of_no_branch_are_fetched_when_they_are_named(self):
+        source = self.upstream / "acme" / "forge"
+        first = harness.make_repository(source)
+        url = self.git_server.url("acme/forge")
+        self.client.create(repo_url=url, name="plain")
+
+        def offer(ref, text):
+            commit = harness.commit(source, "offered", text)
+            harness.git(source, "update-ref", ref, commit)
+            harness.git(source, "reset", "-q", "--hard", first)
+            return commit
+
+        one = offer("refs/pull/7/head", "one\n")
+        merge = offer("refs/merge-requests/3/head", "three\n")
+        lost = offer("refs/heads/gone", "lost\n")
+        harness.git(source, "branch", "-q", "-D", "gone")
+        for name, ref, commit in (("review", "pull/7/head", one), ("again", "refs/pull/7/head", one),
+                                  ("merge", "merge-requests/3/head", merge), ("lost", lost, lost)):
+            made = self.client.create(repo_url=url, ref=ref, name=name)
+            self.assertEqual(made["base"]["commit"], commit)
+            self.assertEqual(self.client.exec(name, "git rev-parse HEAD").stdout.decode().strip(), commit)
+        before = self.git_server.fetches()
+        self.client.create(repo_url=url, ref=lost, name="lost-2")
+        self.assertEqual(self.git_server.fetches(), before, "it is kept")
+        two = offer("refs/pull/7/head", "two\n")
+        self.assertEqual(self.client.create(repo_url=url, ref="pull/7/head", name="newer")["base"]["commit"], two)
+        self.assertEqual(self.client.workspace("review")["base"]["behind"], 1)
+        self.assertEqual(self.client.exec("review", "cat README.md && git log --oneline | wc -l").exit_code, 0)
+        for ref in ("pull/8/head", "f" * 40, "feature/none"):
+            with self.assertRaises(raw_api.ApiError) as refused:
+                self.client.create(repo_url=url, ref=ref, name="none")
+            self.assertEqual(refused.exception.code, "not_found")
+        shown = self.daemon.cli("show", "newer").stdout.decode()
+        self.assertIn("pull/7/head", shown)
+
     def test_an_unreachable_upstream_leaves_the_cache_usable_with_a_warning(self):
         harness.make_repository(self.upstream / "acme" / "away")
         url = self.git_server.url("acme/away")

@@ -283,6 +283,72 @@ TEST_CASE("refs, tags and ids resolve as a person expects") {
   CHECK(failure_of([&] { resolve("blob-tag"); }).code() == base::Code::invalid_argument);
 }
 
+TEST_CASE(
+    "other refs of upstream are fetched for who asks, followed, and kept when they are gone") {
+  World world;
+  const auto pull = [&](const std::string& text) {
+    const std::string commit = world.upstream.commit({{"pulled.txt", text}});
+    world.upstream.run({"update-ref", "refs/pull/7/head", commit});
+    world.upstream.run({"reset", "-q", "--hard", world.first});
+    return commit;
+  };
+  const std::string one = pull("one\n");
+  world.refresh();
+  const auto resolve = [&](const std::string& text) { return world.cache.resolve("repo_1", text); };
+  const auto fetch_more = [&](const std::string& text) {
+    world.cache.fetch_more("repo_1", world.url, text, kLong);
+  };
+  CHECK(failure_of([&] { resolve("pull/7/head"); }).code() == base::Code::not_found);
+  CHECK(failure_of([&] { resolve(one); }).code() == base::Code::not_found);
+  fetch_more("pull/7/head");
+  CHECK(resolve("pull/7/head").commit == one);
+  CHECK(resolve("refs/pull/7/head").ref == "refs/pull/7/head");
+  CHECK_FALSE(resolve("pull/7/head").is_branch);
+  CHECK_FALSE(world.refresh().fetched);  // it is as upstream has it
+
+  const std::string two = pull("two\n");
+  CHECK(world.refresh().fetched);
+  CHECK(resolve("pull/7/head").commit == two);
+  CHECK(resolve(one).commit == one);  // rewritten, and somebody may stand on it
+  CHECK(world.cache.behind("repo_1", one, "refs/pull/7/head") == 1);
+
+  world.upstream.run({"update-ref", "-d", "refs/pull/7/head"});
+  CHECK(world.refresh().fetched);
+  CHECK(failure_of([&] { resolve("pull/7/head"); }).code() == base::Code::not_found);
+  CHECK(resolve(two).commit == two);
+  CHECK_FALSE(world.refresh().fetched);
+  world.cache.check("repo_1", kLong);
+}
+
+TEST_CASE("a commit that no ref of upstream has is fetched by its id") {
+  World world;
+  world.refresh();
+  const std::string hidden = world.upstream.commit({{"hidden.txt", "x\n"}});
+  world.upstream.run({"reset", "-q", "--hard", world.first});
+  world.cache.fetch_more("repo_1", world.url, hidden, kLong);
+  CHECK(world.cache.resolve("repo_1", hidden).commit == hidden);
+  CHECK_FALSE(world.refresh().fetched);
+  CHECK(world.cache.resolve("repo_1", hidden).commit == hidden);
+
+  for (const std::string& text :
+       {std::string(40, 'a'), std::string("pull/8/head"), std::string("refs/changes/34/1234/5")}) {
+    INFO(text);
+    CHECK(RepoCache::can_fetch_more(text));
+    const base::Error error =
+        failure_of([&] { world.cache.fetch_more("repo_1", world.url, text, kLong); });
+    CHECK(error.code() == base::Code::not_found);
+  }
+  for (const char* text :
+       {"main", "refs/heads/main", "heads/x", "tags/v1", "HEAD", "refs/HEAD", "abcdef1",
+        "pull/*/head", "pull/../x", "a/b:c", "a b/c", "x/y^"}) {
+    INFO(text);
+    CHECK_FALSE(RepoCache::can_fetch_more(text));
+    CHECK(failure_of([&] { world.cache.fetch_more("repo_1", world.url, text, kLong); }).code() ==
+          base::Code::invalid_argument);
+  }
+  world.cache.check("repo_1", kLong);
+}
+
 TEST_CASE("the references of a workspace equal git's own packed refs") {
   World world;
   world.upstream.run({"tag", "-a", "-m", "x", "v1"});

@@ -129,6 +129,16 @@ std::optional<state_db::RepositoryRow> Repositories::find_commit(const std::stri
   }
 }
 
+void Repositories::fetch_more(base::RepoId id, const std::string& url, const Asker& asker,
+                              const std::string& ref, const Progress& progress) {
+  const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
+  const Covering credential = upstream_.covering(parsed, asker);
+  const auto work = work_on(id);
+  context_.repos.fetch_more(repo_directory(id), parsed, ref, context_.options.fetch_deadline,
+                            adapt(progress),
+                            credential ? upstream_.open(*credential) : repo_cache::GitAccess{});
+}
+
 repo_cache::RefreshResult Repositories::ask_upstream(base::RepoId id,
                                                      const repo_cache::RepoUrl& url,
                                                      const Covering& credential,

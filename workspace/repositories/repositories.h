@@ -51,7 +51,10 @@ class Repositories {
   // Without asking upstream: if the mirror has that commit, and the asker has shown access lately.
   std::optional<state_db::RepositoryRow> find_commit(const std::string& url, const Asker& asker,
                                                      const std::string& commit);
-  // The same for a known one. unsupported: it came from a local checkout.
+  // Fetches what that person named and no branch or tag has; see RepoCache::fetch_more.
+  void fetch_more(base::RepoId id, const std::string& url, const Asker& asker,
+                  const std::string& ref, const Progress& progress);
+  // The same as ensure for a known one. unsupported: it came from a local checkout.
   state_db::RepositoryRow fetch(base::RepoId id, const Progress& progress,
                                 const JoinKey& join = {});
   // The URL of origin in its workspaces; empty: none.

@@ -134,7 +134,7 @@ WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,
   if (request.import) {
     stand_on_work(*request.import, repo_dir, workspace);
   } else {
-    const auto resolved = context_.repos.resolve(repo_dir, request.ref);
+    const auto resolved = resolve(caller, request, repo.id, progress);
     workspace.base_commit = resolved.commit;
     workspace.base_ref = resolved.ref;
   }
@@ -161,6 +161,21 @@ WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,
   base::log(base::LogLevel::info, "workspace.created",
             {{"ws", row.id}, {"name", row.name}, {"repo", repo.id}, {"commit", row.base_commit}});
   return views_.view(table.get(row.id));
+}
+
+// Fetches what the mirror lacks: a pull request, or a commit that no branch has any more.
+repo_cache::ResolvedRef Create::resolve(const Caller& caller, const CreateRequest& request,
+                                        base::RepoId repo, const Progress& progress) {
+  const std::string directory = repo_directory(repo);
+  try {
+    return context_.repos.resolve(directory, request.ref);
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found || !repo_cache::RepoCache::can_fetch_more(request.ref))
+      throw;
+  }
+  repositories_.fetch_more(repo, request.repo_url, {caller.uid, request.labels}, request.ref,
+                           progress);
+  return context_.repos.resolve(directory, request.ref);
 }
 
 // Uncommitted work of the checkout belongs to the base, so no diff shows it as the agent's.

@@ -22,6 +22,8 @@ class Create {
  private:
   state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
                                          const Progress& progress);
+  repo_cache::ResolvedRef resolve(const Caller& caller, const CreateRequest& request,
+                                  base::RepoId repo, const Progress& progress);
   void stand_on_work(const ImportedWork& import, const std::string& repo_dir,
                      state_db::NewWorkspace& workspace) const;
   void write_raw_files(const state_db::WorkspaceRow& row) const;
