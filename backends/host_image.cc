@@ -76,6 +76,8 @@ constexpr const char* kDirectories[] = {
     "sys/devices/system",
     "sys/devices/system/cpu",
     "sys/devices/system/node",
+    "sys/fs",
+    "sys/fs/cgroup",
     "tmp",
     "usr",
     "var",

@@ -35,10 +35,7 @@ milliseconds left_until(Clock::time_point deadline) {
   return left;
 }
 
-struct Container {  // made by an engine; pid 0: moorage-launch makes it
-  base::ProcessIdentity init;
-  LaunchPlan::Files files;
-};
+using Container = LaunchPlan::Container;  // pid 0: moorage-launch makes it
 
 std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan,
                          const Container& container) {
@@ -53,6 +50,8 @@ std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan,
   request.init_pid = container.init.pid;
   request.init_start_ticks = container.init.start_ticks;
   request.files = container.files;
+  if (container.init.pid != 0) request.cgroups = container.cgroups;
+  request.cgroup_link = container.cgroup_link;
   json::object object;
   launch::each_field(request, [&object](const char* key, const auto& field) {
     object[key] = json::value_from(field);
@@ -163,7 +162,7 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
       plan.start_container ? identify_init(plan.start_container(left_until(deadline)), spec)
                            : run_launch(spec, plan, {}, deadline);
   const Fd warden = accept_warden(bootstrap.get(), init, deadline);
-  if (plan.start_container) run_launch(spec, plan, {init, plan.take_over(init)}, deadline);
+  if (plan.start_container) run_launch(spec, plan, plan.take_over(init), deadline);
   // From outside, so that they can be exchanged (base/os/namespaces.h). The warden waits
   // meanwhile.
   base::in_mount_namespace(init, [&] {

@@ -30,11 +30,17 @@ struct LaunchPlan : launch::Request {
   std::string program;  // moorage-launch
 
   // For a container that an engine makes ("furnish"): starts it and returns the pid the engine
-  // reports; moves that process into the sandbox's group once it is verified to be the warden;
-  // lists the files of the host to show, and where.
+  // reports; moves that process into the sandbox's group once it is verified to be the warden, and
+  // returns what is known only then.
   std::function<pid_t(std::chrono::milliseconds)> start_container;
   using Files = std::vector<std::pair<std::string, std::string>>;
-  std::function<Files(const base::ProcessIdentity&)> take_over;
+  struct Container {
+    base::ProcessIdentity init;
+    Files files;  // of the host, and where to show them
+    Files cgroups;
+    std::string cgroup_link;
+  };
+  std::function<Container(const base::ProcessIdentity&)> take_over;
 };
 
 struct Launched {

@@ -30,6 +30,16 @@ bool name_is_safe(const std::string& name) {
          });
 }
 
+// So that programs inside size themselves by the sandbox.
+void show_limits(const SandboxSpec& spec, const SandboxCgroup& group, LaunchPlan& plan) {
+  plan.cgroups = group.shown();
+  plan.join_commands = group.join_files("cmd");
+  plan.processors = group.choose_processors(spec.limits.cpus);
+  if (plan.processors.empty()) return;
+  plan.processors_file = spec.directory + "/processors";
+  base::write_file(plan.processors_file, base::processors_text(plan.processors) + "\n", 0444);
+}
+
 }  // namespace
 
 const CgroupHierarchies& LocalBackend::hierarchies() {
@@ -165,10 +175,12 @@ SandboxStatus LocalBackend::start(const SandboxSpec& spec) {
     launch_plan.warden = warden_copy_;
     launch_plan.cgroup = cgroup.unified_path();
     launch_plan.owner_id = spec.first_host_id;
+    if (!known_capabilities().remote) show_limits(spec, cgroup, launch_plan);
     plan(spec, cgroup, launch_plan);
     SandboxSpec rest = spec;
     rest.deadline = std::chrono::duration_cast<milliseconds>(until - Clock::now());
     const Launched launched = launch(rest, launch_plan);
+    cgroup.open_commands();
     write_label(cgroup, {launched.init, spec.directory, launched.warden.protocols,
                          launched.warden.release});
   } catch (Error& error) {

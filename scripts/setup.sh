@@ -13,10 +13,11 @@ packages_run=(lxc git sudo python3 ca-certificates apparmor e2fsprogs)
 packages_vm=(qemu-system-x86 debootstrap e2fsprogs)
 packages_vm_inside=(linux-image-cloud-amd64 initramfs-tools kmod udev systemd-sysv dbus iproute2 procps e2fsprogs xfsprogs
   libboost-json1.81.0 libgit2-1.5 libsqlite3-0 libssl3 libyaml-cpp0.7 liblxc1 libseccomp2 libc-ares2 libnghttp2-14 libidn2-0 libstdc++6 zlib1g libarchive13 libzstd1 zstd strace faketime openssl binutils curl
-  gcc libc6-dev make nodejs npm)
+  gcc libc6-dev make nodejs npm default-jre-headless golang-go)
 packages_faults=(strace util-linux e2fsprogs xfsprogs btrfs-progs faketime)  # tests/crash, and other tests that trace
 packages_network_tools=(wget golang-go python3-grpcio python3-venv default-jdk-headless maven)  # only for e2e_network_tools, e2e_packages, e2e_protocols and e2e_credentials
-packages_engines=(docker.io crun podman busybox-static)  # tests/engines starts its own, without their services
+packages_limits=(default-jre-headless golang-go)  # only for e2e_limits_seen, besides node
+packages_engines=(docker.io crun podman busybox-static lxcfs)  # tests/engines starts its own, without their services
 packages_ssh=(openssh-server openssh-client)  # for test_backends, e2e_link and others, which start their own
 packages_sdk=(mypy python3-pip python3-setuptools python3-wheel python3-yaml)  # for sdk and sdk_package
 packages_deb=(dpkg-dev lintian debootstrap)  # to build and test Debian packages

@@ -51,6 +51,16 @@ std::string CgroupHierarchies::kind() const {
   return v1 ? "v1-hybrid" : "v2";
 }
 
+std::vector<std::string> CgroupHierarchies::all_v1() const {
+  std::vector<std::string> tops;
+  for (const std::string* top :
+       {&memory_v1, &pids_v1, &cpu_v1, &disk_v1, &cpuacct_v1, &cpuset_v1}) {
+    if (!top->empty() && std::find(tops.begin(), tops.end(), *top) == tops.end())
+      tops.push_back(*top);
+  }
+  return tops;
+}
+
 CgroupHierarchies parse_cgroup_mounts(const std::string& mountinfo) {
   CgroupHierarchies found;
   for (const auto& mount : base::parse_mounts(mountinfo)) {
@@ -64,6 +74,8 @@ CgroupHierarchies parse_cgroup_mounts(const std::string& mountinfo) {
     if (has_word(mount.options, "pids", ',')) take(found.pids_v1);
     if (has_word(mount.options, "cpu", ',')) take(found.cpu_v1);
     if (has_word(mount.options, "blkio", ',')) take(found.disk_v1);
+    if (has_word(mount.options, "cpuacct", ',')) take(found.cpuacct_v1);
+    if (has_word(mount.options, "cpuset", ',')) take(found.cpuset_v1);
   }
   return found;
 }
@@ -101,6 +113,10 @@ void make_cgroup(const std::string& path) {
   throw Error(Code::resource_exhausted,
               "create cgroup " + path + ": the kernel's limit of control groups is reached",
               "stop background processes of commands: each such command keeps one");
+}
+
+void show_cgroup(const std::string& path) {
+  base::check(chmod(path.c_str(), 0755), "change the mode of cgroup " + path);
 }
 
 void write_cgroup_file(const std::string& path, const std::string& value) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <mutex>
 #include <sstream>
 
 #include "base/error.h"
@@ -28,9 +29,23 @@ constexpr uint64_t kHeadroomPids = 64;
 constexpr uint64_t kCpuPeriodUsec = 100'000;
 constexpr uint64_t kWeightOfAService = 100;
 constexpr const char* kLabel = "trusted.moorage";
+constexpr const char* kProcessors = "trusted.moorage.processors";
 constexpr milliseconds kFreezePatience{300};
 constexpr std::chrono::nanoseconds kFirstPause = std::chrono::microseconds(50);
 constexpr std::chrono::nanoseconds kLongestPause = milliseconds(100);
+
+std::optional<std::string> attribute_of(const std::string& group, const char* name) {
+  char value[4096];
+  const ssize_t size = getxattr(group.c_str(), name, value, sizeof value);
+  if (size >= 0) return std::string(value, static_cast<size_t>(size));
+  if (errno == ENODATA || errno == ENOENT) return std::nullopt;
+  base::throw_errno("read " + std::string(name) + " of cgroup " + group);
+}
+
+void set_attribute(const std::string& group, const char* name, const std::string& value) {
+  base::check(setxattr(group.c_str(), name, value.data(), value.size(), 0),
+              "label cgroup " + group);
+}
 
 // The group of all sandboxes in one hierarchy.
 std::string all_sandboxes(const std::string& top) { return top + "/" + kSandboxesGroup; }
@@ -66,6 +81,22 @@ void limit_cpu(const CgroupHierarchies& h, const std::string& group, double cpus
   }
 }
 
+// Of version 1. For memory and processes the commands have a lower ceiling than the warden; the
+// others count the sandbox as a whole.
+bool has_parts(const CgroupHierarchies& h, const std::string& top) {
+  return top == h.memory_v1 || top == h.pids_v1;
+}
+
+// A new group of version 1's cpuset takes no process before it has processors and memory nodes.
+// Those of the host, each time: a processor that was offline is missing in older groups.
+void fill_processor_sets(const CgroupHierarchies& h, const std::string& path) {
+  for (const char* file : {"/cpuset.cpus", "/cpuset.mems"}) {
+    const std::string value = base::read_file(h.cpuset_v1 + file);
+    for (const std::string& group : {all_sandboxes(h.cpuset_v1), path})
+      write_cgroup_file(group + file, value);
+  }
+}
+
 // Waits for a value of cgroup.events until the deadline. A change raises POLLPRI, but the kernel
 // reports at most one per file in 10 ms (cgroup_file_notify): a freeze soon after a thaw takes 0.2
 // ms and is reported after 10. So the file is also read again after growing pauses.
@@ -96,13 +127,7 @@ SandboxCgroup::SandboxCgroup(const CgroupHierarchies& hierarchies, std::string n
 
 std::vector<std::string> SandboxCgroup::all_paths() const {
   std::vector<std::string> paths{unified_path()};
-  for (const std::string* top : {&hierarchies_.memory_v1, &hierarchies_.pids_v1,
-                                 &hierarchies_.cpu_v1, &hierarchies_.disk_v1}) {
-    const std::string path = *top + "/" + group_;
-    if (!top->empty() && std::find(paths.begin(), paths.end(), path) == paths.end()) {
-      paths.push_back(path);
-    }
-  }
+  for (const std::string& top : hierarchies_.all_v1()) paths.push_back(top + "/" + group_);
   return paths;
 }
 
@@ -113,7 +138,6 @@ void SandboxCgroup::create(const Limits& limits) {
   if (h.pids && h.pids_v1.empty()) controllers += " +pids";
   if (h.cpu && h.cpu_v1.empty()) controllers += " +cpu";
   if (h.disk && h.disk_v1.empty()) controllers += " +io";
-  const std::string below_commands = h.memory && h.memory_v1.empty() ? "+memory" : "";
 
   // The unified one first: `list` finds the name there after any interruption.
   const std::string all = all_sandboxes(h.unified);
@@ -126,18 +150,21 @@ void SandboxCgroup::create(const Limits& limits) {
   }
   make_cgroup(unified_path() + "/launch");
   make_cgroup(unified_path() + "/cmd");
-  if (!below_commands.empty()) {
-    write_cgroup_file(unified_path() + "/cmd/cgroup.subtree_control", below_commands);
-  }
-  for (const std::string& path : all_paths()) {
-    make_cgroup(std::filesystem::path(path).parent_path());
+  for (const std::string& top : h.all_v1()) {
+    const std::string path = top + "/" + group_;
+    make_cgroup(all_sandboxes(top));
     make_cgroup(path);
-    const bool has_no_parts = path == h.cpu_v1 + "/" + group_ || path == h.disk_v1 + "/" + group_;
-    if (path == unified_path() || has_no_parts) continue;
-    make_cgroup(path + "/warden");
-    make_cgroup(path + "/cmd");
+    if (top == h.cpuset_v1) fill_processor_sets(h, path);
+    if (has_parts(h, top)) make_cgroup(path + "/cmd");
+    if (top == h.pids_v1) make_cgroup(path + "/warden");
   }
+  for (const auto& [directory, inside] : shown()) show_cgroup(directory);
   apply_limits(limits);
+}
+
+void SandboxCgroup::open_commands() const {
+  if (!hierarchies_.memory || !hierarchies_.memory_v1.empty()) return;
+  write_cgroup_file(unified_path() + "/cmd/cgroup.subtree_control", "+memory");
 }
 
 void SandboxCgroup::weigh_cpu(uint32_t weight) const {
@@ -176,7 +203,10 @@ void SandboxCgroup::apply_limits(const Limits& limits) const {
     limit_pids(hierarchies_, group, limits.pids + kHeadroomPids);
     limit_pids(hierarchies_, group + "/cmd", limits.pids);
   }
-  if (hierarchies_.cpu && limits.cpus > 0) limit_cpu(hierarchies_, group, limits.cpus);
+  if (!hierarchies_.cpu || limits.cpus <= 0) return;
+  limit_cpu(hierarchies_, group, limits.cpus);
+  // For those who read it: the sandbox's own limit holds.
+  if (hierarchies_.cpu_v1.empty()) limit_cpu(hierarchies_, group + "/cmd", limits.cpus);
 }
 
 bool SandboxCgroup::exists() const {
@@ -185,17 +215,36 @@ bool SandboxCgroup::exists() const {
 }
 
 std::vector<std::string> SandboxCgroup::join_files(const std::string& part) const {
-  // cpu and blkio have no parts. v1 has parts only for the warden and the commands; all others
-  // count as the warden.
-  const std::string part_v1 = part == "cmd" ? "/cmd" : "/warden";
+  // v1 has parts only for the warden and the commands; all others count as the warden. Its memory
+  // is counted in the sandbox's own group: lxcfs shows the use of the group of process 1.
   std::vector<std::string> files{unified_path() + "/" + part + "/cgroup.procs"};
-  for (const std::string* top : {&hierarchies_.memory_v1, &hierarchies_.pids_v1}) {
-    if (!top->empty()) files.push_back(*top + "/" + group_ + part_v1 + "/cgroup.procs");
-  }
-  for (const std::string* top : {&hierarchies_.cpu_v1, &hierarchies_.disk_v1}) {
-    if (!top->empty()) files.push_back(*top + "/" + group_ + "/cgroup.procs");
+  for (const std::string& top : hierarchies_.all_v1()) {
+    const std::string path = top + "/" + group_;
+    const char* warden = top == hierarchies_.pids_v1 ? "/warden" : "";
+    const char* place = !has_parts(hierarchies_, top) ? "" : part == "cmd" ? "/cmd" : warden;
+    // A sandbox that an older release started is in none of these.
+    const bool only_shown = top == hierarchies_.cpuset_v1 || top == hierarchies_.cpuacct_v1;
+    if (only_shown && !base::path_exists(path)) continue;
+    files.push_back(path + place + "/cgroup.procs");
   }
   return files;
+}
+
+std::vector<std::pair<std::string, std::string>> SandboxCgroup::shown() const {
+  const CgroupHierarchies& h = hierarchies_;
+  if (h.kind() == "v2") return {{unified_path() + "/cmd", kCgroupsInside}};
+  std::vector<std::pair<std::string, std::string>> directories;
+  const auto show = [&](const std::string& top, const char* controller) {
+    if (top.empty()) return;
+    directories.emplace_back(top + "/" + group_ + (has_parts(h, top) ? "/cmd" : ""),
+                             std::string(kCgroupsInside) + "/" + controller);
+  };
+  show(h.memory_v1, "memory");
+  show(h.cpu_v1, "cpu");
+  show(h.cpuacct_v1, "cpuacct");
+  show(h.cpuset_v1, "cpuset");
+  show(h.pids_v1, "pids");
+  return directories;
 }
 
 bool SandboxCgroup::frozen() const {
@@ -270,25 +319,44 @@ std::vector<pid_t> SandboxCgroup::members() const {
 }
 
 void SandboxCgroup::set_label(const std::string& label) {
-  base::check(setxattr(unified_path().c_str(), kLabel, label.data(), label.size(), 0),
-              "label cgroup " + unified_path());
+  set_attribute(unified_path(), kLabel, label);
 }
 
 std::optional<std::string> SandboxCgroup::label() const {
-  char value[4096];
-  ssize_t size = getxattr(unified_path().c_str(), kLabel, value, sizeof value);
-  if (size >= 0) return std::string(value, static_cast<size_t>(size));
-  if (errno == ENODATA || errno == ENOENT) return std::nullopt;
-  base::throw_errno("read the label of cgroup " + unified_path());
+  return attribute_of(unified_path(), kLabel);
+}
+
+// Kept with the groups, so that it holds for every daemon of this host, and after each one's end.
+base::Processors SandboxCgroup::choose_processors(double cpus) const {
+  static std::mutex choosing;  // of this daemon; two of them at the same instant may choose alike
+  const base::Processors allowed = base::processors_of(0);
+  std::lock_guard lock(choosing);
+  std::vector<base::Processors> used;
+  if (!base::choose_processors(allowed, cpus, {}).empty()) {
+    const std::string all = all_sandboxes(hierarchies_.unified);
+    for (const std::string& name : base::list_directory(all)) {
+      if (name.find('.') != std::string::npos) continue;  // a file of the group
+      const auto chosen = attribute_of(all + "/" + name, kProcessors);
+      if (chosen) used.push_back(base::parse_processors(*chosen));
+    }
+  }
+  base::Processors processors = base::choose_processors(allowed, cpus, used);
+  if (processors.empty()) return processors;
+  const std::string text = base::processors_text(processors);
+  set_attribute(unified_path(), kProcessors, text);
+  // lxcfs looks here.
+  if (!hierarchies_.cpuset_v1.empty())
+    write_cgroup_file(hierarchies_.cpuset_v1 + "/" + group_ + "/cpuset.cpus", text);
+  return processors;
 }
 
 std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,
                                          const std::string& prefix) {
   std::vector<std::string> names;
-  for (const std::string* top : {&hierarchies.unified, &hierarchies.memory_v1, &hierarchies.pids_v1,
-                                 &hierarchies.cpu_v1, &hierarchies.disk_v1}) {
-    if (top->empty()) continue;
-    const std::string all = all_sandboxes(*top);
+  std::vector<std::string> tops = hierarchies.all_v1();
+  tops.push_back(hierarchies.unified);
+  for (const std::string& top : tops) {
+    const std::string all = all_sandboxes(top);
     if (!base::path_exists(all)) continue;
     for (std::string& name : base::list_directory(all)) {
       if (name.starts_with(prefix)) names.push_back(std::move(name));

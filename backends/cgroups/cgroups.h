@@ -23,13 +23,16 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/os/processors.h"
 
 namespace moorage::backends {
 
 inline constexpr const char* kSandboxesGroup = "moorage";
+inline constexpr const char* kCgroupsInside = "/sys/fs/cgroup";
 
 struct CgroupHierarchies {
   std::string unified;  // mount points; empty: not mounted
@@ -37,11 +40,16 @@ struct CgroupHierarchies {
   std::string pids_v1;
   std::string cpu_v1;
   std::string disk_v1;  // blkio
+  // These limit nothing here: the JVM believes in limits only where it finds them, too.
+  std::string cpuacct_v1;
+  std::string cpuset_v1;
   bool memory = false;  // the controller exists, in either version
   bool pids = false;
   bool cpu = false;
   bool disk = false;
   std::string kind() const;  // "v2", "v1-hybrid", "v1", "none"
+  // The mounted ones of version 1, each once: controllers may share one.
+  std::vector<std::string> all_v1() const;
 };
 
 // `mountinfo` in the format of /proc/self/mountinfo.
@@ -59,6 +67,10 @@ class SandboxCgroup {
   SandboxCgroup(const CgroupHierarchies& hierarchies, std::string name);
 
   void create(const Limits& limits);
+  // Before the first exec_group(). Until then processes can join "cmd", as a control group
+  // namespace for the commands requires: with cgroup v2, a group whose children are counted has no
+  // members.
+  void open_commands() const;
   // Applies when processors are short, to all sandboxes together: a service of the host has 100
   // (cgroup v2's cpu.weight). Call after create().
   void weigh_cpu(uint32_t weight) const;
@@ -66,10 +78,17 @@ class SandboxCgroup {
   // bypass the page cache; only v2 counts page-cache writes.
   void limit_disk(const std::string& disk, uint64_t bytes_per_s) const;
   void add_part(const std::string& part) const;  // in the unified hierarchy; others need none
-  bool exists() const;           // in any hierarchy
+  bool exists() const;                           // in any hierarchy
   // Write "0" to these files to put the writer and its future children into group `part`.
   std::vector<std::string> join_files(const std::string& part) const;
   std::string unified_path() const { return hierarchies_.unified + "/" + group_; }
+  std::string commands_path() const { return "/" + group_ + "/cmd"; }  // in a hierarchy with parts
+  // Directories with the limits of the commands, and where a sandbox shows them, read-only:
+  // programs read them to learn their limits (docs/decisions/0390).
+  std::vector<std::pair<std::string, std::string>> shown() const;
+  // Chooses the processors of a new sandbox, such that all on this host spread over them, and keeps
+  // the choice with the group. Empty: none, all may be used.
+  base::Processors choose_processors(double cpus) const;
 
   void freeze(std::chrono::milliseconds deadline);  // thawed again when it throws deadline_exceeded
   void thaw(std::chrono::milliseconds deadline);
@@ -100,6 +119,9 @@ std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,
 
 // Reads and writes in one group directory. A missing file is an Error(not_found).
 void make_cgroup(const std::string& path);  // or it already exists
+// The daemon's umask hides groups; those that a sandbox shows must be open to its users. Other
+// users of the host do not reach them, because kSandboxesGroup stays closed.
+void show_cgroup(const std::string& path);
 void write_cgroup_file(const std::string& path, const std::string& value);
 std::optional<uint64_t> cgroup_counter(const std::string& path,
                                        std::string_view key);  // "key N" lines

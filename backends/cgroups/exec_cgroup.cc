@@ -31,6 +31,7 @@ class ExecCgroup : public ExecGroup {
   std::vector<Fd> join_fds() override {
     make_cgroup(unified_);
     if (!memory_v1_.empty()) make_cgroup(memory_v1_);
+    show_memory_limit();
     std::vector<Fd> fds;
     for (const std::string* path : {&unified_, &memory_v1_, &pids_v1_}) {
       if (!path->empty()) fds.push_back(base::open_file(*path + "/cgroup.procs", O_WRONLY));
@@ -93,6 +94,17 @@ class ExecCgroup : public ExecGroup {
   }
 
  private:
+  // The same as of all commands together, which already holds: Node, the JVM and others read only
+  // the limit of their own group.
+  void show_memory_limit() const {
+    const std::string& group = memory_v1_.empty() ? unified_ : memory_v1_;
+    const char* file = memory_v1_.empty() ? "/memory.max" : "/memory.limit_in_bytes";
+    show_cgroup(group);
+    const auto limit =
+        base::read_file_if_exists(group.substr(0, group.rfind('/')) + file);  // of all commands
+    if (limit) write_cgroup_file(group + file, *limit);
+  }
+
   std::string unified_;
   std::string memory_v1_;  // empty: the unified hierarchy counts memory
   std::string pids_v1_;

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "backends/cgroups/device_rules.h"
+#include "backends/engine/container_cgroups.h"
 #include "backends/engine/container_files.h"
 #include "backends/engine/container_users.h"
 #include "backends/engine/docker_image.h"
@@ -110,8 +111,8 @@ class DockerBackend : public LocalBackend {
   Ids ids_of(const SandboxSpec& spec);
   std::string create_body(const SandboxSpec& spec, const std::string& warden);
   pid_t start_container(const SandboxSpec& spec, const std::string& warden, milliseconds deadline);
-  LaunchPlan::Files take_over(const SandboxSpec& spec, const std::vector<std::string>& join,
-                              const base::ProcessIdentity& init);
+  LaunchPlan::Container take_over(const SandboxSpec& spec, const SandboxCgroup& group,
+                                  const base::ProcessIdentity& init);
 
   std::string profile_file() const { return options_.images_directory + "/seccomp.json"; }
 
@@ -254,9 +255,7 @@ void DockerBackend::plan(const SandboxSpec& spec, const SandboxCgroup& group, La
   plan.start_container = [this, &spec, warden = plan.warden](milliseconds deadline) {
     return start_container(spec, warden, deadline);
   };
-  plan.take_over = [this, &spec, join = group.join_files("warden")](const auto& init) {
-    return take_over(spec, join, init);
-  };
+  plan.take_over = [this, &spec, &group](const auto& init) { return take_over(spec, group, init); };
 }
 
 pid_t DockerBackend::start_container(const SandboxSpec& spec, const std::string& warden,
@@ -275,9 +274,8 @@ pid_t DockerBackend::start_container(const SandboxSpec& spec, const std::string&
   return engine_.init_pid(spec.name, deadline);
 }
 
-LaunchPlan::Files DockerBackend::take_over(const SandboxSpec& spec,
-                                           const std::vector<std::string>& join,
-                                           const base::ProcessIdentity& init) {
+LaunchPlan::Container DockerBackend::take_over(const SandboxSpec& spec, const SandboxCgroup& group,
+                                               const base::ProcessIdentity& init) {
   const Ids ids = ids_of(spec);
   const uint32_t root = first_mapped_id(init);
   if (root != (ids.user == 0 ? ids.first_host_id : 0)) {
@@ -287,7 +285,8 @@ LaunchPlan::Files DockerBackend::take_over(const SandboxSpec& spec,
                     ", but the engine reported another value",
                 "try again: the engine was probably restarted with another --userns-remap");
   }
-  for (const std::string& file : join) {
+  ContainerCgroups cgroups = container_cgroups(group, init);
+  for (const std::string& file : group.join_files("warden")) {
     base::write_all(base::open_file(file, O_WRONLY).get(), std::to_string(init.pid));
   }
   LaunchPlan::Files files =
@@ -296,7 +295,7 @@ LaunchPlan::Files DockerBackend::take_over(const SandboxSpec& spec,
     for (auto& file : write_trust(init, spec.certificates, spec.directory))
       files.push_back(std::move(file));
   }
-  return files;
+  return {init, std::move(files), std::move(cgroups.shown), std::move(cgroups.link)};
 }
 
 void DockerBackend::forget(const std::string& name) {

@@ -29,7 +29,13 @@ std::string kept_capabilities() {  // in the form of lxc.cap.keep
   return names;
 }
 
-Settings settings(const Request& request, const base::UserNamespace& ids) {
+// As of the other private places. Its pages are charged to the commands.
+std::string shared_memory(const Request& request) {
+  return "tmpfs dev/shm tmpfs rw,nosuid,nodev,mode=1777,create=dir,nr_inodes=262144,size=" +
+         std::to_string(request.memory_bytes / 2) + " 0 0";
+}
+
+Settings settings(const Request& request, const Namespaces& namespaces) {
   const std::string range = " 0 " + std::to_string(request.first_host_id) + " 65536";
   Settings items = {
       {"lxc.rootfs.path", std::string("dir:") + kRoot},
@@ -38,14 +44,15 @@ Settings settings(const Request& request, const base::UserNamespace& ids) {
       {"lxc.idmap", "u" + range},
       {"lxc.idmap", "g" + range},
       // Made before, because LXC would make one owned by host root (base/os/user_namespace.h).
-      {"lxc.namespace.share.user", std::to_string(ids.holder())},
+      {"lxc.namespace.share.user", std::to_string(namespaces.users.holder())},
+      {"lxc.namespace.share.cgroup", std::to_string(namespaces.cgroups.holder())},
       {"lxc.init.cmd", "/.moorage/warden --bootstrap /.moorage/bootstrap"},
       {"lxc.init.cwd", "/"},
       {"lxc.environment", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
       {"lxc.net.0.type", "empty"},
       {"lxc.net.0.flags", "up"},  // for loopback
       {"lxc.mount.auto", "proc:mixed"},
-      {"lxc.mount.entry", "tmpfs dev/shm tmpfs rw,nosuid,nodev,mode=1777,create=dir 0 0"},
+      {"lxc.mount.entry", shared_memory(request)},
       {"lxc.autodev", "1"},
       {"lxc.tty.max", "0"},
       {"lxc.pty.max", std::to_string(kMaxTerminals)},
@@ -56,9 +63,9 @@ Settings settings(const Request& request, const base::UserNamespace& ids) {
       {"lxc.no_new_privs", request.sudo ? "0" : "1"},
       // The container outlives its monitor: the work must live, not the engine that started it.
       {"lxc.monitor.signal.pdeath", "0"},
-      // Below the cover of /sys/fs/cgroup: the sandbox's own group. No cgroup namespace for LXC:
-      // rooted in `launch`, it would prevent a move to `monitor` where cgroup2 is mounted with
-      // nsdelegate (ENOENT).
+      // Below the cover of /sys/fs/cgroup: the sandbox's own group. LXC itself stays outside of the
+      // namespace of the commands' groups: from inside it could not move to `monitor` where cgroup2
+      // is mounted with nsdelegate (ENOENT).
       {"lxc.cgroup.dir.monitor", "monitor"},
       {"lxc.cgroup.dir.monitor.pivot", "pivot"},
       {"lxc.cgroup.dir.container", "warden"},
@@ -79,6 +86,8 @@ Settings settings(const Request& request, const base::UserNamespace& ids) {
     items.emplace_back("lxc.mount.entry", std::string("tmpfs proc/") + directory +
                                               " tmpfs ro,nosuid,nodev,noexec,size=0,optional 0 0");
   }
+  for (const std::string& name : lxcfs_files())
+    items.emplace_back("lxc.mount.entry", kLxcfs + name + " proc/" + name + " none bind,ro 0 0");
   return items;
 }
 
@@ -88,14 +97,14 @@ struct Release {
 
 }  // namespace
 
-pid_t start_container(const Request& request, const base::UserNamespace& ids) {
+pid_t start_container(const Request& request, const Namespaces& namespaces) {
   base::write_file(kPolicyFile, late_policy(request.nested_namespaces));
   std::unique_ptr<lxc_container, Release> container(
       lxc_container_new(request.name.c_str(), kLxcPath));
   if (!container) throw Error(Code::unavailable, "LXC could not create a container object");
   // Drop everything from the host's /etc/lxc/default.conf.
   container->clear_config(container.get());
-  for (const auto& [key, value] : settings(request, ids)) {
+  for (const auto& [key, value] : settings(request, namespaces)) {
     if (!container->set_config_item(container.get(), key.c_str(), value.c_str())) {
       throw Error(Code::unsupported, "this LXC refuses " + key + " = " + value,
                   "install LXC 5.0 or later");

@@ -31,12 +31,29 @@ constexpr const char* kTakenAway[] = {"/sys", "/dev/mqueue", "/etc/resolv.conf",
 constexpr base::MountAttributes kOnlyToRead{
     .read_only = true, .nosuid = true, .nodev = true, .noexec = true};
 
-// With mount points for the shown parts of the host's.
-Fd empty_sys() {
+// Below the root of an own file system; parents first.
+void make_directories(const Fd& root, std::string_view path) {
+  for (size_t end = 0; end != std::string_view::npos;) {
+    end = path.find('/', end + 1);
+    const std::string part(path.substr(0, end));
+    if (mkdirat(root.get(), part.c_str(), 0755) != 0 && errno != EEXIST)
+      base::throw_errno("create /sys/" + part);
+  }
+}
+
+// With mount points for the shown parts of the host's, and for control groups.
+Fd empty_sys(const Request& request) {
   Fd sys = base::make_file_system("tmpfs", {{"size", "64k"}, {"mode", "755"}}, {});
-  for (const char* directory :
-       {"devices", "devices/system", "devices/system/cpu", "devices/system/node"}) {
-    base::check(mkdirat(sys.get(), directory, 0755), std::string("create /sys/") + directory);
+  constexpr std::string_view kSys = "/sys/";
+  for (const char* directory : {"devices/system/cpu", "devices/system/node", "fs/cgroup"})
+    make_directories(sys, directory);
+  for (const auto& [source, target] : request.cgroups) {
+    if (!target.starts_with(kCgroups)) make_directories(sys, target.substr(kSys.size()));
+  }
+  if (!request.cgroup_link.empty()) {
+    const std::string link = request.cgroup_link.substr(kSys.size());
+    make_directories(sys, link.substr(0, link.rfind('/')));
+    base::check(symlinkat(kCgroups, sys.get(), link.c_str()), "link " + request.cgroup_link);
   }
   base::set_mount_attributes(sys.get(), kOnlyToRead);
   return sys;
@@ -101,8 +118,10 @@ void furnish(const Request& request) {
     id_map = base::make_user_namespace({{0, request.first_host_id, kIdsPerSandbox}});
   // While the host's paths are visible.
   std::vector<Place> places;
-  places.push_back({empty_sys(), "/sys"});
+  places.push_back({empty_sys(request), "/sys"});
   mask(places);
+  for (const std::string& name : lxcfs_files())
+    places.push_back({cloned(kLxcfs + name, kOnlyToRead), "/proc/" + name});
   for (Place& place : clone_shared_places(request, id_map)) places.push_back(std::move(place));
   for (Place& place : clone_files(request)) places.push_back(std::move(place));
 

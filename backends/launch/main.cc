@@ -13,7 +13,9 @@
 
 #include "base/error.h"
 #include "base/os/fd.h"
+#include "base/os/processors.h"
 #include "base/os/user_namespace.h"
+#include "cgroup_namespace.h"
 #include "root.h"
 #include "start.h"
 
@@ -26,6 +28,9 @@ constexpr size_t kMaxRequestBytes = 1 << 20;
 
 pid_t start(const launch::Request& request) {
   launch::join_cgroup(request);
+  // What we start keeps to them, too; an engine's container is there already.
+  if (!request.processors.empty())
+    base::keep_to_processors(request.mode == "furnish" ? request.init_pid : 0, request.processors);
   if (request.mode == "process" || request.mode == "link") return launch::start_plain(request);
   if (request.mode == "furnish") {
     launch::furnish(request);
@@ -35,8 +40,9 @@ pid_t start(const launch::Request& request) {
   // own account in the kernel.
   const base::UserNamespace ids({{0, request.first_host_id, launch::kIdsPerSandbox}},
                                 request.first_host_id);
+  const launch::CgroupNamespace cgroups(request, ids);
   launch::build_root(request, ids);
-  return launch::start_container(request, ids);
+  return launch::start_container(request, {ids, cgroups});
 }
 
 }  // namespace

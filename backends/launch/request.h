@@ -23,6 +23,11 @@ struct Request {
   std::string cgroup;                   // the sandbox's group in the unified hierarchy
   std::vector<std::string> join_files;  // to write "0" to, see SandboxCgroup::join_files
   std::vector<std::string> places;      // absolute, inside: for the caller's later mounts
+  // See SandboxCgroup::shown, and the files to join the groups there.
+  std::vector<std::pair<std::string, std::string>> cgroups;
+  std::vector<std::string> join_commands;
+  std::vector<int> processors;  // empty: any
+  std::string processors_file;  // lists them; shown as kOnlineProcessors
 
   // For "link", where `warden` is moorage-link.
   std::string link_config;
@@ -35,6 +40,7 @@ struct Request {
   bool host_usr = true;                                    // its image is `host`
   uint32_t owner_id = 0;                                   // of private directories
   std::vector<std::pair<std::string, std::string>> files;  // on the host, and where to show them
+  std::string cgroup_link;  // a place below /sys that leads to kCgroups; empty: none
 };
 
 // Calls visit(key, field) for each member of the JSON object.
@@ -53,6 +59,10 @@ void each_field(R& request, const Visit& visit) {
   visit("cgroup", request.cgroup);
   visit("join", request.join_files);
   visit("places", request.places);
+  visit("cgroups", request.cgroups);
+  visit("join_commands", request.join_commands);
+  visit("processors", request.processors);
+  visit("processors_file", request.processors_file);
   visit("link_config", request.link_config);
   visit("environment", request.environment);
   visit("init_pid", request.init_pid);
@@ -61,6 +71,7 @@ void each_field(R& request, const Visit& visit) {
   visit("host_usr", request.host_usr);
   visit("owner_id", request.owner_id);
   visit("files", request.files);
+  visit("cgroup_link", request.cgroup_link);
 }
 
 Request parse_request(const std::string& text);

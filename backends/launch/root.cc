@@ -1,8 +1,10 @@
 #include "root.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <optional>
@@ -12,6 +14,7 @@
 #include "base/os/fd.h"
 #include "base/os/files.h"
 #include "base/os/mount.h"
+#include "base/os/processors.h"
 
 namespace moorage::launch {
 namespace {
@@ -43,6 +46,28 @@ void cover_run() {
   for (const char* path : {kRoot, kLxcPath, kLxcRoot}) make_directory(path, 0755);
 }
 
+// Where programs read their limits: their own groups alone. Version 1 has one for each controller,
+// below a directory that has nothing else.
+void clone_cgroups(const Request& request, std::vector<Place>& places) {
+  constexpr base::MountAttributes kOnlyToRead{
+      .read_only = true, .nosuid = true, .nodev = true, .noexec = true};
+  const std::string top = kCgroups;
+  const std::string below = top + "/";
+  std::vector<std::string> names;
+  for (const auto& [source, target] : request.cgroups) {
+    if (target.starts_with(below)) names.push_back(target.substr(below.size()));
+  }
+  if (!names.empty()) {
+    Fd directory = base::make_file_system("tmpfs", {{"size", "64k"}, {"mode", "755"}}, {});
+    for (const std::string& name : names)
+      base::check(mkdirat(directory.get(), name.c_str(), 0755), "create " + below + name);
+    base::set_mount_attributes(directory.get(), kOnlyToRead);
+    places.push_back({std::move(directory), top});
+  }
+  for (const auto& [source, target] : request.cgroups)
+    places.push_back({cloned(source, kOnlyToRead), target});
+}
+
 // Everything except the root itself, in attach order.
 std::vector<Place> clone_places(const Request& request, const std::optional<Fd>& id_map) {
   std::vector<Place> places = clone_shared_places(request, id_map);
@@ -53,9 +78,24 @@ std::vector<Place> clone_places(const Request& request, const std::optional<Fd>&
 
 }  // namespace
 
+std::vector<std::string> lxcfs_files() {
+  std::vector<std::string> names;
+  for (const char* name : kOfLxcfs) {
+    // Not with path_exists alone: without the service, the directory is an ordinary one.
+    struct statfs info;
+    const std::string path = std::string(kLxcfs) + name;
+    if (statfs(path.c_str(), &info) == 0 && info.f_type == FUSE_SUPER_MAGIC)
+      names.emplace_back(name);
+  }
+  return names;
+}
+
 Fd cloned(const std::string& path, const base::MountAttributes& attributes,
           const std::optional<Fd>& id_map) {
   Fd mount = base::clone_mount(path);
+  // "furnish" clones in the host's namespace, where systemd has everything shared: a file over a
+  // part of /sys would be there for the whole host.
+  base::set_mount_slave(mount.get());
   base::set_mount_attributes(mount.get(), attributes);
   if (id_map) base::set_mount_idmap(mount.get(), id_map->get());
   return mount;
@@ -78,6 +118,9 @@ std::vector<Place> clone_shared_places(const Request& request, const std::option
   for (const char* path : kProcessors) {
     if (base::path_exists(path)) places.push_back({cloned(path, data), path});
   }
+  if (!request.processors_file.empty() && base::path_exists(base::kOnlineProcessors))
+    places.push_back({cloned(request.processors_file, data), base::kOnlineProcessors});
+  clone_cgroups(request, places);
   places.push_back({private_tmpfs(request, "1777"), "/tmp"});
   places.push_back({private_tmpfs(request, "1777"), "/var/tmp"});
   places.push_back({private_tmpfs(request, "755"), "/run"});
@@ -102,7 +145,7 @@ void build_root(const Request& request, const base::UserNamespace& ids) {
   std::vector<Place> places = clone_places(request, id_map);
 
   cover_run();
-  base::attach_mount(group.get(), "/sys/fs/cgroup");
+  base::attach_mount(group.get(), kCgroups);
   base::attach_mount(root.get(), kRoot);
   for (const Place& place : places) base::attach_mount(place.mount.get(), kRoot + place.target);
 }

@@ -31,6 +31,7 @@ inline constexpr int kMaxTerminals = 64;
 // Shown from the host's /sys; the skeleton has mount points for them.
 inline constexpr const char* kProcessors[] = {"/sys/devices/system/cpu",
                                               "/sys/devices/system/node"};
+inline constexpr const char* kCgroups = "/sys/fs/cgroup";
 
 // Masked in every sandbox's /proc because they reveal the whole host: files with /dev/null,
 // directories with an empty one. Paths missing in this kernel are skipped.
@@ -41,6 +42,13 @@ inline constexpr const char* kMaskedFiles[] = {
     "slabinfo",    "vmallocinfo", "pagetypeinfo",  "iomem",     "ioports"};
 inline constexpr const char* kMaskedDirectories[] = {"acpi", "scsi", "asound", "bus",
                                                      "fs",   "irq",  "driver"};
+
+// Of /proc as lxcfs shows it, where its service runs: the memory and processors of the reader's own
+// container, as `free` and Node's os.cpus() report them. The host's have no limits to show.
+inline constexpr const char* kLxcfs = "/var/lib/lxcfs/proc/";
+inline constexpr const char* kOfLxcfs[] = {"cpuinfo", "meminfo", "stat"};
+// Names of kOfLxcfs; empty where it does not run.
+std::vector<std::string> lxcfs_files();
 
 inline constexpr const char* kRoot = "/run/root";         // the container's root
 inline constexpr const char* kLxcPath = "/run/lxc-path";  // LXC's directory, empty

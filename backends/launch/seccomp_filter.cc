@@ -3,6 +3,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <seccomp.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 
 constexpr uint32_t kNoSuchCall = SECCOMP_RET_ERRNO | ENOSYS;
 constexpr uint32_t kNotPermitted = SECCOMP_RET_ERRNO | EPERM;
+constexpr uint32_t kUnknown = SECCOMP_RET_ERRNO | EINVAL;
 constexpr uint32_t kNoMemory = SECCOMP_RET_ERRNO | ENOMEM;
 
 using Program = std::vector<sock_filter>;
@@ -129,8 +131,11 @@ Program allowlist() {
   std::string allowed = std::string(kSetUp) + " " + kNamespaces;
   for (const char* group : kAllowed) allowed += std::string(" ") + group;
   // The late policy checks the flags: LXC makes namespaces.
-  allowed += " clone clone3 unshare";
+  allowed += " clone clone3";
   answer_ranges(program, numbers(allowed.c_str()), SECCOMP_RET_ALLOW);
+  // To LXC, a kernel without these namespaces: it would leave the one that we give it
+  // (cgroup_namespace.h) for one of its own, whatever its settings say.
+  answer_by_argument(program, SYS_unshare, 0, {CLONE_NEWCGROUP}, kUnknown, SECCOMP_RET_ALLOW);
   answer_by_argument(program, SYS_ioctl, 1, listed(kRefusedIoctls), kNotPermitted,
                      SECCOMP_RET_ALLOW);
   answer_by_argument(program, SYS_socket, 0, listed(kRefusedFamilies), kNotPermitted,

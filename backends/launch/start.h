@@ -4,14 +4,20 @@
 #include <sys/types.h>
 
 #include "base/os/user_namespace.h"
+#include "cgroup_namespace.h"
 #include "request.h"
 
 namespace moorage::launch {
 
+struct Namespaces {
+  const base::UserNamespace& users;
+  const CgroupNamespace& cgroups;
+};
+
 // "lxc": starts an unprivileged LXC container over the root that build_root made. Returns process
 // 1's pid, seen from here. LXC's monitor remains as its parent; if it is killed, the container
-// lives on. `ids` becomes its user namespace and may go once this has returned.
-pid_t start_container(const Request& request, const base::UserNamespace& ids);
+// lives on. These namespaces become its own; the objects may go once this has returned.
+pid_t start_container(const Request& request, const Namespaces& namespaces);
 
 // "furnish": prepares the inside of an engine-made container from outside, while its process 1 (the
 // warden) waits: mounts the host's /usr, private tmpfs and its own /sys, and removes what the

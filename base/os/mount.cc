@@ -80,6 +80,12 @@ void set_mount_attributes(int mount_fd, const MountAttributes& attributes) {
   check(mount_setattr(mount_fd, "", AT_EMPTY_PATH, &wanted, sizeof wanted), "change a mount");
 }
 
+void set_mount_slave(int mount_fd) {
+  mount_attr wanted{};
+  wanted.propagation = MS_SLAVE;
+  check(mount_setattr(mount_fd, "", AT_EMPTY_PATH, &wanted, sizeof wanted), "change a mount");
+}
+
 void set_mount_idmap(int mount_fd, int user_namespace_fd) {
   mount_attr wanted{};
   wanted.attr_set = MOUNT_ATTR_IDMAP;

@@ -34,6 +34,8 @@ struct MountAttributes {
 // A detached copy of the mount at path (a bind mount not yet attached), not recursive.
 Fd clone_mount(const std::string& path);
 void set_mount_attributes(int mount_fd, const MountAttributes& attributes);
+// Mounts made on it later do not reach the mount that it copies.
+void set_mount_slave(int mount_fd);
 void set_mount_idmap(int mount_fd, int user_namespace_fd);
 void set_propagation_private(const std::string& path);  // recursive
 void set_propagation_slave(const std::string& path);    // recursive

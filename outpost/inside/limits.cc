@@ -24,6 +24,9 @@ constexpr uint64_t kPeriodUs = 100'000;
 constexpr auto kPatience = std::chrono::milliseconds(2'000);
 constexpr auto kPause = std::chrono::milliseconds(10);
 constexpr const char* kControllers[] = {"memory", "pids", "cpu"};
+// Of version 1. They limit nothing: the JVM believes in limits only where it finds them, too.
+constexpr const char* kOthers[] = {"cpuacct", "cpuset"};
+constexpr const char* kInside = "/sys/fs/cgroup";
 
 // The top of a hierarchy: where we log in may be a session that ends before the sandbox.
 struct Hierarchy {
@@ -74,16 +77,37 @@ std::pair<std::string, std::string> setting(std::string_view controller, bool un
   return {"cpu.cfs_quota_us", quota};
 }
 
-bool hold_one(const Hierarchy& hierarchy, const std::string& controller, const std::string& sandbox,
-              pid_t pid, const Limits& limits) {
-  const bool has =
-      hierarchy.unified || hierarchy.options.find("," + controller + ",") != std::string::npos;
+bool has(const Hierarchy& hierarchy, const std::string& controller) {
+  return hierarchy.unified || hierarchy.options.find("," + controller + ",") != std::string::npos;
+}
+
+bool make_group(const std::string& path) {
+  if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return false;
+  return chmod(path.c_str(), 0755) == 0;  // whatever the umask: it is shown inside
+}
+
+bool limit_group(const Hierarchy& hierarchy, const std::string& controller,
+                 const std::string& sandbox, const Limits& limits) {
   const auto [file, value] = setting(controller, hierarchy.unified, limits);
-  if (!has || value.empty()) return false;
+  if (!has(hierarchy, controller) || value.empty()) return false;
   if (hierarchy.unified) put(hierarchy.top + "/cgroup.subtree_control", "+" + controller);
   const std::string group = group_of(hierarchy, sandbox);
-  if (mkdir(group.c_str(), 0755) != 0 && errno != EEXIST) return false;
-  return put(group + "/" + file, value) && put(group + "/cgroup.procs", std::to_string(pid));
+  return make_group(group) && put(group + "/" + file, value);
+}
+
+bool join(const Hierarchy& hierarchy, const std::string& sandbox, pid_t pid) {
+  return put(group_of(hierarchy, sandbox) + "/cgroup.procs", std::to_string(pid));
+}
+
+// A new group of cpuset takes no process before it has processors and memory nodes.
+bool make_other(const Hierarchy& hierarchy, const std::string& sandbox) {
+  const std::string group = group_of(hierarchy, sandbox);
+  if (!make_group(group)) return false;
+  for (const char* file : {"/cpuset.cpus", "/cpuset.mems"}) {
+    const auto value = base::read_file_if_exists(hierarchy.top + file, 64 << 10);
+    if (value && !put(group + file, *value)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -94,11 +118,35 @@ std::vector<std::string> hold_limits(const std::string& sandbox, pid_t pid, cons
   const std::vector<Hierarchy> all = hierarchies();
   for (const std::string controller : kControllers) {
     const bool holds = std::any_of(all.begin(), all.end(), [&](const Hierarchy& one) {
-      return hold_one(one, controller, sandbox, pid, limits);
+      return limit_group(one, controller, sandbox, limits) && join(one, sandbox, pid);
     });
     if (holds) held.push_back(controller == "cpu" ? "cpus" : controller);
   }
+  for (const char* controller : kOthers) {
+    for (const Hierarchy& one : all) {
+      if (!one.unified && has(one, controller) && make_other(one, sandbox)) join(one, sandbox, pid);
+    }
+  }
   return held;
+}
+
+std::vector<std::pair<std::string, std::string>> make_groups(const std::string& sandbox,
+                                                             const Limits& limits) {
+  std::vector<std::pair<std::string, std::string>> shown;
+  if (geteuid() != 0) return shown;
+  for (const Hierarchy& one : hierarchies()) {
+    for (const std::string controller : kControllers) {
+      if (!limit_group(one, controller, sandbox, limits)) continue;
+      const std::string place = one.unified ? kInside : kInside + ("/" + controller);
+      if (shown.empty() || shown.back().second != place)
+        shown.emplace_back(group_of(one, sandbox), place);
+    }
+    for (const std::string controller : kOthers) {
+      if (!one.unified && has(one, controller) && make_other(one, sandbox))
+        shown.emplace_back(group_of(one, sandbox), kInside + ("/" + controller));
+    }
+  }
+  return shown;
 }
 
 void remove_limits(const std::string& sandbox) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace moorage::outpost {
@@ -21,6 +22,10 @@ struct Limits {
 // Puts a process, before it starts others, into a group named after the sandbox's directory.
 // Returns those of "memory", "pids" and "cpus" that hold.
 std::vector<std::string> hold_limits(const std::string& sandbox, pid_t pid, const Limits& limits);
+// Makes these groups earlier, and returns them with the place where a sandbox shows each, for
+// programs that read their limits.
+std::vector<std::pair<std::string, std::string>> make_groups(const std::string& sandbox,
+                                                             const Limits& limits);
 // After all its processes have ended.
 void remove_limits(const std::string& sandbox);
 

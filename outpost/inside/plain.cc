@@ -197,6 +197,7 @@ void make_plain_process(const RootPlan& plan, ProcessOne one, const Handover& ha
   one.overlay = OverlayKind::none;
   NewProcess process;
   process.limits = plan.limits;
+  process.processors = choose_processors(plan.sandbox, plan.limits);
   process.set_up = [] {
     base::check(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become a subreaper");
     base::check(chdir("/"), "change to /");

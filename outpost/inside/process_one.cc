@@ -81,8 +81,16 @@ void await_start() {
   }
 }
 
+// Rooted in the sandbox's own groups: /proc/self/cgroup shows paths that exist inside, and no name
+// of the machine's.
+void hide_other_groups() {
+  if (unshare(CLONE_NEWCGROUP) == 0 || errno == EINVAL) return;  // EINVAL: before Linux 4.6
+  base::throw_allowance("create a cgroup namespace", "user.max_cgroup_namespaces", errno);
+}
+
 void set_up(const RootPlan& plan) {
   const bool as_root = plan.overlay == OverlayKind::root;
+  if (as_root) hide_other_groups();
   stand_on_root(root_place(plan.sandbox));
   if (as_root) become_inside_root();
   enter_root(as_root);
@@ -228,6 +236,7 @@ void make_recorded_process(const std::string& sandbox, ProcessOne one, const Han
   try {
     if (process.made) process.made(pid);
     one.limits = hold_limits(sandbox, pid, process.limits);
+    if (!process.processors.empty()) base::keep_to_processors(pid, process.processors);
     base::write_all(pipes.to_it.write_end.get(), "m");
     const std::string answer = base::read_up_to(pipes.from_it.read_end.get(), 4096);
     if (answer != "k") {
@@ -242,7 +251,20 @@ void make_recorded_process(const std::string& sandbox, ProcessOne one, const Han
   }
 }
 
-void make_process_one(const RootPlan& plan, ProcessOne one, const Handover& handover) {
+base::Processors choose_processors(const std::string& sandbox, const Limits& limits) {
+  std::vector<base::Processors> used;
+  const std::string all = sandbox.substr(0, sandbox.rfind('/'));
+  for (const std::string& name : base::list_directory(all)) {
+    const auto one = living(all + "/" + name);
+    if (one && all + "/" + name != sandbox) used.push_back(base::processors_of(one->identity.pid));
+  }
+  return base::choose_processors(base::processors_of(0),
+                                 static_cast<double>(limits.cpu_thousandths) / 1000, used);
+}
+
+void make_process_one(const RootPlan& wanted, ProcessOne one, const Handover& handover) {
+  RootPlan plan = wanted;
+  plan.processors = choose_processors(plan.sandbox, plan.limits);
   const bool as_root = plan.overlay == OverlayKind::root;
   if (as_root) {
     base::check_allowance(unshare(CLONE_NEWNS), "create a mount namespace",
@@ -254,6 +276,7 @@ void make_process_one(const RootPlan& plan, ProcessOne one, const Handover& hand
   one.overlay = plan.overlay;
   NewProcess process;
   process.limits = plan.limits;
+  process.processors = plan.processors;
   process.namespaces = static_cast<unsigned long>(kNamespaces | (as_root ? CLONE_NEWUSER : 0));
   if (as_root) process.made = write_maps;
   process.set_up = [&plan] { set_up(plan); };

@@ -11,6 +11,7 @@
 
 #include "base/os/fd.h"
 #include "base/os/process.h"
+#include "base/os/processors.h"
 #include "outpost/inside/root.h"
 
 namespace moorage::outpost {
@@ -42,12 +43,15 @@ void make_process_one(const RootPlan& plan, ProcessOne one, const Handover& hand
 // What it does in its own process, for every kind of sandbox.
 struct NewProcess {
   Limits limits = {};
+  base::Processors processors = {};      // that it keeps to; empty: all
   unsigned long namespaces = 0;          // flags of clone(2)
   std::function<void(pid_t)> made = {};  // here, before it goes on
   std::function<void()> set_up;          // there, still with all descriptors; may throw
   std::function<void()> lock_down;       // there, with those of the handover alone; may throw
   std::function<void()> run;             // there, after SIGUSR1; does not return
 };
+// For a new sandbox, such that all in the directory of its siblings spread over them.
+base::Processors choose_processors(const std::string& sandbox, const Limits& limits);
 void make_recorded_process(const std::string& sandbox, ProcessOne one, const Handover& handover,
                            const NewProcess& process);
 [[noreturn]] void exec_warden(const Handover& handover, const Limits& limits,

@@ -56,6 +56,8 @@ constexpr const char* kDirectories[] = {".moorage",
                                         "sys/devices/system",
                                         "sys/devices/system/cpu",
                                         "sys/devices/system/node",
+                                        "sys/fs",
+                                        "sys/fs/cgroup",
                                         "tmp",
                                         "usr",
                                         "var",
@@ -197,13 +199,28 @@ std::string owner_options(const RootPlan& plan) {
 void mount_memory(const RootPlan& plan, const std::string& root) {
   struct sysinfo memory {};
   sysinfo(&memory);
-  const uint64_t size = std::min<uint64_t>(memory.totalram * memory.mem_unit / 4, kMaxMemoryFiles);
+  uint64_t size = std::min<uint64_t>(memory.totalram * memory.mem_unit / 4, kMaxMemoryFiles);
+  if (plan.limits.memory_bytes > 0) size = std::min(size, plan.limits.memory_bytes / 2);
   const std::string options =
       "size=" + std::to_string(size) + ",nr_inodes=262144" + owner_options(plan);
   for (const char* path : {"/tmp", "/var/tmp", "/dev/shm"})
     mount_new({"tmpfs", root + path, kData, options + ",mode=1777"});
   mount_new({"tmpfs", root + "/run", kData, options + ",mode=755"});
   mount_new({"tmpfs", root + "/root", kData, options + ",mode=700"});
+}
+
+// So that programs inside size themselves by the sandbox. On a machine with version 1 next to
+// version 2, the unified hierarchy has no controllers: the other places tell more.
+void show_limits(const RootPlan& plan, const std::string& root) {
+  if (!plan.processors.empty() && base::path_exists(base::kOnlineProcessors)) {
+    const std::string file = plan.sandbox + "/processors";
+    make_file(file, base::processors_text(plan.processors) + "\n");
+    bind_read_only(file, root + base::kOnlineProcessors);
+  }
+  for (const auto& [group, place] : make_groups(plan.sandbox, plan.limits)) {
+    base::make_directories(root + place, 0755);
+    bind_read_only(group, root + place);
+  }
 }
 
 void make_devices(const std::string& root) {
@@ -278,6 +295,7 @@ void build_root(const RootPlan& plan) {
   show_programs(root);
   show_etc(root);
   for (const char* path : {"/sys/devices/system/cpu", "/sys/devices/system/node"}) show(path, root);
+  show_limits(plan, root);
   mount_memory(plan, root);
   make_devices(root);
   mount_overlay(plan, "tree", plan.tree, root + "/workspace");

@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/os/processors.h"
 #include "outpost/inside/limits.h"
 
 namespace moorage::outpost {
@@ -40,6 +41,7 @@ struct RootPlan {
   std::string objects;       // empty: none
   std::string certificates;  // the same
   Limits limits = {};
+  base::Processors processors = {};  // empty: all
 };
 
 // The directory, in a sandbox's, where the root is mounted.

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "backends/engine/container_cgroups.h"
 #include "backends/host_image.h"
 #include "backends/probe.h"
 #include "backends/registry.h"
@@ -32,6 +33,17 @@ TEST_CASE("v1 controllers of a hybrid host are found, including joint ones") {
   CHECK(found.unified == "/sys/fs/cgroup/unified");
   CHECK(found.memory_v1 == "/sys/fs/cgroup/memory");
   CHECK(found.pids_v1 == "/sys/fs/cgroup/pids");
+  CHECK(found.cpuset_v1 == "/sys/fs/cgroup/cpuset");
+  CHECK(found.cpuacct_v1 == found.cpu_v1);
+  CHECK(found.all_v1().size() == 4);  // one of them has two controllers
+  const backends::SandboxCgroup group(found, "m-sb_1");
+  using Shown = std::vector<std::pair<std::string, std::string>>;
+  CHECK(group.shown() ==
+        Shown{{"/sys/fs/cgroup/memory/moorage/m-sb_1/cmd", "/sys/fs/cgroup/memory"},
+              {"/sys/fs/cgroup/cpu,cpuacct/moorage/m-sb_1", "/sys/fs/cgroup/cpu"},
+              {"/sys/fs/cgroup/cpu,cpuacct/moorage/m-sb_1", "/sys/fs/cgroup/cpuacct"},
+              {"/sys/fs/cgroup/cpuset/moorage/m-sb_1", "/sys/fs/cgroup/cpuset"},
+              {"/sys/fs/cgroup/pids/moorage/m-sb_1/cmd", "/sys/fs/cgroup/pids"}});
   CHECK(found.cpu_v1 == "/sys/fs/cgroup/cpu,cpuacct");
   CHECK(found.kind() == "v1-hybrid");
 }
@@ -130,4 +142,19 @@ TEST_CASE("the skeleton of image host has the listed files and none of the host'
   CHECK(base::read_file(root + "/etc/ld.so.cache", 64 << 20) ==
         base::read_file("/etc/ld.so.cache", 64 << 20));
   CHECK(base::path_exists(root + "/bin"));
+}
+
+TEST_CASE("a path in an engine's namespace leads to a place below /sys, or nowhere") {
+  using backends::place_inside;
+  const std::string ours = "/moorage/m-sb_1/cmd";
+  CHECK(place_inside("/docker/1f", ours, "/sys/fs/cgroup") == "/sys/moorage/m-sb_1/cmd");
+  CHECK(place_inside("/system.slice/docker-1f.scope", ours, "/sys/fs/cgroup") ==
+        "/sys/moorage/m-sb_1/cmd");
+  CHECK(place_inside("/docker/1f", ours, "/sys/fs/cgroup/memory") == "/sys/fs/moorage/m-sb_1/cmd");
+  CHECK(place_inside("/docker", ours, "/sys/fs/cgroup") == "/sys/fs/moorage/m-sb_1/cmd");
+  CHECK(place_inside("/moorage/engines/1f", ours, "/sys/fs/cgroup") == "/sys/m-sb_1/cmd");
+  CHECK(place_inside("/docker", ours, "/sys/fs/cgroup/memory").empty());  // next to the mounts
+  CHECK(place_inside("/a/b/c", ours, "/sys/fs/cgroup").empty());          // at the root
+  CHECK(place_inside("/a/b/c/d", ours, "/sys/fs/cgroup").empty());
+  CHECK(place_inside("/", ours, "/sys/fs/cgroup").empty());
 }

@@ -95,6 +95,24 @@ TEST_CASE("memory up to the limit is available to all commands together, but no 
   CHECK(sandboxes.shell(1, "echo fine") == "fine");
 }
 
+TEST_CASE("programs find the limits of memory and processors that hold for them", "[contract]") {
+  SandboxFixture sandboxes(EACH_BACKEND);
+  if (!tests::available(sandboxes) || !tests::isolates(sandboxes)) return;
+  if (!tests::limits(sandboxes, &Capabilities::limits_memory)) return;
+  auto spec = sandboxes.spec(1);
+  spec.limits.cpus = 0.5;
+  sandboxes.start(spec);  // 256 MiB
+  CHECK(sandboxes.shell(1, "nproc") == "1");
+  // As programs look for it: the group that /proc names, below the mount (cgroups(7)).
+  const std::string limit =
+      "if [ -e /sys/fs/cgroup/memory ]; then cat /sys/fs/cgroup/memory$(sed -n "
+      "'s/^[0-9]*:memory://p' /proc/self/cgroup)/memory.limit_in_bytes; else cat "
+      "/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/memory.max; fi";
+  CHECK(sandboxes.shell(1, limit) == std::to_string(spec.limits.memory_bytes));
+  CHECK(sandboxes.shell(1, "df -B1 --output=size /dev/shm | tail -n 1") ==
+        std::to_string(spec.limits.memory_bytes / 2));
+}
+
 TEST_CASE("a fork bomb hits its limit and the next exec works", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;

@@ -17,7 +17,7 @@ constexpr Line kOfEngines[] = {
     {"list:/dev", "LXC's mark, `.lxc-boot-id`; the engine's mount point `mqueue`, not mounted"},
     {"cgroup",
      "process 1 moves to the sandbox's group after its namespace exists: /proc/self/cgroup "
-     "shows the group's name, but groups stay hidden and unchangeable"},
+     "shows the group's name; others stay hidden, and all unchangeable"},
     {"mount:/", "the engine's own mount of the image, read-only; its devices cannot be opened"},
     {"mount:/.moorage/*", "bound by the engine, whose only option is read-only"},
     {"mount:/dev", "nosuid in addition"},
@@ -38,6 +38,9 @@ constexpr Line kOfEngines[] = {
 constexpr Line kOfEnginesOnSomeKernels[] = {
     {"int80-getpid",
      "on kernels with 32-bit calls, one kills the program instead of returning ENOSYS"},
+    {"mount:/sys/fs/moorage/*",
+     "with control groups of version 1, the commands' group also where the path leads that the "
+     "engine's namespace shows"},
     {"mount:/proc/sysrq-trigger", "covered once; LXC mounts it read-only below the cover"},
 };
 
@@ -68,10 +71,6 @@ constexpr Line kElsewhere[] = {
 
 // Where root logs in: `root` is known there and owns nothing.
 void add_elsewhere_as_root(std::vector<Allowed>& list, const char* backend) {
-  list.push_back(
-      {backend, "cgroup",
-       "process 1 joins the group with the limits: /proc/self/cgroup shows its name, but "
-       "groups stay hidden and unchangeable"});
   const std::string reason =
       "also refused, but EACCES comes before EROFS: not even root inside owns the place";
   list.push_back({backend, "write-etc", reason});
@@ -101,7 +100,14 @@ void add_elsewhere(std::vector<Allowed>& list) {
     list.push_back({backend, "read:/proc/locks",
                     "at times the warden's lock on the output of the command", true});
   }
-  for (const char* backend : {"ssh", "e2b"}) add_elsewhere_as_root(list, backend);
+  for (const char* backend : {"ssh", "e2b"}) {
+    add_elsewhere_as_root(list, backend);
+    list.push_back({backend, "mount:/sys/fs/cgroup*",
+                    "those control groups that the machine has, without noexec; version 1's lie in "
+                    "a directory of that root"});
+  }
+  for (const char* backend : {"ssh-user", "daytona"})
+    list.push_back({backend, "mount:/sys/fs/cgroup*", "that login can make no control groups"});
   for (const char* backend : {"ssh-user", "daytona"}) add_elsewhere_as_user(list, backend);
   for (const char* backend : {"ssh", "ssh-user"})
     list.push_back({backend, "mount:/sys/devices/system/*", "without noexec"});

@@ -66,6 +66,18 @@ std::vector<pid_t> servers_there(const std::string& sandbox) {
   return found;
 }
 
+std::string group_there(const std::string& pid_namespace) {
+  for (const std::string& pid : base::list_directory("/proc")) {
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code ended;
+    if (fs::read_symlink("/proc/" + pid + "/ns/pid", ended) != pid_namespace) continue;
+    const auto groups = base::read_file_if_exists("/proc/" + pid + "/cgroup").value_or("");
+    const size_t name = groups.find("moorage-outpost-");
+    if (name != std::string::npos) return groups.substr(name, groups.find('\n', name) - name);
+  }
+  return {};
+}
+
 Use use_of_group(const std::string& name) {
   Use use;
   for (const std::string& group : groups_of(name)) {

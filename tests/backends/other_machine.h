@@ -19,6 +19,9 @@ std::string traces_there(const Engine& engine, const std::string& prefix);
 // The pids of the processes that serve this sandbox there.
 std::vector<pid_t> servers_there(const std::string& sandbox);
 
+// The control group of the processes with this pid namespace ("pid:[4026532200]"), by its name.
+std::string group_there(const std::string& pid_namespace);
+
 struct Use {
   uint64_t memory_bytes = 0;
   uint64_t processes = 0;

@@ -127,8 +127,7 @@ Use SandboxFixture::use(int number) {
   const backends::SandboxStatus status = backend_->inspect(name(number));
   if (!can().remote) return {status.memory_bytes, status.processes};
   std::string& group = groups_[number];
-  if (group.empty())
-    group = shell(number, "grep -om1 'moorage-outpost-[0-9a-f]*' /proc/self/cgroup");
+  if (group.empty()) group = group_there(shell(number, "readlink /proc/self/ns/pid"));
   return use_of_group(group);
 }
 

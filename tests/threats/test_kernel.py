@@ -54,11 +54,22 @@ class Kernel(Threats):
         self.assertEqual((mine.stat().st_uid, mine.stat().st_mode & 0o6000), (0, 0o6000))
 
     @threat(11, "C", "a release_agent in a cgroup v1 hierarchy (CVE-2022-0492)",
-            "no hierarchy is or can be mounted inside, and no group of the host can be written",
+            "only the sandbox's own groups are shown, read-only, and none has a release_agent; no hierarchy can be mounted, none made writable",
             "host root in a separate mount namespace mounts one and opens its release_agent")
     def test_no_hierarchy_can_be_mounted_or_written(self):
-        self.assertEqual(self.out("grep -c cgroup /proc/self/mountinfo"), "0")
-        self.assertEqual(self.out("find / -xdev -name release_agent -o -name cgroup.procs 2>/dev/null | wc -l", user=ATTACKER), "0")
+        lines = [line.split() for line in self.out("grep ' - cgroup' /proc/self/mountinfo").splitlines()]
+        self.assertGreater(len(lines), 0)
+        for line in lines:
+            self.assertTrue(line[5].startswith("ro,"), line)
+            writing = TRY + f"""
+import os
+print(attempt(lambda: system_call(165, None, ctypes.c_char_p(b"{line[4]}"), None, 0x20 | 0x1000, None)))  # MS_REMOUNT | MS_BIND
+for at, _, files in os.walk("{line[4]}"):
+    for file in files: print(attempt(lambda: os.open(os.path.join(at, file), os.O_WRONLY)))
+"""
+            self.assertLessEqual(set(self.python(writing).split()), {"EPERM", "EROFS", "EACCES"})
+        found = self.out("find / -name release_agent 2>/dev/null; find /sys/fs -name cgroup.procs -exec cat {} + | grep -x 0 || true", user=ATTACKER)
+        self.assertEqual(found, "")  # 0: a process that is not of this sandbox
         mounting = TRY + """
 for kind, options in ((b"cgroup", b"memory"), (b"cgroup", b"none,name=own"), (b"cgroup2", None), (b"tmpfs", None), (b"proc", None), (b"sysfs", None)):
     print(attempt(lambda: system_call(165, ctypes.c_char_p(b"x"), ctypes.c_char_p(b"/tmp"), ctypes.c_char_p(kind), 0, ctypes.c_char_p(options))))
