@@ -142,6 +142,7 @@ class OpenApi(harness.TestCase):
         cls.prism = Prism(program, copy, cls.forwarder.port, cls.daemon.directory / "prism.log")
         cls.addClassCleanup(cls.prism.close)
         cls.answered = set()
+        cls.answers = []
 
     def operation(self, method, path):
         """Its path in the document; literal paths win over patterns."""
@@ -180,7 +181,10 @@ class OpenApi(harness.TestCase):
         self.assertEqual(response.status, expected, what)
         operation = self.operation(method, path)
         documented = self.document["paths"][operation][method.lower()]["responses"]
-        self.answered.add((method, operation, str(expected) if str(expected) in documented else "default"))
+        status = str(expected) if str(expected) in documented else "default"
+        self.answered.add((method, operation, status))
+        if kind.startswith("application/json"):
+            self.answers.append({"method": method.lower(), "path": operation, "status": status, "answer": json.loads(raw)})
         if kind.startswith("application/x-ndjson"):
             self.check_lines("Event" if operation == "/v1/events" else "Progress", raw)
         return json.loads(raw) if kind.startswith("application/json") else raw
@@ -211,6 +215,23 @@ class OpenApi(harness.TestCase):
         documented = {(method.upper(), path, status) for path, item in self.document["paths"].items()
                       for method in METHODS if method in item for status in item[method]["responses"]}
         self.assertEqual(documented - self.answered, set(), "documented and never answered")
+        self.no_mutant_is_valid()
+
+    def no_mutant_is_valid(self):
+        """Every answer is valid, and would not be with one more field in any of its objects."""
+        answers = self.daemon.directory / "answers.json"
+        answers.write_text(json.dumps(self.answers))
+
+        def check(document):
+            return json.loads(harness.run("node", HERE / "mutants.js", PLACE, document, answers).stdout)
+        loose = self.daemon.directory / "loose.json"
+        loose.write_text(json.dumps(self.document))
+        self.assertGreater(len(check(loose)["uncaught"]), 50, "a document that allows any field")
+        said = check(self.daemon.directory / "openapi.json")
+        self.assertGreater(said["answers"], 100)
+        self.assertGreater(said["mutants"], 500)
+        self.assertEqual((said["undocumented"], said["invalid"]), ([], []))
+        self.assertEqual(said["uncaught"], [])
 
     def about_the_host(self):
         self.call(204, "GET", "/v1/health")
