@@ -6,9 +6,6 @@ source "$root/scripts/setup.sh"
 
 require_host
 install_packages "${packages_build[@]}" "${packages_deb[@]}" python3
-build release
-step package
-cmake --build "$root/build/release" --target deb >"$root/build/package.log" 2>&1 ||
-  { tail -n 20 "$root/build/package.log" >&2; fail "building the packages failed" "the whole log is build/package.log"; }
+build release deb
 done_step "$(cd "$root" && echo build/release/deb/*.deb)"
 printf ' %-9s%s\n' next "apt-get install ./build/release/deb/moorage_*.deb"

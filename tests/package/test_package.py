@@ -1,9 +1,11 @@
 """The Debian packages, with this build's programs, in a clean Debian: installed, used, upgraded and downgraded
 while a command runs, removed, purged, installed again. Environment: MOORAGE_BUILD, the build directory."""
 
+import gzip
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -105,6 +107,26 @@ class Package(unittest.TestCase):
         for deb in self.debs:
             said = subprocess.run(["lintian", "--allow-root", "--fail-on", "error,warning", deb], capture_output=True, text=True)
             self.assertEqual((said.returncode, said.stdout), (0, ""), said.stderr)
+
+    def test_every_document_that_it_names_is_in_it(self):
+        place = self.work / "unpacked"
+        run("dpkg-deb", "-x", self.deb, place)
+        documents = place / "usr/share/doc/moorage"
+        pages = sorted(documents.rglob("*.md"))
+        self.assertGreater(len(pages), 15)
+        for page in pages:
+            for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+                if "://" not in link:
+                    self.assertTrue((page.parent / link).exists(), f"{page.relative_to(documents)} names {link}")
+        named = re.findall(r"/usr/share/doc/[\w./-]+\w", gzip.decompress((place / "usr/share/man/man1/moorage.1.gz").read_bytes()).decode())
+        self.assertEqual(named, ["/usr/share/doc/moorage/docs/openapi.yaml"])
+        self.assertTrue((place / named[0][1:]).exists())
+
+    def test_to_build_it_builds_no_test(self):
+        self.assertRegex((harness.ROOT / "scripts/package.sh").read_text(), r"(?m)^build release deb$")
+        inputs = run("ninja", "-C", BUILD, "-t", "inputs", "deb").splitlines()
+        self.assertIn("bin/mooraged", inputs)
+        self.assertEqual([file for file in inputs if "tests/" in file], [])
 
     def test_the_packages_files_work_without_a_daemon(self):
         said = self.install(self.deb, self.python_deb).stdout
