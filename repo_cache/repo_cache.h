@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,10 +98,10 @@ class RepoCache {
   // Whether it is the only parent.
   bool is_child(const std::string& repo, const std::string& commit,
                 const std::string& parent) const;
-  // Number of commits in ref ("refs/heads/main") but not in `commit`; stops counting at the limit.
-  // -1: the ref no longer exists.
-  int behind(const std::string& repo, const std::string& commit, const std::string& ref,
-             int limit = 10'000) const;
+  // Of a commit from a ref ("refs/heads/main"); stops counting at the limit. nullopt: the ref no
+  // longer exists.
+  std::optional<Distance> distance(const std::string& repo, const std::string& commit,
+                                   const std::string& ref, int limit = 10'000) const;
   // Cached until the mirror changes.
   std::shared_ptr<const WorkspaceRefs> workspace_refs(const std::string& repo) const;
 

@@ -34,7 +34,7 @@ struct RepoCache::State {
   std::map<std::string, Flight> flights;
   std::map<std::string, std::shared_ptr<const WorkspaceRefs>> workspace_refs;
   // commit, ref, limit -> how far behind: queried for every row of a list.
-  using Distances = std::map<std::tuple<std::string, std::string, int>, int>;
+  using Distances = std::map<std::tuple<std::string, std::string, int>, std::optional<Distance>>;
   std::map<std::string, Distances> distances;
   std::map<std::string, uint64_t> generations;  // incremented whenever answers expire
 

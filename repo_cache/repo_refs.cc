@@ -166,19 +166,25 @@ WorkspaceRefs list_workspace_refs(git_repository* repository) {
   return result;
 }
 
-int count_behind(const GitRepository& repository, const std::string& commit, const std::string& ref,
-                 int limit) {
-  const std::optional<git_oid> tip = commit_of_ref(repository.get(), to_mirror_ref(ref));
-  if (!tip) return -1;
-  const git_oid base = parse_oid(commit);
-  if (git_oid_equal(&base, &*tip)) return 0;
-  const auto walk = make_git<GitRevwalk>("walk the history", git_revwalk_new, repository.get());
-  check_git(git_revwalk_push(walk.get(), &*tip), "walk the history");
-  check_git(git_revwalk_hide(walk.get(), &base), "walk the history");
+int count_between(git_repository* repository, const git_oid& with, const git_oid& without,
+                  int limit) {
+  const auto walk = make_git<GitRevwalk>("walk the history", git_revwalk_new, repository);
+  check_git(git_revwalk_push(walk.get(), &with), "walk the history");
+  check_git(git_revwalk_hide(walk.get(), &without), "walk the history");
   int count = 0;
   git_oid oid;
   while (count < limit && git_revwalk_next(&oid, walk.get()) == 0) ++count;
   return count;
+}
+
+std::optional<Distance> measure(const GitRepository& repository, const std::string& commit,
+                                const std::string& ref, int limit) {
+  const std::optional<git_oid> tip = commit_of_ref(repository.get(), to_mirror_ref(ref));
+  if (!tip) return std::nullopt;
+  const git_oid base = parse_oid(commit);
+  if (git_oid_equal(&base, &*tip)) return Distance{};
+  return Distance{count_between(repository.get(), *tip, base, limit),
+                  count_between(repository.get(), base, *tip, limit)};
 }
 
 }  // namespace
@@ -234,21 +240,21 @@ bool RepoCache::is_child(const std::string& repo, const std::string& commit,
   return is_only_parent(find_commit(repository.get(), commit).get(), parse_oid(parent));
 }
 
-int RepoCache::behind(const std::string& repo, const std::string& commit, const std::string& ref,
-                      int limit) const {
+std::optional<Distance> RepoCache::distance(const std::string& repo, const std::string& commit,
+                                            const std::string& ref, int limit) const {
   if (!ref.starts_with("refs/")) throw Error(Code::invalid_argument, "not a full reference name");
   const std::tuple key{commit, ref, limit};
   uint64_t generation = 0;
   {
     const std::lock_guard lock(state_->mutex);
     const auto& known = state_->distances[repo];
-    if (const auto found = known.find(key); found != known.end()) return found->second;
+    if (const auto last = known.find(key); last != known.end()) return last->second;
     generation = state_->generations[repo];
   }
-  const int count = count_behind(open_served(*this, repo), commit, ref, limit);
+  const auto found = measure(open_served(*this, repo), commit, ref, limit);
   const std::lock_guard lock(state_->mutex);
-  if (generation == state_->generations[repo]) state_->distances[repo][key] = count;
-  return count;
+  if (generation == state_->generations[repo]) state_->distances[repo][key] = found;
+  return found;
 }
 
 std::shared_ptr<const WorkspaceRefs> RepoCache::workspace_refs(const std::string& repo) const {

@@ -27,6 +27,12 @@ struct ResolvedRef {
   bool is_branch = false;
 };
 
+// Between a commit and an upstream ref, in commits.
+struct Distance {
+  int behind = 0;  // only the ref has them
+  int lost = 0;    // only the commit has them: upstream rewrote its history
+};
+
 struct ImportResult {
   std::string head_commit;
   std::string work_commit;  // a child of head: uncommitted work, as `git add` stores it; or head

@@ -58,6 +58,10 @@ class Page {
     if (!commit.empty()) text += " " + commit;
     const int64_t behind = ws_.number("base.behind");
     if (behind > 0) text += ", " + std::to_string(behind) + " behind";
+    if (ws_.has("base.lost")) {
+      text += "; upstream rewrote its history without " +
+              count_of(ws_.number("base.lost"), "commit") + " of the base";
+    }
     const std::string checked = ago("base.checked_at", "checked ");
     if (!checked.empty()) text += " (" + checked + ")";
     if (ws_.flag("base.stale")) {

@@ -113,6 +113,10 @@ class Report {
       text.say("; upstream has " + count_of(behind, "commit") + " more, as of " +
                report_time(workspace_.text("base.checked_at")));
     }
+    if (workspace_.has("base.lost")) {
+      text.say("; it rewrote its history without " +
+               count_of(workspace_.number("base.lost"), "commit") + " of the base");
+    }
     return text;
   }
   Text branch() const {

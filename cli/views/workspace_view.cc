@@ -87,6 +87,7 @@ std::string base_text(const Json& workspace) {
   }
   const int64_t behind = workspace.number("base.behind");
   if (ref.empty()) return "-";
+  if (workspace.has("base.lost")) return ref + " rewritten";
   return behind > 0 ? ref + " -" + std::to_string(behind) : ref;
 }
 

@@ -117,7 +117,9 @@ class Fetch(harness.TestCase):
         self.assertEqual(self.git_server.fetches(), before, "it is kept")
         two = offer("refs/pull/7/head", "two\n")
         self.assertEqual(self.client.create(repo_url=url, ref="pull/7/head", name="newer")["base"]["commit"], two)
-        self.assertEqual(self.client.workspace("review")["base"]["behind"], 1)
+        base = self.client.workspace("review")["base"]
+        self.assertEqual((base["behind"], base["lost"]), (1, 1))
+        self.assertIn("upstream rewrote its history without 1 commit of the base", self.daemon.cli("show", "review").stdout.decode())
         self.assertEqual(self.client.exec("review", "cat README.md && git log --oneline | wc -l").exit_code, 0)
         for ref in ("pull/8/head", "f" * 40, "feature/none"):
             with self.assertRaises(raw_api.ApiError) as refused:

@@ -63,7 +63,8 @@ TEST_CASE("a refresh follows upstream's new commits, branches and tags") {
   CHECK(world.cache.resolve("repo_1", "feature/x").commit == second);
   CHECK(world.cache.resolve("repo_1", "v1").commit == second);
   CHECK(world.cache.resolve("repo_1", "v1").ref == "refs/tags/v1");
-  CHECK(world.cache.behind("repo_1", world.first, "refs/heads/main") == 1);
+  CHECK(world.cache.distance("repo_1", world.first, "refs/heads/main")->behind == 1);
+  CHECK(world.cache.distance("repo_1", world.first, "refs/heads/main")->lost == 0);
 }
 
 TEST_CASE("commits that upstream rewrote or deleted stay readable, fast-forwards leave no trace") {
@@ -88,7 +89,7 @@ TEST_CASE("commits that upstream rewrote or deleted stay readable, fast-forwards
   CHECK(world.cache.resolve("repo_1", "forced").commit == world.first);
   CHECK(failure_of([&] { world.cache.resolve("repo_1", "doomed"); }).code() ==
         base::Code::not_found);
-  CHECK(world.cache.behind("repo_1", doomed, "refs/heads/doomed") == -1);
+  CHECK_FALSE(world.cache.distance("repo_1", doomed, "refs/heads/doomed"));
   const std::string mirror = world.cache.mirror_directory("repo_1");
   const std::string kept = git(mirror, {"for-each-ref", "--format=%(refname)", "refs/keep"});
   CHECK(kept.find(doomed) != std::string::npos);
@@ -310,7 +311,9 @@ TEST_CASE(
   CHECK(world.refresh().fetched);
   CHECK(resolve("pull/7/head").commit == two);
   CHECK(resolve(one).commit == one);  // rewritten, and somebody may stand on it
-  CHECK(world.cache.behind("repo_1", one, "refs/pull/7/head") == 1);
+  const auto distance = world.cache.distance("repo_1", one, "refs/pull/7/head");
+  CHECK(distance->behind == 1);
+  CHECK(distance->lost == 1);
 
   world.upstream.run({"update-ref", "-d", "refs/pull/7/head"});
   CHECK(world.refresh().fetched);

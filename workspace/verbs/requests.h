@@ -12,6 +12,7 @@
 #include "backends/backend.h"
 #include "base/git_identity.h"
 #include "base/ids.h"
+#include "repo_cache/results.h"
 #include "state_db/tables/archives.h"
 #include "state_db/tables/execs.h"
 #include "state_db/tables/integrity.h"
@@ -73,7 +74,7 @@ struct WorkspaceView {
   std::optional<Blocked> blocked;                         // a running exec, by its network
   std::optional<LeaseView> lease;                         // while held
   int64_t last_output_ms = 0;                      // wall time of doing's last output; 0: none
-  std::optional<uint64_t> behind;                  // commits, bounded at 10,000
+  std::optional<repo_cache::Distance> upstream;    // of its base from upstream's ref
   std::optional<state_db::ArchiveRow> archive;     // detail only: its place, if archived
   std::string archive_file;                        // its path
   std::optional<state_db::BaseTreeRow> base_tree;  // detail only: submodules, LFS files

@@ -24,14 +24,13 @@ using state_db::WorkspaceState;
 
 constexpr uint64_t kMostBase = 64 << 20;  // of one file, in memory
 
-// In commits; empty: unknown.
-std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const WorkspaceView& view) {
+// nullopt: unknown.
+std::optional<repo_cache::Distance> distance(const repo_cache::RepoCache& repos,
+                                             const WorkspaceView& view) {
   const auto& row = view.row;
   if (row.base_ref.empty() || !has_upstream(view.repo.scope)) return std::nullopt;
   try {
-    const int behind =
-        repos.behind(repo_directory(row.repository), state_db::began_at(row), row.base_ref);
-    if (behind >= 0) return static_cast<uint64_t>(behind);
+    return repos.distance(repo_directory(row.repository), state_db::began_at(row), row.base_ref);
   } catch (const Error&) {
     // The mirror is being rebuilt, so the number is unknown for now.
   }
@@ -124,7 +123,7 @@ WorkspacePage Views::list(const Caller& caller, const PageRequest& wanted) {
 
 void Views::complete(WorkspaceView& view) {
   view.lease = leases_.held(view.row.id);
-  view.behind = behind(context_.repos, view);
+  view.upstream = distance(context_.repos, view);
   view.disk_quota = context_.storage.quota().name();
   view.off_host = replica_.view(view.row.id, view.integrity.seal);
   view.policy = effective_policy(view.row.policy, context_.options);

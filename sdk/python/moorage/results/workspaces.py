@@ -61,6 +61,7 @@ class RepoOfWorkspace(Record):
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Base(Record):
     """Where the branch of a workspace began. behind: commits of upstream's branch that it lacks, at most 10000.
+    lost: its commits that upstream's branch lacks, because its history was rewritten.
 
     work: in a workspace from a checkout with uncommitted work, a child of commit with that work; diff compares with it.
     """
@@ -69,6 +70,7 @@ class Base(Record):
     commit: str = ""
     work: str | None = None
     behind: int | None = None
+    lost: int = 0
     checked_at: datetime.datetime | None = None
     stale: bool = False
     stale_reason: str | None = None
