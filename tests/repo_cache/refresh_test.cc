@@ -285,7 +285,7 @@ TEST_CASE("refs, tags and ids resolve as a person expects") {
 }
 
 TEST_CASE(
-    "other refs of upstream are fetched for who asks, followed, and kept when they are gone") {
+    "other refs of upstream are fetched by name, followed, and kept when they are gone") {
   World world;
   const auto pull = [&](const std::string& text) {
     const std::string commit = world.upstream.commit({{"pulled.txt", text}});
