@@ -215,6 +215,9 @@ void copy(Context& context, const CopyOptions& options) {
                                   .add("directories", tally.directories)
                                   .add("links", tally.links)
                                   .add("skipped", tally.skipped)
+                                  .add("repositories", tally.repositories)
+                                  .add("incomplete_repositories", tally.incomplete)
+                                  .add("git_links", tally.git_links)
                                   .add("bytes", static_cast<int64_t>(tally.bytes)));
   }
   std::string text = count_of(tally.files, "file") + ", " + format_size(tally.bytes);
@@ -222,7 +225,17 @@ void copy(Context& context, const CopyOptions& options) {
   context.print_label("copied", text);
   if (tally.repositories > 0) {
     context.note(
-        ".git was copied without its configuration and hooks, which could run programs here");
+        ".git was copied without its configuration, hooks and index, which could run programs "
+        "here: nothing is staged");
+  }
+  if (tally.incomplete > 0) {
+    context.note(count_of(tally.incomplete, "nested repository") +
+                 " without the objects borrowed inside: copy " +
+                 (tally.incomplete == 1 ? "it" : "them") + " alone");
+  }
+  if (tally.without_index > 0) {
+    context.note(count_of(tally.without_index, "repository") +
+                 " without an index: HEAD cannot be read; see: git fsck");
   }
   if (tally.git_links > 0) {
     context.note(count_of(tally.git_links, ".git file") +

@@ -1,6 +1,7 @@
 #include "cli/local/git_copy.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,11 +17,11 @@ namespace {
 
 constexpr std::string_view kObjectsInside = "/.moorage/objects";
 
-constexpr std::array<std::string_view, 16> kKept{
-    "HEAD",        "ORIG_HEAD",   "FETCH_HEAD",   "MERGE_HEAD",
-    "MERGE_MSG",   "MERGE_MODE",  "index",        "CHERRY_PICK_HEAD",
-    "REVERT_HEAD", "SQUASH_MSG",  "packed-refs",  "COMMIT_EDITMSG",
-    "shallow",     "description", "info/exclude", "info/sparse-checkout"};
+// Not the index: git trusts its paths, and `git checkout` would write one named .git/hooks/x.
+constexpr std::array<std::string_view, 15> kKept{
+    "HEAD",        "ORIG_HEAD",   "FETCH_HEAD",   "MERGE_HEAD",       "MERGE_MSG",
+    "MERGE_MODE",  "REVERT_HEAD", "SQUASH_MSG",   "CHERRY_PICK_HEAD", "packed-refs",
+    "description", "shallow",     "info/exclude", "COMMIT_EDITMSG",   "info/sparse-checkout"};
 constexpr std::array<std::string_view, 3> kKeptBelow{"refs/", "logs/", "objects/"};
 
 }  // namespace
@@ -33,7 +34,6 @@ bool is_git_name(std::string_view name) {
 bool keeps_git_file(std::string_view path) {
   if (path == kAlternates || path == "objects/info/http-alternates") return false;
   if (std::find(kKept.begin(), kKept.end(), path) != kKept.end()) return true;
-  if (path.starts_with("sharedindex.") && path.find('/') == std::string_view::npos) return true;
   return std::any_of(kKeptBelow.begin(), kKeptBelow.end(),
                      [path](std::string_view below) { return path.starts_with(below); });
 }
@@ -63,16 +63,29 @@ std::string new_git_config(const std::string& origin) {
          "\"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
 }
 
-void add_objects(RemoteFiles& files, const std::string& git_directory) {
-  const Fd pack(base::check(::open(git_directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600),
-                            "create a pack"));
+Fd fetch_objects(RemoteFiles& files, const std::string& git_directory) {
+  std::string name = git_directory + "/pack-XXXXXX";  // NFS and others lack O_TMPFILE
+  Fd pack(base::check(::mkostemp(name.data(), O_CLOEXEC), "create a pack"));
+  ::unlink(name.c_str());
   files.read_objects([&pack](std::string_view bytes) { base::write_all(pack.get(), bytes); });
-  base::check(::lseek(pack.get(), 0, SEEK_SET), "rewind the pack");
+  return pack;
+}
+
+bool add_objects(int pack_fd, const std::string& git_directory) {
+  base::check(::lseek(pack_fd, 0, SEEK_SET), "rewind the pack");
   GitCall call;
   call.directory = git_directory;
   call.more = {{"GIT_DIR", "."}};
-  call.input_fd = pack.get();
-  run_git({"index-pack", "--stdin"}, call);
+  call.input_fd = pack_fd;
+  return try_git({"index-pack", "--stdin"}, call).ok();
+}
+
+bool make_index(const std::string& git_directory) {
+  GitCall call;
+  call.directory = git_directory;
+  call.more = {{"GIT_DIR", "."}};
+  if (!try_git({"rev-parse", "--verify", "--quiet", "HEAD"}, call).ok()) return true;  // no commit
+  return try_git({"read-tree", "HEAD"}, call).ok();
 }
 
 }  // namespace moorage::cli

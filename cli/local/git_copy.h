@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/os/fd.h"
 #include "cli/client/remote_path.h"
 
 namespace moorage::cli {
@@ -24,7 +25,12 @@ bool borrows_objects(std::string_view alternates);
 // origin: the URL of its remote; empty: none.
 std::string new_git_config(const std::string& origin);
 
-// Adds the objects of the workspace's repository to the .git in this directory.
-void add_objects(RemoteFiles& files, const std::string& git_directory);
+// The objects of the workspace's repository, as a pack without a name, written in this directory.
+Fd fetch_objects(RemoteFiles& files, const std::string& git_directory);
+// Adds them to the .git in this directory. False: git does not take it for a repository.
+bool add_objects(int pack_fd, const std::string& git_directory);
+
+// Makes the index of HEAD, whose paths git checks. False: it cannot, for example as objects lack.
+bool make_index(const std::string& git_directory);
 
 }  // namespace moorage::cli

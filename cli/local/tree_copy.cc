@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <filesystem>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -59,6 +60,13 @@ std::string parent_of(const std::string& path) {
 
 std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
+// ".git/", ".git/." and "x/../.git" are ".git": its files must not come along under another name.
+std::string plain(const std::string& path) {
+  std::string normal = std::filesystem::path(path).lexically_normal().string();
+  if (normal.size() > 1 && normal.ends_with('/')) normal.pop_back();
+  return normal == "." ? "" : normal;
+}
+
 void check_depth(int depth, const std::string& path) {
   if (depth > kDeepest) throw Error(Code::resource_exhausted, path + " is nested too deeply");
 }
@@ -72,18 +80,19 @@ class CopyOut {
                  const std::string& local, const std::vector<RemoteEntry>& entries,
                  const FileState& state, int depth) {
     check_depth(depth, from);
-    if (::mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST)
-      base::throw_errno("create " + name);
+    const bool created = ::mkdirat(parent, name.c_str(), 0700) == 0;
+    if (!created && errno != EEXIST) base::throw_errno("create " + name);
     const int follow = depth == 0 ? 0 : O_NOFOLLOW;  // the user chose the destination: follow links
     const Fd self = base::open_file_at(parent, name, O_RDONLY | O_DIRECTORY | follow);
     ++tally_.directories;
-    if (is_git_name(name_of(from))) {
+    if (is_git_name(name_of(from)) || is_git_name(name_of(local))) {
       git_directory(self.get(), from, local, entries, depth);
     } else {
       for (const RemoteEntry& entry : entries) this->entry(self.get(), entry, from, local, depth);
     }
-    // Last: a read-only directory cannot be filled, and filling it changes its time.
-    keep_state(self.get(), name, state);
+    // Last: a read-only directory cannot be filled, and filling it changes its time. One that was
+    // here before may belong to somebody else.
+    if (created) keep_state(self.get(), name, state);
   }
 
   void file(int parent, const std::string& name, const std::string& from, const FileState& state,
@@ -138,8 +147,22 @@ class CopyOut {
     const Fd config = create(self, "config", O_NOFOLLOW);
     base::write_all(config.get(), new_git_config(top ? files_.origin() : ""));
     base::check(::fchmod(config.get(), 0644), "set the mode of config");
-    if (borrows) add_objects(files_, local);
+    if (borrows) complete(local);
+    if (!make_index(local)) ++tally_.without_index;
     ++tally_.repositories;
+  }
+
+  // An agent can make any number of repositories that borrow: the objects are sent once, and some
+  // of these get them.
+  void complete(const std::string& local) {
+    constexpr int kMost = 10;
+    if (completed_ == kMost) {
+      ++tally_.incomplete;
+      return;
+    }
+    if (!objects_) objects_ = fetch_objects(files_, local);
+    ++completed_;
+    if (!add_objects(objects_.get(), local)) ++tally_.incomplete;
   }
 
   // inside: the path below .git.
@@ -193,6 +216,8 @@ class CopyOut {
 
   RemoteFiles& files_;
   CopyTally& tally_;
+  Fd objects_;  // of the workspace's repository; empty: not fetched
+  int completed_ = 0;
 };
 
 class CopyIn {
@@ -277,14 +302,16 @@ FileState usual_state(uint32_t mode) { return {mode, base::system_clock().wall_m
 
 }  // namespace
 
-CopyTally copy_out(RemoteFiles& files, const std::string& from, const std::string& to) {
+CopyTally copy_out(RemoteFiles& files, const std::string& wanted, const std::string& to) {
   constexpr uint32_t kDirectory = 0755;
   constexpr uint32_t kFile = 0644;
+  const std::string from = plain(wanted);
   CopyTally tally;
   CopyOut copy(files, tally);
   if (const auto entries = files.list(from)) {
     const auto state = is_root(from) ? std::nullopt : remote_state(files, from, "directory");
-    copy.directory(AT_FDCWD, to, from, to, *entries, state.value_or(usual_state(kDirectory)), 0);
+    copy.directory(AT_FDCWD, to, from, plain(to), *entries, state.value_or(usual_state(kDirectory)),
+                   0);
   } else {
     copy.file(AT_FDCWD, to, from, remote_state(files, from, "file").value_or(usual_state(kFile)),
               0);

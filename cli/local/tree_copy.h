@@ -15,7 +15,9 @@ struct CopyTally {
   int64_t files = 0, directories = 0, links = 0, skipped = 0;
   uint64_t bytes = 0;
   int64_t repositories = 0;  // copies of .git, without configuration and hooks (git_copy.h)
-  int64_t git_links = 0;     // .git files of worktrees and submodules, which are left out
+  int64_t incomplete = 0;    // of those: objects that they borrow inside did not come along
+  int64_t without_index = 0;
+  int64_t git_links = 0;  // .git files of worktrees and submodules, which are left out
 };
 
 // The remote path, file or directory, becomes the local path `to`.

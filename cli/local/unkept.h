@@ -1,6 +1,6 @@
-// What a directory has and git does not keep, so that it does not come along into a workspace: empty
-// directories, pipes, sockets and devices, and modes other than 644 and 755 (or those of a umask of
-// 002). Ignored entries do not count.
+// What a directory has and git does not keep, so that it does not come along into a workspace:
+// empty directories, pipes, sockets and devices, and modes other than 644 and 755 (or those of a
+// umask of 002). Ignored entries do not count.
 #pragma once
 
 #include <string>

@@ -5,17 +5,16 @@
 using namespace moorage::cli;
 
 TEST_CASE("only history of a .git comes along, and nothing that can name a program") {
-  for (const char* kept :
-       {"HEAD", "index", "packed-refs", "refs/heads/main", "logs/HEAD", "info/exclude",
-        "objects/ab/cdef", "objects/pack/pack-1.pack", "MERGE_MSG", "sharedindex.ab12"}) {
+  for (const char* kept : {"HEAD", "packed-refs", "refs/heads/main", "logs/HEAD", "info/exclude",
+                           "objects/ab/cdef", "objects/pack/pack-1.pack", "MERGE_MSG"}) {
     INFO(kept);
     CHECK(keeps_git_file(kept));
   }
   for (const char* left :
-       {"config", "config.worktree", "hooks/pre-commit", "commondir", "gitdir", "info/attributes",
-        "info/grafts", "objects/info/alternates", "objects/info/http-alternates",
-        "modules/sub/config", "worktrees/a/gitdir", "rebase-merge/git-rebase-todo",
-        "sharedindex.a/config"}) {
+       {"index", "sharedindex.ab12", "config", "config.worktree", "hooks/pre-commit", "commondir",
+        "gitdir", "info/attributes", "info/grafts", "objects/info/alternates",
+        "objects/info/http-alternates", "modules/sub/config", "worktrees/a/gitdir",
+        "rebase-merge/git-rebase-todo", "sharedindex.a/config"}) {
     INFO(left);
     CHECK_FALSE(keeps_git_file(left));
   }

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 
 import harness
@@ -81,6 +82,10 @@ class Copies(harness.TestCase):
         return subprocess.run(["git", *words], cwd=self.place / "repo", capture_output=True, check=False, text=True,
                               env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"})
 
+    def packs_sent(self):
+        page = harness.run("curl", "-sS", "--unix-socket", self.daemon.socket, "http://localhost/metrics").stdout.decode()
+        return sum(int(line.split()[-1]) for line in page.splitlines() if "requests_total" in line and "/objects" in line)
+
     def test_a_copied_repository_works_and_runs_nothing_of_the_agent(self):
         """Its configuration, hooks and .git files are the agent's, and git would run what they name."""
         self.inside("""
@@ -88,19 +93,41 @@ class Copies(harness.TestCase):
             git config core.fsmonitor 'touch /tmp/ran; touch ../ran'; git config alias.st '!touch ../ran'; git config remote.origin.uploadpack 'touch ../ran #'
             printf '#!/bin/sh\ntouch ../ran\n' > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout
             git clone -q . nested; git -C nested config core.fsmonitor 'touch ../../ran'; git worktree add -q -b wt wt
-            mkdir evil fake; cp -r .git/. evil; echo 'gitdir: ../evil' > fake/.git""")
+            mkdir evil fake; cp -r .git/. evil; echo 'gitdir: ../evil' > fake/.git
+            mkdir -p -- ./-git/hooks; cp .git/hooks/post-checkout ./-git/hooks; git add -- ./-git/hooks/post-checkout
+            LC_ALL=C sed -i 's|-git/hooks/post-checkout|.git/hooks/post-checkout|' .git/index
+            mkdir -p broken/.git/objects/info; echo /.moorage/objects > broken/.git/objects/info/alternates
+            for n in 1 2 3 4 5 6 7 8; do mkdir -p zz/$n/.git/objects/info zz/$n/.git/refs; cp .git/HEAD zz/$n/.git; echo /.moorage/objects > zz/$n/.git/objects/info/alternates; done""")
+        before = self.packs_sent()
         result = self.cp("cp:/workspace", "repo")
-        self.assertIn(b"without its configuration and hooks", result.stderr)
+        self.assertIn(b"without its configuration, hooks and index", result.stderr)
+        self.assertIn(b"2 nested repositories without the objects borrowed inside: copy them alone", result.stderr)
+        self.assertEqual(self.packs_sent() - before, 1)
         self.assertIn(b"2 .git files left out", result.stderr)
         status = self.git("status", "--porcelain", "--untracked-files=no")
-        self.assertEqual((status.stdout, status.stderr), (" M new.txt\nA  staged\n", ""))
+        self.assertEqual((status.stdout, status.stderr), (" M new.txt\n", ""))
         self.assertEqual(self.git("log", "--format=%s").stdout, "topic\nfirst\n")
         self.assertEqual(self.git("fsck", "--full").returncode, 0)
         self.assertEqual(self.git("config", "remote.origin.url").stdout.strip(), self.url)
         self.assertEqual(self.git("show", "HEAD~1:README.md").stdout, "hello\n")
         self.assertEqual(self.git("-C", "nested", "log", "-1", "--format=%s").stdout, "topic\n")
+        self.assertEqual(self.git("checkout", "--", ".").returncode, 0)
         self.assertEqual(self.git("checkout", "-q", "--detach", "HEAD~1", "-f").returncode, 0)
+        self.assertEqual(sorted(os.listdir(self.place / "repo/.git/hooks")) if (self.place / "repo/.git/hooks").exists() else [], [])
         self.assertFalse((self.place / "ran").exists() or pathlib.Path("/tmp/ran").exists())
+
+    def test_no_way_to_write_the_path_brings_what_a_git_directory_names(self):
+        self.inside("printf '#!/bin/sh\n' > .git/hooks/post-checkout; mkdir -p sub; ln -sf .git link")
+        (self.place / "copied").mkdir()
+        for path in (".git", ".git/", ".git//", ".git/.", "sub/../.git", "/workspace/.git/", "/workspace//.git"):
+            with self.subTest(path):
+                self.cp(f"cp:{path}", "copied/.git")
+                self.assertFalse((self.place / "copied/.git/hooks").exists())
+                self.assertNotIn("hooks", (self.place / "copied/.git/config").read_text())
+                shutil.rmtree(self.place / "copied")
+                (self.place / "copied").mkdir()
+        self.cp("cp:link", "copied/.git")
+        self.assertFalse((self.place / "copied/.git/hooks").exists())
 
 
 if __name__ == "__main__":
