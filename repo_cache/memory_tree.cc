@@ -144,8 +144,9 @@ class Builder {
     Conversion conversion;
     if (change.mode != kModeSymlink) conversion = attributes_.conversion(change.path);
     check_attributes();
-    if (!conversion.filter.empty()) unfaithful_.insert(change.path);
     const bool converted = changes_bytes(conversion, size);
+    const bool too_large_to_convert = conversion.changes_bytes() && !converted;
+    if (!conversion.filter.empty() || too_large_to_convert) unfaithful_.insert(change.path);
     if (const auto* committed = std::get_if<Committed>(&content); committed && !converted)
       return *git_tree_entry_id(entry_at(root_, committed->path).get());
     charge(change.path, size);

@@ -60,7 +60,7 @@ UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs,
   // HEAD names a branch that was never pushed. If there is only one branch, use that.
   result.head_ref.clear();
   for (const auto& [ref, oid] : result.oids) {
-    if (!ref.starts_with("refs/heads/")) break;
+    if (!ref.starts_with("refs/heads/")) continue;
     if (!result.head_ref.empty()) return UpstreamRefs{std::move(result.oids), {}};
     result.head_ref = ref;
   }
@@ -178,14 +178,19 @@ void Mirror::initialize(const MirrorLock&, const Deadline& deadline) const {
 
 void Mirror::fetch_into(const std::string& git_directory, const FetchTask& task,
                         const UpstreamRefs& upstream) const {
+  std::string others;
+  for (const auto& [ref, oid] : upstream.oids)
+    if (!is_branch_or_tag(ref)) others += refspec_of(ref) + "\n";
   const GitRun run{.directory = git_directory,
                    .protocol = std::string(scheme_name(task.url.scheme)),
                    .access = &task.access,
+                   .input = others,
                    .inherit_fds = {task.lock.fd()},
                    .max_file_bytes = options_.max_fetch_bytes,
                    .progress = task.progress,
                    .from_upstream = true};
   std::vector<std::string> words{"fetch",
+                                 "--stdin",
                                  "--prune",
                                  "--no-tags",
                                  "--no-auto-gc",
@@ -196,8 +201,6 @@ void Mirror::fetch_into(const std::string& git_directory, const FetchTask& task,
                                  task.url.fetch,
                                  "+refs/heads/*:refs/upstream/heads/*",
                                  "+refs/tags/*:refs/upstream/tags/*"};
-  for (const auto& [ref, oid] : upstream.oids)
-    if (!is_branch_or_tag(ref)) words.push_back(refspec_of(ref));
   git_.run(words, task.deadline, run, "fetch " + task.url.display);
 }
 

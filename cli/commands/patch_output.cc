@@ -73,9 +73,14 @@ class LeftOutLines {
   bool done_ = false;
 };
 
+// Quoted for a shell: an agent chose the path.
+std::string copy_command(const std::string& path, const std::string& name) {
+  return join_command({"moorage", "cp", name + ":" + path, "DIR"});
+}
+
 std::string explain(const Json& file, const std::string& name) {
   const std::string path = base::escape_for_message(file.bytes("path"));
-  const std::string copy = "moorage cp " + name + ":" + path + " DIR";
+  const std::string copy = copy_command(file.bytes("path"), name);
   const std::string why = file.text("why");
   if (why == "nested") return nested_text(file.bytes("path"), name);
   if (why == "name") return path + " is not in this patch: git refuses its name; copy it: " + copy;
@@ -97,9 +102,8 @@ std::string explain(const Json& file, const std::string& name) {
 }  // namespace
 
 std::string nested_text(const std::string& path, const std::string& name) {
-  const std::string shown = base::escape_for_message(path);
-  return shown + " is a nested repository and not in this patch; copy it: moorage cp " + name +
-         ":" + shown + " DIR";
+  return base::escape_for_message(path) +
+         " is a nested repository and not in this patch; copy it: " + copy_command(path, name);
 }
 
 int print_patch(Context& context, const std::string& target, const std::string& name) {

@@ -158,7 +158,7 @@ void WorkspaceSource::declare(Options& options) {
   options.value({"--repo", "URL", "Repository to start from"}, repo);
   options.value({"--from", "DIR", "Local directory, with uncommitted files"}, from);
   options.value({"--team", "GROUP", "A group of this host whose members may use it"}, team);
-  options.value({"--ref", "REF", "Branch, tag, commit or pull/7/head; default: its default branch"}, ref);
+  options.value({"--ref", "REF", "Branch, tag, commit, or a ref like pull/7/head"}, ref);
   options.value({"--branch", "NAME", "Branch for the work"}, branch);
   options.value({"--name", "NAME", "Name of the workspace; default: generated"}, name);
   options.values({"--label", "K=V", "A label; may be repeated"}, labels);

@@ -137,8 +137,11 @@ Reply diff(Api& api, const Request& request) {
   const std::string& name = request.parameter(0);
   const auto base = diff_base(request);
   workspace::DiffScope scope;
-  for (std::string& path : request.query_list("path"))
-    scope.only.push_back(diff_path(std::move(path)));
+  constexpr size_t kMostPaths = 1000;
+  auto paths = request.query_list("path");
+  if (paths.size() > kMostPaths)
+    throw Error(Code::invalid_argument, "more than 1000 paths", "name their directories");
+  for (std::string& path : paths) scope.only.push_back(diff_path(std::move(path)));
   if (request.query_flag("stat")) {
     return Reply::json(diff_stat_json(api.views.diff_stat(request.caller, name, base, scope)));
   }

@@ -284,8 +284,7 @@ TEST_CASE("refs, tags and ids resolve as a person expects") {
   CHECK(failure_of([&] { resolve("blob-tag"); }).code() == base::Code::invalid_argument);
 }
 
-TEST_CASE(
-    "other refs of upstream are fetched by name, followed, and kept when they are gone") {
+TEST_CASE("other refs of upstream are fetched by name, followed, and kept when they are gone") {
   World world;
   const auto pull = [&](const std::string& text) {
     const std::string commit = world.upstream.commit({{"pulled.txt", text}});
@@ -323,6 +322,17 @@ TEST_CASE(
   world.cache.check("repo_1", kLong);
 }
 
+TEST_CASE("the only branch is the default one, whatever other refs there are") {
+  World world;
+  world.upstream.run({"symbolic-ref", "HEAD", "refs/heads/never-pushed"});
+  world.upstream.run({"update-ref", "refs/changes/34/1234/5", world.first});
+  CHECK(world.refresh().default_branch == "main");
+  world.cache.fetch_more("repo_1", world.url, "refs/changes/34/1234/5", kLong);
+  world.upstream.run({"tag", "moved", world.first});
+  CHECK(world.refresh().default_branch == "main");
+  CHECK(world.cache.resolve("repo_1", "").ref == "refs/heads/main");
+}
+
 TEST_CASE("a commit that no ref of upstream has is fetched by its id") {
   World world;
   world.refresh();
@@ -341,9 +351,8 @@ TEST_CASE("a commit that no ref of upstream has is fetched by its id") {
         failure_of([&] { world.cache.fetch_more("repo_1", world.url, text, kLong); });
     CHECK(error.code() == base::Code::not_found);
   }
-  for (const char* text :
-       {"main", "refs/heads/main", "heads/x", "tags/v1", "HEAD", "refs/HEAD", "abcdef1",
-        "pull/*/head", "pull/../x", "a/b:c", "a b/c", "x/y^"}) {
+  for (const char* text : {"main", "refs/heads/main", "heads/x", "tags/v1", "HEAD", "refs/HEAD",
+                           "abcdef1", "pull/*/head", "pull/../x", "a/b:c", "a b/c", "x/y^"}) {
     INFO(text);
     CHECK_FALSE(RepoCache::can_fetch_more(text));
     CHECK(failure_of([&] { world.cache.fetch_more("repo_1", world.url, text, kLong); }).code() ==

@@ -1,5 +1,6 @@
 #include "workspace/changes/changes.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <utility>
@@ -207,6 +208,8 @@ Patch with_nested(Patch patch, const Look& look, const Look* before, const DiffS
     if (repo_cache::is_selected(path, scope.only))
       patch.left_out.push_back({path, repo_cache::LeftOut::kNested, 0});
   }
+  std::sort(patch.left_out.begin(), patch.left_out.end(),
+            [](const auto& a, const auto& b) { return a.path < b.path; });
   return patch;
 }
 

@@ -167,14 +167,22 @@ WorkspaceView Create::create(const Caller& caller, const CreateRequest& request,
 repo_cache::ResolvedRef Create::resolve(const Caller& caller, const CreateRequest& request,
                                         base::RepoId repo, const Progress& progress) {
   const std::string directory = repo_directory(repo);
+  std::optional<Error> missing;
   try {
     return context_.repos.resolve(directory, request.ref);
   } catch (const Error& error) {
     if (error.code() != Code::not_found || !repo_cache::RepoCache::can_fetch_more(request.ref))
       throw;
+    missing = error;
   }
-  repositories_.fetch_more(repo, request.repo_url, {caller.uid, request.labels}, request.ref,
-                           progress);
+  try {
+    repositories_.fetch_more(repo, request.repo_url, {caller.uid, request.labels}, request.ref,
+                             progress);
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found && error.code() != Code::unavailable) throw;
+    throw Error(Code::not_found, missing->message() + " (" + error.message() + ")",
+                missing->hint());
+  }
   return context_.repos.resolve(directory, request.ref);
 }
 
