@@ -67,6 +67,7 @@ class Session {
       if (pump_) settle_input(end.record);
       end.how = end.record.has("state") ? SessionEnd::How::ended : SessionEnd::How::still_running;
     } catch (const Error&) {
+      if (pump_ && !end.record.has("state")) pump_->leave();
       stop();
       if (left_ == Left::none) throw;
       if (left_ == Left::nobody || (left_ == Left::detached && exec_.empty())) throw_nobody();

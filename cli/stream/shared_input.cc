@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+
+#include "base/os/files.h"
 
 namespace moorage::cli {
 namespace {
@@ -42,6 +43,16 @@ size_t read_some(int fd, char* buffer, size_t size) {
   }
 }
 
+// Another reader may empty the pipe at any moment, and a read of it would wait. 0: it is empty.
+size_t take_some(int pipe, int nowhere, size_t size) {
+  for (;;) {
+    const ssize_t taken = ::splice(pipe, nullptr, nowhere, nullptr, size, SPLICE_F_NONBLOCK);
+    if (taken >= 0) return static_cast<size_t>(taken);
+    if (errno == EAGAIN) return 0;
+    if (errno != EINTR) base::throw_errno("take from standard input");
+  }
+}
+
 }  // namespace
 
 bool SharedInput::suits(int fd) { return is_pipe(fd) || is_seekable_file(fd); }
@@ -52,6 +63,7 @@ SharedInput::SharedInput(int fd) : fd_(fd), is_pipe_(is_pipe(fd)) {
     return;
   }
   spare_ = base::make_pipe();
+  nowhere_ = base::open_file("/dev/null", O_WRONLY);
   // As many pages as the pipe has; with fewer, copies are shorter.
   const int size = ::fcntl(fd, F_GETPIPE_SZ);
   if (size > 0) ::fcntl(spare_.write_end.get(), F_SETPIPE_SZ, size);
@@ -96,9 +108,11 @@ void SharedInput::consume(uint64_t until) {
     consumed_ = until;
     return;
   }
-  std::array<char, 16 << 10> scrap;
-  while (consumed_ < until && waiting_bytes(fd_) > 0)
-    consumed_ += read_some(fd_, scrap.data(), std::min<uint64_t>(scrap.size(), until - consumed_));
+  while (consumed_ < until) {
+    const size_t taken = take_some(fd_, nowhere_.get(), static_cast<size_t>(until - consumed_));
+    if (taken == 0) return;
+    consumed_ += taken;
+  }
 }
 
 }  // namespace moorage::cli

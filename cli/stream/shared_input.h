@@ -2,8 +2,10 @@
 // shell's loop. Bytes are copied ahead to a command that may read them, and taken from the others
 // only once it has: tee(2) copies from a pipe, pread(2) from a file, and nothing moves until
 // consume(). So a command that reads nothing leaves everything, as it would here.
-// Offsets count from where the input stood at the construction. Of several readers at the same
-// time, each may get the same bytes.
+// A command that we leave running keeps all that was sent to it, read or not, also the part of the
+// last piece that did not arrive: at most 1 MiB, which then nobody reads.
+// Offsets count from where the input stood at the construction. With several readers at the same
+// time, bytes may be doubled or lost, but no call here waits for bytes that another one took.
 #pragma once
 
 #include <sys/types.h>
@@ -28,7 +30,7 @@ class SharedInput {
   };
   // Copies what is there from offset `from` on, which is at or after the consumed part.
   Peek peek(uint64_t from, char* buffer, size_t size);
-  // Everything before `until` is the command's. Never goes back.
+  // Everything before `until` is the command's. Never goes back; of a pipe, takes what is there.
   void consume(uint64_t until);
   uint64_t consumed() const { return consumed_; }
   // Whether waiting for POLLIN makes sense: a pipe without copied bytes in it.
@@ -42,6 +44,7 @@ class SharedInput {
   off_t start_ = 0;  // of a file
   uint64_t consumed_ = 0;
   base::Pipe spare_;  // for copies of the pipe
+  Fd nowhere_;        // /dev/null, for what is taken from it
 };
 
 }  // namespace moorage::cli

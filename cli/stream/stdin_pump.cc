@@ -50,6 +50,11 @@ void StdinPump::settle(std::optional<uint64_t> read) {
   if (shared_) shared_->consume(std::min(read.value_or(read_), sent_));
 }
 
+void StdinPump::leave() {
+  stop();
+  if (shared_) shared_->consume(sent_);
+}
+
 void StdinPump::run() {
   try {
     shared_ ? forward_shared() : forward();

@@ -41,6 +41,8 @@ class StdinPump {
 
   // The command has ended; how much it had read, if that is known. Nothing is sent any more.
   void settle(std::optional<uint64_t> read);
+  // The command runs on without us and keeps all that was sent.
+  void leave();
 
  private:
   void run();

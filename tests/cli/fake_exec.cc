@@ -139,7 +139,8 @@ void FakeExec::put_stdin(Call& call) {
   stdin_ += broken ? body.substr(0, body.size() - std::min(stdin_lost_part, body.size())) : body;
   stdin_closed_ = stdin_closed_ || (call.query("close") == "1" && !broken);
   if (broken) return call.drop();
-  call.reply(200, R"({"accepted":)" + std::to_string(stdin_.size()) + "}", json_header());
+  const std::string read = stdin_read ? R"(,"read":)" + std::to_string(*stdin_read) : "";
+  call.reply(200, R"({"accepted":)" + std::to_string(stdin_.size()) + read + "}", json_header());
 }
 
 std::string FakeExec::stdin_bytes() const {

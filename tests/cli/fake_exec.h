@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,10 +25,11 @@ class FakeExec {
   // Breaks the stream after so many bytes, in any attempt.
   void break_streams_after(std::vector<size_t> bytes);
 
-  bool takes_stdin = true;           // false: a PUT is never answered
-  std::vector<size_t> stdin_breaks;  // PUTs, by number from 0, whose answer is lost
-  size_t stdin_lost_part = 0;        // bytes at the end of a broken PUT that did not arrive
-  int lose_first_posts = 0;          // answers of POST execs that are lost
+  bool takes_stdin = true;             // false: a PUT is never answered
+  std::vector<size_t> stdin_breaks;    // PUTs, by number from 0, whose answer is lost
+  std::optional<uint64_t> stdin_read;  // what the command has read; absent: not said
+  size_t stdin_lost_part = 0;          // bytes at the end of a broken PUT that did not arrive
+  int lose_first_posts = 0;            // answers of POST execs that are lost
   std::function<void(const std::string& signal)> on_signal;  // "cancel" for cancel
 
   std::string stdin_bytes() const;

@@ -105,6 +105,12 @@ void Running::write(std::string_view bytes) const {
 
 void Running::close_input() { in_.reset(); }
 
+int Running::unread_input() const {
+  int bytes = 0;
+  base::check(::ioctl(in_.get(), FIONREAD, &bytes), "count the unread input");
+  return bytes;
+}
+
 void Running::close_output() { out_.reset(); }
 
 void Running::close_terminal() { terminal_.reset(); }

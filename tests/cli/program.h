@@ -40,6 +40,7 @@ class Running {
   void signal(int number) const;
   void write(std::string_view bytes) const;  // to its standard input
   void close_input();
+  int unread_input() const;                       // bytes in the pipe, even after its end
   void close_output();                            // stops reading
   void close_terminal();                          // like closing its window
   std::string read_until(std::string_view text);  // of standard output; fails after 20 s

@@ -154,6 +154,28 @@ TEST_CASE("attach shows new output and continues the input at its offset") {
   CHECK(run_moorage({"attach", "ex_7", "--all"}, scene.options()).out == "old new");
 }
 
+TEST_CASE("a command that runs on keeps the input that it was sent") {
+  for (const bool reader_closes : {false, true}) {
+    CAPTURE(reader_closes);
+    ExecScene scene;
+    scene.exec.stdin_read = 0;
+    scene.exec.write(RecordKind::standard_output, "ready");
+    Running running({"exec", "auth", "--", "sleep", "9"}, scene.options());
+    running.read_until("ready");
+    running.write("one\ntwo\n");
+    REQUIRE(comes_true([&] { return scene.exec.stdin_bytes() == "one\ntwo\n"; }));
+    CHECK(running.unread_input() == 8);
+    if (reader_closes) {
+      running.close_output();
+      scene.exec.write(RecordKind::standard_output, "more");
+    } else {
+      running.signal(SIGHUP);
+    }
+    CHECK(running.finish().code == (reader_closes ? 141 : 129));
+    CHECK(running.unread_input() == 0);
+  }
+}
+
 TEST_CASE("logs print existing output, from an offset, and one stream alone") {
   ExecScene scene;
   scene.exec.write(RecordKind::standard_output, "out1 ");
