@@ -16,6 +16,7 @@
 #include "base/crash_point.h"
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/os/file_time.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
 #include "base/parts.h"
@@ -169,7 +170,7 @@ FileEntry entry_of(std::string name, const struct stat& status) {
                                          : FileType::other;
   entry.size_bytes = static_cast<uint64_t>(status.st_size);
   entry.mode = status.st_mode & 07777;
-  entry.modified_ns = status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec;
+  entry.modified_ns = base::file_time_ns(status.st_mtim);
   return entry;
 }
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/os/fd.h"
+#include "base/os/file_time.h"
 #include "base/os/files.h"
 #include "base/os/sparse_file.h"
 #include "cli/local/git_copy.h"
@@ -43,8 +44,7 @@ void keep_state(int fd, const std::string& name, const FileState& state) {
 }
 
 FileState state_of(const struct stat& status) {
-  return {status.st_mode & kPermissions,
-          status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec};
+  return {status.st_mode & kPermissions, base::file_time_ns(status.st_mtim)};
 }
 
 bool is_file(int fd) {

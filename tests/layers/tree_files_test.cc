@@ -51,6 +51,14 @@ Code refusal(const Body& body) {
 
 }  // namespace
 
+TEST_CASE("a file's time that does not fit is the nearest that does") {
+  TreeFixture tree;
+  tree.put("late", "x");
+  const timespec times[2] = {{0, UTIME_OMIT}, {13'569'465'600, 0}};  // 2400-01-01
+  REQUIRE(utimensat(AT_FDCWD, tree.at("late").c_str(), times, 0) == 0);
+  CHECK(tree.files.stat("late").modified_ns == INT64_MAX);
+}
+
 TEST_CASE("a written file reads back and belongs to the agent's user") {
   TreeFixture tree;
   const std::string bytes("a\0b\n\xff", 5);
