@@ -86,7 +86,7 @@ using TimeLimit = std::chrono::steady_clock::time_point;
 // "binary" for stat(). A file with too many lines for a text diff is "binary" in both. If other
 // diffs take the memory, patch() throws resource_exhausted.
 struct DiffLimits {
-  uint64_t max_file_bytes = 64ull << 20;
+  uint64_t max_file_bytes = 32ull << 20;     // no larger one fits the memory
   uint64_t max_changed_bytes = 64ull << 20;  // of contents in memory at the same time
   uint64_t max_patch_bytes = 64ull << 20;
   uint64_t held_bytes = 0;                // of the memory, by the caller meanwhile

@@ -231,7 +231,7 @@ TEST_CASE("a file beyond the memory of a diff is left out, and one that waits fo
   const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
   std::mt19937 random(1);
   std::string large;
-  while (large.size() < 60 << 20) large += static_cast<char>(random());
+  while (large.size() < 30 << 20) large += static_cast<char>(random());
   auto changes = put("large", large);
   changes.push_back(put("small", "s\n").front());
   const Patch patch = tree.patch(changes);
