@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cerrno>
 #include <memory>
@@ -27,8 +26,6 @@ namespace {
 
 MOORAGE_CRASH_POINT(after_sync, "file.after_sync");
 MOORAGE_CRASH_POINT(after_rename, "file.after_rename");
-
-constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 [[noreturn]] void throw_file_error(const std::string& what, int error_number) {
   switch (error_number) {
@@ -148,17 +145,6 @@ Place place_of(const Roots& roots, const std::string& path) {
 
 void sync_directory(const Fd& directory, const std::string& what) {
   base::sync_file(directory.get(), "the directory of " + what);
-}
-
-// Access and modification.
-std::array<timespec, 2> times_of(int64_t ns) {
-  int64_t seconds = ns / kNsPerSecond;
-  int64_t rest = ns % kNsPerSecond;
-  if (rest < 0) {
-    rest += kNsPerSecond;
-    --seconds;
-  }
-  return {timespec{0, UTIME_NOW}, timespec{seconds, rest}};
 }
 
 FileEntry entry_of(std::string name, const struct stat& status) {
@@ -300,7 +286,7 @@ void TreeFiles::Writer::write(std::string_view bytes) {
 
 void TreeFiles::Writer::set_modified(int64_t since_1970_ns) {
   content_.finish();  // changes the time
-  const auto times = times_of(since_1970_ns);
+  const auto times = base::modified_at(since_1970_ns);
   base::check(futimens(file_.get(), times.data()), "set the time of " + name_);
 }
 
@@ -372,7 +358,7 @@ void TreeFiles::set_directory(const std::string& path, const DirectoryState& wan
   const AgentRights rights(owner_);
   if (wanted.mode) check_file(fchmod(directory.get(), *wanted.mode), "set the mode of " + path);
   if (!wanted.modified_ns) return;
-  const auto times = times_of(*wanted.modified_ns);
+  const auto times = base::modified_at(*wanted.modified_ns);
   check_file(futimens(directory.get(), times.data()), "set the time of " + path);
 }
 
@@ -389,7 +375,7 @@ void TreeFiles::make_symlink(const std::string& target, const std::string& path,
   }
   check_file(result, "create the link " + path);
   if (modified_ns) {
-    const auto times = times_of(*modified_ns);
+    const auto times = base::modified_at(*modified_ns);
     check_file(
         utimensat(place.directory.get(), place.name.c_str(), times.data(), AT_SYMLINK_NOFOLLOW),
         "set the time of " + path);

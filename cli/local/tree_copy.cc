@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <filesystem>
@@ -24,22 +23,9 @@ namespace {
 constexpr int kDeepest = 400;  // each level holds a descriptor
 constexpr uint32_t kPermissions = 0777;
 
-constexpr int64_t kNsPerSecond = 1'000'000'000;
-
-// Access and modification.
-std::array<timespec, 2> times_of(int64_t modified_ns) {
-  int64_t seconds = modified_ns / kNsPerSecond;
-  int64_t rest = modified_ns % kNsPerSecond;
-  if (rest < 0) {
-    rest += kNsPerSecond;
-    --seconds;
-  }
-  return {timespec{0, UTIME_NOW}, timespec{seconds, rest}};
-}
-
 void keep_state(int fd, const std::string& name, const FileState& state) {
   base::check(::fchmod(fd, state.mode & kPermissions), "set the mode of " + name);
-  const auto times = times_of(state.modified_ns);
+  const auto times = base::modified_at(state.modified_ns);
   base::check(::futimens(fd, times.data()), "set the time of " + name);
 }
 
@@ -198,7 +184,7 @@ class CopyOut {
     ::unlinkat(parent, entry.name.c_str(), 0);
     const int made = ::symlinkat(entry.target.c_str(), parent, entry.name.c_str());
     base::check(made, "create " + entry.name);
-    const auto times = times_of(entry.modified_ns);
+    const auto times = base::modified_at(entry.modified_ns);
     base::check(::utimensat(parent, entry.name.c_str(), times.data(), AT_SYMLINK_NOFOLLOW),
                 "set the time of " + entry.name);
     ++tally_.links;
