@@ -14,8 +14,6 @@
 namespace moorage::cli {
 namespace {
 
-constexpr const char* kRemote = "origin";
-
 std::string make_temporary_directory() {
   const char* base = std::getenv("TMPDIR");
   std::string path = std::string(base != nullptr ? base : "/tmp") + "/moorage-import-XXXXXX";
@@ -25,15 +23,6 @@ std::string make_temporary_directory() {
 
 bool is_object_id(const std::string& text) {
   return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
-// The line that says why git failed; advice follows it.
-std::string reason_of(const base::ProcessResult& result) {
-  const std::string text = trimmed(result.error);
-  for (const std::string_view line : base::split(text, '\n')) {
-    if (line.starts_with("fatal: ")) return std::string(line.substr(line.find(' ') + 1));
-  }
-  return text.substr(text.rfind('\n') + 1);
 }
 
 // Without the empty line after it.
@@ -84,14 +73,6 @@ GitCall LocalBundle::in_repository(const std::string& input) const {
       input};
 }
 
-// His remotes and credentials, for a fetch into the temporary repository.
-std::vector<std::string> LocalBundle::with_callers_settings(std::vector<std::string> words) const {
-  if (!checkout_.is_plain())
-    words.insert(words.begin(),
-                 {"-c", "include.path=" + git_path(checkout_, "config"), "-c", "core.bare=true"});
-  return words;
-}
-
 void LocalBundle::make_repository() {
   run_git({"init", "--quiet", "--bare", "--template=", "--object-format=sha1", repository_},
           {checkout_.top, {}, {}});
@@ -106,62 +87,39 @@ std::string LocalBundle::commit_tree(const std::string& tree, const std::string&
   return run_git_line(words, in_repository());
 }
 
-// Fetches what a shallow clone lacks. False: it cannot.
-bool LocalBundle::complete_history() {
-  if (!is_shallow(checkout_)) return true;
-  const std::string mark = repository_ + "/shallow";
-  base::write_file(mark, base::read_file(git_path(checkout_, "shallow")));
-  std::vector<std::string> words{"fetch",     "--unshallow",
-                                 "--no-tags", "--no-write-fetch-head",
-                                 "--refmap=", "--recurse-submodules=no",
-                                 kRemote};
-  const auto refspecs = try_git(
-      {"config", "--get-all", std::string("remote.") + kRemote + ".fetch"}, checkout_.call());
-  const std::string refs = trimmed(refspecs.output);
-  for (const std::string_view line : base::split(refs, '\n')) {
-    const std::string source(line.substr(0, line.find(':')));
-    if (source.empty()) continue;
-    const bool pattern = source.ends_with('*');
-    words.push_back(pattern ? source + ":refs/history/" + std::to_string(words.size()) + "/*"
-                            : source);
-  }
-  const auto fetched = try_git(with_callers_settings(words), in_repository());
-  if (fetched.ok() && !base::path_exists(mark)) {
-    notes_.emplace_back("the checkout is shallow: its history was fetched from origin");
-    return true;
-  }
-  notes_.push_back("the checkout is shallow, and its history cannot be fetched (" +
-                   reason_of(fetched) + "): importing its tree without history");
-  return false;
-}
-
 void LocalBundle::commit() {
   make_repository();
   head_ = head_of(checkout_);
   for (std::string& what : left_behind(checkout_, head_)) notes_.push_back(std::move(what));
   WorkTrees trees(checkout_, repository_, head_);
-  const std::string stored = trees.write_stored();
-  const std::string raw = trees.write_raw();
+  stored_ = trees.write_stored();
+  files_ = trees.write_raw();
   for (const std::string& note : trees.notes()) notes_.push_back(note);
 
-  const bool with_history = complete_history();
-  if (!with_history) {
-    const std::string tree = run_git_line({"rev-parse", head_ + "^{tree}"}, in_repository());
-    head_ = commit_tree(tree, "", "Tree of " + head_);
-  }
-  if (head_.empty()) head_ = commit_tree(stored, "", "Files of " + checkout_.top);
-  const std::string head_tree = run_git_line({"rev-parse", head_ + "^{tree}"}, in_repository());
-  work_ =
-      stored == head_tree ? head_ : commit_tree(stored, head_, "Uncommitted and untracked files");
-  raw_ = raw == stored ? work_ : commit_tree(raw, work_, "The same files, as they are on disk");
-  take_refs(with_history);
+  History history{head_, refs_of(checkout_)};
+  const std::string note = complete_history(checkout_, repository_, history);
+  if (!note.empty()) notes_.push_back(note);
+  if (history.head.empty()) history.head = commit_files();
+  commit_work(history);
 }
 
-void LocalBundle::take_refs(bool with_history) {
+// Stands for HEAD if its history cannot come along, or if there is none yet.
+std::string LocalBundle::commit_files() const {
+  if (head_.empty()) return commit_tree(stored_, "", "Files of " + checkout_.top);
+  const std::string tree = run_git_line({"rev-parse", head_ + "^{tree}"}, in_repository());
+  return commit_tree(tree, "", "Tree of " + head_);
+}
+
+// The caller's files, as commits on top of a history.
+void LocalBundle::commit_work(const History& history) {
+  head_ = history.head;
+  const std::string head_tree = run_git_line({"rev-parse", head_ + "^{tree}"}, in_repository());
+  work_ =
+      stored_ == head_tree ? head_ : commit_tree(stored_, head_, "Uncommitted and untracked files");
+  raw_ =
+      files_ == stored_ ? work_ : commit_tree(files_, work_, "The same files, as they are on disk");
   refs_ = {{"refs/moorage/head", head_}, {"refs/moorage/work", work_}, {"refs/moorage/raw", raw_}};
-  if (with_history) {
-    for (Ref& ref : refs_of(checkout_)) refs_.push_back(std::move(ref));
-  }
+  refs_.insert(refs_.end(), history.refs.begin(), history.refs.end());
   std::string commands;
   for (const Ref& ref : refs_) commands += "update " + ref.name + " " + ref.oid + "\n";
   run_git({"update-ref", "--stdin"}, in_repository(commands));
@@ -187,24 +145,42 @@ std::vector<std::string> LocalBundle::known(const std::vector<std::string>& tips
   return found;
 }
 
-LocalBundle::Written LocalBundle::write(const std::vector<std::string>& tips_of_daemon) const {
-  Written written{temporary_ + "/bundle", {}, 0};
+base::ProcessResult LocalBundle::create(const std::string& path,
+                                        const std::vector<std::string>& known_tips) const {
   std::string wanted;
   for (const Ref& ref : refs_) wanted += ref.name + "\n";
-  for (const std::string& tip : known(tips_of_daemon)) {
+  for (const std::string& tip : known_tips) {
     // Git refuses to make an empty bundle: the last commit is always in it.
     wanted += "^" + tip + (tip == raw_ ? "^@\n" : "\n");
   }
+  // Deltas in the checkout's packs are reused. To search for others takes minutes in a tree of
+  // loose objects, and saves a fifth of the bytes.
+  return try_git(
+      with_callers_settings(checkout_, {"-c", "pack.window=0", "-c", "pack.compression=1", "bundle",
+                                        "create", "--quiet", path, "--stdin"}),
+      in_repository(wanted));
+}
+
+LocalBundle::Written LocalBundle::write(const std::vector<std::string>& tips_of_daemon) {
+  Written written{temporary_ + "/bundle", {}, 0};
+  const std::vector<std::string> common = known(tips_of_daemon);
   const std::string promisor = promisor_of(checkout_);
   if (!promisor.empty()) {  // from now on git fetches the objects that a partial clone lacks
     run_git({"config", "core.repositoryFormatVersion", "1"}, in_repository());
     run_git({"config", "extensions.partialClone", promisor}, in_repository());
   }
-  // Deltas in the checkout's packs are reused. To search for others takes minutes in a tree of
-  // loose objects, and saves a fifth of the bytes.
-  run_git(with_callers_settings({"-c", "pack.window=0", "-c", "pack.compression=1", "bundle",
-                                 "create", "--quiet", written.path, "--stdin"}),
-          in_repository(wanted));
+  base::ProcessResult created = create(written.path, common);
+  if (!created.ok() && !promisor.empty()) {
+    notes_.push_back("the checkout is a partial clone, and what it lacks cannot be fetched (" +
+                     reason_of(created) +
+                     "): importing its files without history, branches and "
+                     "tags");
+    commit_work({commit_files(), {}});
+    created = create(written.path, common);
+  }
+  if (!created.ok())
+    throw Error(Code::io, "cannot read " + checkout_.top + ": " + reason_of(created),
+                "check there: git fsck");
   // Git leaves out a ref whose commit the receiver has, but the receiver needs all of them. The
   // header is text and ends at the first empty line: write its refs anew.
   const std::string start = header_of(written.path);

@@ -1,15 +1,15 @@
 // The git side of `create --from`: turns a directory into a bundle file, without the daemon. It has
-// HEAD, the work that is not committed, and all branches and tags. History that a shallow or
-// partial clone lacks is fetched by the caller's git from where he cloned; if that fails, a shallow
-// checkout gives its current tree alone. The user's repository is only read: the new index and
-// objects are in a temporary directory.
+// HEAD, the work that is not committed, and all branches and tags. The caller's git fetches the
+// objects and commits that a partial or shallow clone lacks from where he cloned; if that fails, a
+// shallow checkout gives the history that it has (history.h), and a partial one its files alone.
+// The user's repository is only read: the new index and objects are in a temporary directory.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "cli/local/checkout.h"
+#include "cli/local/history.h"
 
 namespace moorage::cli {
 
@@ -31,7 +31,7 @@ class LocalBundle {
     uint64_t body_offset = 0;
   };
   // A thin bundle, on top of the tips that the daemon has.
-  Written write(const std::vector<std::string>& tips_of_daemon) const;
+  Written write(const std::vector<std::string>& tips_of_daemon);
 
   const std::string& head_commit() const { return head_; }
   const std::string& work_commit() const { return work_; }  // head and what is not committed
@@ -40,18 +40,21 @@ class LocalBundle {
 
  private:
   GitCall in_repository(const std::string& input = {}) const;
-  std::vector<std::string> with_callers_settings(std::vector<std::string> words) const;
   void make_repository();
   std::string commit_tree(const std::string& tree, const std::string& parent,
                           const std::string& message) const;
-  bool complete_history();
-  void take_refs(bool with_history);
+  std::string commit_files() const;
+  void commit_work(const History& history);
+  base::ProcessResult create(const std::string& path,
+                             const std::vector<std::string>& known_tips) const;
   std::vector<std::string> known(const std::vector<std::string>& tips) const;
 
   std::string temporary_;  // removed at the end
   Checkout checkout_;
   std::string repository_;  // bare; borrows the objects of the checkout
   std::string origin_;
+  std::string stored_;  // trees of its files
+  std::string files_;
   std::string head_;
   std::string work_;
   std::string raw_;

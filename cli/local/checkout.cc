@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -78,13 +79,41 @@ bool is_shallow(const Checkout& checkout) {
          run_git_line({"rev-parse", "--is-shallow-repository"}, checkout.call()) == "true";
 }
 
+std::vector<std::string> remotes_of(const Checkout& checkout) {
+  std::vector<std::string> remotes;
+  const std::string text = trimmed(run_git({"remote"}, checkout.call()));
+  for (const std::string_view line : base::split(text, '\n')) {
+    if (!line.empty()) remotes.emplace_back(line);
+  }
+  return remotes;
+}
+
 std::string promisor_of(const Checkout& checkout) {
-  return checkout.is_plain() ? "" : setting(checkout, {"extensions.partialClone"});
+  if (checkout.is_plain()) return {};
+  const std::string set = setting(checkout, {"extensions.partialClone"});
+  if (!set.empty()) return set;
+  for (std::string& remote : remotes_of(checkout)) {  // as newer versions of git say it
+    if (setting(checkout, {"--type=bool", "remote." + remote + ".promisor"}) == "true")
+      return std::move(remote);
+  }
+  return {};
+}
+
+std::string remote_of(const Checkout& checkout) {
+  const std::vector<std::string> remotes = remotes_of(checkout);
+  const auto has = [&remotes](const std::string& name) {
+    return std::find(remotes.begin(), remotes.end(), name) != remotes.end();
+  };
+  if (has("origin")) return "origin";
+  const auto branch = try_git({"symbolic-ref", "--quiet", "--short", "HEAD"}, checkout.call());
+  const std::string remote = setting(checkout, {"branch." + trimmed(branch.output) + ".remote"});
+  if (branch.ok() && has(remote)) return remote;
+  return remotes.empty() ? "" : remotes.front();
 }
 
 std::string origin_of(const Checkout& checkout) {
   if (checkout.is_plain()) return {};
-  const auto url = try_git({"remote", "get-url", "origin"}, checkout.call());
+  const auto url = try_git({"remote", "get-url", remote_of(checkout)}, checkout.call());
   return url.ok() ? base::url_without_credentials(trimmed(url.output)) : "";
 }
 

@@ -26,9 +26,12 @@ std::string head_of(const Checkout& checkout);
 // A file of its git directory; relative answers of git made absolute.
 std::string git_path(const Checkout& checkout, const std::string& name);
 bool is_shallow(const Checkout& checkout);
+std::vector<std::string> remotes_of(const Checkout& checkout);
 // The remote that a partial clone gets missing objects from; empty: it is complete.
 std::string promisor_of(const Checkout& checkout);
-// The URL of origin without credentials; empty: none, or not in a network.
+// "origin", or what stands for it: the remote of the present branch, or the first one. Empty: none.
+std::string remote_of(const Checkout& checkout);
+// The URL of that remote without credentials; empty: none, or not in a network.
 std::string origin_of(const Checkout& checkout);
 
 struct Ref {

@@ -70,9 +70,13 @@ base::ProcessResult try_git(const std::vector<std::string>& words, const GitCall
 std::string run_git(const std::vector<std::string>& words, const GitCall& call) {
   base::ProcessResult result = try_git(words, call);
   if (result.ok()) return std::move(result.output);
-  throw Error(Code::io,
-              "git " + words[0] + " failed in " + call.directory + ": " + trimmed(result.error),
-              "check there: git status");
+  // After the settings: -c NAME=VALUE
+  size_t verb = 0;
+  while (words.at(verb) == "-c") verb += 2;
+  throw Error(
+      Code::io,
+      "git " + words.at(verb) + " failed in " + call.directory + ": " + trimmed(result.error),
+      "check there: git status");
 }
 
 std::string run_git_line(const std::vector<std::string>& words, const GitCall& call) {

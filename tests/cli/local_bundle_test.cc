@@ -1,4 +1,3 @@
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -6,68 +5,15 @@
 
 #include "base/error.h"
 #include "base/os/files.h"
-#include "base/os/process.h"
 #include "cli/client/json.h"
 #include "cli/local/bundle.h"
+#include "local_scene.h"
 #include "program.h"
 #include "scripted_server.h"
 
 using namespace moorage;
+using namespace moorage::test::local;
 using cli::LocalBundle;
-
-namespace {
-
-class Directory {
- public:
-  Directory() : path_("/tmp/moorage-bundle-test-XXXXXX") { ::mkdtemp(path_.data()); }
-  ~Directory() { base::remove_tree(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  void put(const std::string& name, const std::string& text) const {
-    base::make_directories((*this / name).substr(0, (*this / name).rfind('/')), 0755);
-    base::write_file(*this / name, text, 0644);
-  }
-
- private:
-  std::string path_;
-};
-
-std::string git(const std::string& directory, std::vector<std::string> words) {
-  words.insert(words.begin(),
-               {"git", "-C", directory, "-c", "user.name=t", "-c", "user.email=t@t"});
-  base::ProcessOptions options;
-  options.environment = {{"HOME", "/nonexistent"}, {"GIT_CONFIG_NOSYSTEM", "1"}};
-  const base::ProcessResult result = base::run_process(words, options);
-  INFO(result.error);
-  REQUIRE(result.ok());
-  std::string text = result.output;
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
-
-void make_repository(const Directory& directory, const std::string& name) {
-  directory.put(name + "/README", "one\n");
-  directory.put(name + "/gone", "x\n");
-  directory.put(name + "/.gitignore", "ignored/\n");
-  git(directory / name, {"init", "-q", "-b", "main"});
-  git(directory / name, {"add", "-A"});
-  git(directory / name, {"commit", "-q", "-m", "first"});
-}
-
-// Like the daemon: fetches from the bundle into a repository that may have earlier ones.
-void receive(const LocalBundle::Written& written, const std::string& repository) {
-  if (!base::path_exists(repository)) git("/", {"init", "-q", "--bare", repository});
-  const std::string whole = base::read_file(written.path).substr(written.body_offset);
-  base::write_file(repository + "/received", written.header + whole);
-  git(repository, {"fetch", "-q", repository + "/received", "+refs/*:refs/*"});
-  git(repository, {"fsck", "--no-dangling"});
-}
-
-LocalBundle::Written pack(LocalBundle& bundle, const std::vector<std::string>& tips = {}) {
-  bundle.commit();
-  return bundle.write(tips);
-}
-
-}  // namespace
 
 TEST_CASE(
     "changed, untracked and deleted files are sent, ignored ones stay, and nothing changes "
@@ -155,37 +101,6 @@ TEST_CASE("a linked worktree is imported") {
   CHECK(git(directory / "daemon", {"show", "refs/moorage/work:only-here"}) == "x");
 }
 
-namespace {
-
-// A repository with two commits, a branch and a tag, that others clone from.
-void make_upstream(const Directory& directory) {
-  make_repository(directory, "upstream");
-  git(directory / "upstream", {"tag", "-a", "-m", "one", "v1"});
-  git(directory / "upstream", {"branch", "side"});
-  directory.put("upstream/second", "2\n");
-  directory.put("upstream/README", "two\n");
-  git(directory / "upstream", {"add", "-A"});
-  git(directory / "upstream", {"commit", "-q", "-m", "second"});
-  for (const char* setting : {"uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"})
-    git(directory / "upstream", {"config", setting, "true"});
-}
-
-void clone(const Directory& directory, const std::string& name,
-           std::vector<std::string> options = {}) {
-  options.insert(options.begin(), {"clone", "-q"});
-  options.insert(options.end(), {"file://" + (directory / "upstream"), directory / name});
-  git("/", options);
-}
-
-bool has_note(const LocalBundle& bundle, const std::string& text) {
-  for (const std::string& note : bundle.notes()) {
-    if (note.find(text) != std::string::npos) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
 TEST_CASE("branches, tags and remote branches come along") {
   Directory directory;
   make_upstream(directory);
@@ -210,44 +125,6 @@ TEST_CASE("branches, tags and remote branches come along") {
     CHECK(base::read_file(written.path).size() < 1500);
     receive(written, directory / "daemon");
   }
-}
-
-TEST_CASE("the history that a shallow checkout lacks is fetched") {
-  Directory directory;
-  make_upstream(directory);
-  clone(directory, "shallow", {"--depth=1"});
-  directory.put("shallow/README", "changed\n");
-  const std::string head = git(directory / "shallow", {"rev-parse", "HEAD"});
-  SECTION("by the caller's git, which changes nothing here") {
-    LocalBundle bundle(directory / "shallow");
-    receive(pack(bundle), directory / "daemon");
-    CHECK(bundle.head_commit() == head);
-    CHECK(git(directory / "daemon", {"rev-list", "--count", "refs/moorage/head"}) == "2");
-    CHECK(git(directory / "shallow", {"rev-parse", "--is-shallow-repository"}) == "true");
-    CHECK(has_note(bundle, "was fetched from origin"));
-  }
-  SECTION("or if that fails, only its tree is imported, with the reason") {
-    git(directory / "shallow", {"remote", "set-url", "origin", "file:///nonexistent"});
-    LocalBundle bundle(directory / "shallow");
-    receive(pack(bundle), directory / "daemon");
-    CHECK(has_note(bundle, "nonexistent"));
-    CHECK(git(directory / "daemon", {"rev-list", "--count", "refs/moorage/head"}) == "1");
-  }
-  CHECK(git(directory / "daemon",
-            {"diff", "--name-only", "refs/moorage/head", "refs/moorage/work"}) == "README");
-}
-
-TEST_CASE("the objects that a partial clone lacks are fetched") {
-  Directory directory;
-  make_upstream(directory);
-  const std::string filter = GENERATE("blob:none", "tree:0");
-  clone(directory, "partial", {"--filter=" + filter});
-  directory.put("partial/second", "changed\n");
-  const std::string objects = git(directory / "partial", {"count-objects", "-v"});
-  LocalBundle bundle(directory / "partial");
-  receive(pack(bundle), directory / "daemon");
-  CHECK(git(directory / "daemon", {"show", "refs/moorage/head~1:README"}) == "one");
-  CHECK(git(directory / "partial", {"count-objects", "-v"}) == objects);
 }
 
 TEST_CASE("files come byte for byte, whatever git's flags, filters and attributes say") {
