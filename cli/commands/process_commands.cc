@@ -65,11 +65,15 @@ void list_execs(Context& context, const PsOptions& options) {
                join_command(exec.byte_list("argv"))});
   }
   context.print_table(table);
-  if (execs.size() >= kListed) {
-    context.note("showing the last " + std::to_string(kListed) +
-                 "; all of a workspace: moorage history " +
-                 (options.workspace.empty() ? "NAME" : options.workspace) + " -n 1000");
-  }
+  if (execs.size() < kListed) return;
+  const std::string shown = "showing the last " + std::to_string(execs.size());
+  if (options.workspace.empty())
+    return context.note(shown + "; all of a workspace: moorage history NAME -n 1000");
+  target = context.workspace_path(options.workspace, "/history?limit=1");
+  const int64_t total = Json::parse(context.api().get(target)).number("total");
+  if (total <= static_cast<int64_t>(execs.size())) return;
+  context.note(shown + " of " + std::to_string(total) + "; older: moorage history " +
+               options.workspace + " -n 1000 --before " + execs.back().text("id"));
 }
 
 struct KillOptions {
@@ -132,10 +136,12 @@ int wait_for_exec(Context& context, const std::string& id) {
 struct HistoryOptions {
   std::string workspace;
   std::string limit;
+  std::string before;
 
   void declare(Options& options) {
     options.argument({"NAME", "", "The workspace"}, workspace);
     options.value({"-n,--limit", "N", "Show the last N commands; default: 100"}, limit);
+    options.value({"--before", "EXEC", "Show only commands older than this one"}, before);
   }
 };
 
@@ -154,11 +160,23 @@ std::string took_text(const Json& exec, int64_t now_ms) {
   return format_took(std::max<int64_t>(0, ended - *started));
 }
 
+void note_older(Context& context, const HistoryOptions& options, const std::vector<Json>& execs,
+                int64_t total) {
+  const auto shown = static_cast<int64_t>(execs.size());
+  const bool fits = options.before.empty() && total <= static_cast<int64_t>(kListed);
+  context.note("showing " + std::string(options.before.empty() ? "the last " : "") +
+               std::to_string(shown) + " of " + std::to_string(total) +
+               (fits ? "; all: -n " + std::to_string(total)
+                     : "; older: --before " + execs.front().text("id")));
+}
+
 void print_history(Context& context, const HistoryOptions& options) {
-  std::string rest = "/history";
-  if (!options.limit.empty()) {
-    check_limit(options.limit);
-    rest += "?limit=" + options.limit;
+  std::string rest = "/history?limit=" + (options.limit.empty() ? "100" : options.limit);
+  if (!options.limit.empty()) check_limit(options.limit);
+  if (!options.before.empty()) {
+    if (!is_exec_id(options.before))
+      throw Error(Code::invalid_argument, "--before takes a command's id, like ex_12");
+    rest += "&before=" + options.before;
   }
   const auto history =
       context.parse_or_print(context.api().get(context.workspace_path(options.workspace, rest)));
@@ -176,8 +194,7 @@ void print_history(Context& context, const HistoryOptions& options) {
                size_text(exec, "output_bytes"), join_command(exec.byte_list("argv"))});
   }
   context.print_table(table);
-  if (history->flag("truncated"))
-    context.note("showing the last " + std::to_string(execs.size()) + "; more: -n 1000");
+  if (history->flag("truncated")) note_older(context, options, execs, history->number("total"));
   if (history->text("workspace.state") == "deleted")
     context.note("the workspace is deleted; restore it: moorage undelete " +
                  history->text("workspace.id"));

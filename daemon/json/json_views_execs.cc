@@ -130,7 +130,8 @@ std::string history_json(const workspace::Execs::History& history) {
       {"id", row.id.str()}, {"name", row.name}, {"state", state_db::state_name(row.state)}};
   return text_of({{"workspace", std::move(about)},
                   {"execs", listed(history.execs)},
-                  {"truncated", history.truncated}});
+                  {"truncated", history.truncated},
+                  {"total", history.total}});
 }
 
 std::string top_json(const workspace::TopView& view, const StoreSpace& space) {

@@ -263,6 +263,11 @@ bool ExecTable::has_older(const ExecRow& exec) {
   return query.value<bool>(exec.request.workspace, exec.id).has_value();
 }
 
+uint64_t ExecTable::count(base::WorkspaceId workspace) {
+  Statement query = store_.prepare("SELECT count(*) FROM execs WHERE workspace = ?");
+  return query.value<uint64_t>(workspace).value();
+}
+
 std::vector<ExecRow> ExecTable::list_after(base::WorkspaceId workspace, base::ExecId after,
                                            size_t limit) {
   return select(store_, Words::all, "workspace = ? AND id > ? ORDER BY id LIMIT ?", workspace,

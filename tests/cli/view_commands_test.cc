@@ -337,11 +337,43 @@ TEST_CASE("owners have the names of the host's accounts") {
         std::string::npos);
 }
 
-TEST_CASE("history says how to see more") {
-  ScriptedServer server(answers("/v1/workspaces/a/history",
-                                R"({"execs":[{"id":"ex_6","state":"running"}],"truncated":true})"));
-  CHECK(run_moorage({"history", "a", "-n", "1"}, {server.socket_path(), "", {}}).err ==
-        "moorage: showing the last 1; more: -n 1000\n");
+TEST_CASE("history says how many commands there are, and how to see them") {
+  std::string total = "7";
+  std::string asked;
+  ScriptedServer server([&](Call& call) {
+    call.body();
+    asked = call.query("limit") + " " + call.query("before");
+    call.reply(
+        200,
+        R"({"execs":[{"id":"ex_6","state":"running"}],"truncated":true,"total":)" + total + "}",
+        test::json_header());
+  });
+  const auto note = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"history", "a"});
+    return run_moorage(words, {server.socket_path(), "", {}}).err;
+  };
+  CHECK(note({"-n", "1"}) == "moorage: showing the last 1 of 7; all: -n 7\n");
+  CHECK(note({"--before", "ex_9"}) == "moorage: showing 1 of 7; older: --before ex_6\n");
+  CHECK(asked == "100 ex_9");
+  total = "1234";
+  CHECK(note({"-n", "1"}) == "moorage: showing the last 1 of 1234; older: --before ex_6\n");
+  CHECK(note({"--before", "first"}).find("--before takes a command's id") != std::string::npos);
+}
+
+TEST_CASE("ps of a workspace with more commands than it lists says how many there are") {
+  std::string rows;
+  for (int n = 2000; n > 1000; --n)
+    rows += R"({"id":"ex_)" + std::to_string(n) + R"(","state":"exited"},)";
+  ScriptedServer server([&](Call& call) {
+    call.body();
+    std::string body = R"({"workspaces":[]})";
+    if (call.path == "/v1/workspaces/a/execs") body = "[" + rows.substr(0, rows.size() - 1) + "]";
+    if (call.path == "/v1/workspaces/a/history") body = R"({"execs":[],"total":1234})";
+    call.reply(200, body, test::json_header());
+  });
+  CHECK(run_moorage({"ps", "a"}, {server.socket_path(), "", {}}).err ==
+        "moorage: showing the last 1000 of 1234; older: moorage history a -n 1000 --before "
+        "ex_1001\n");
 }
 
 TEST_CASE("stop names the commands that it ended") {

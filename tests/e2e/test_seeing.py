@@ -97,7 +97,7 @@ class History(harness.TestCase):
         self.client.create(repo_url=self.url, name="told")
         self.assertEqual(self.client.history("told"), {
             "workspace": {"id": self.client.workspace("told")["id"], "name": "told", "state": "ready"},
-            "execs": [], "truncated": False})
+            "execs": [], "truncated": False, "total": 0})
         self.client.exec("told", "echo out; echo 1 > one; echo 2 > two")
         first = self.client.history("told")["execs"]
         self.assertEqual([e["changed_files"] for e in first], [2])
@@ -150,6 +150,8 @@ class History(harness.TestCase):
         ids = [self.client.exec("pages", ["true"]).exec["id"] for _ in range(5)]
         page = self.client.history("pages", limit=2)
         self.assertEqual(([e["id"] for e in page["execs"]], page["truncated"]), (ids[3:], True))
+        self.assertEqual(page["total"], 5)
+        self.assertIn(b"showing the last 2 of 5; all: -n 5", self.daemon.cli("history", "pages", "-n", "2").stderr)
         page = self.client.history("pages", limit=3, before=ids[3])
         self.assertEqual(([e["id"] for e in page["execs"]], page["truncated"]), (ids[:3], False))
         self.assertEqual(len(self.daemon.cli("history", "pages", "-n", "2").stdout.splitlines()), 3)

@@ -314,6 +314,7 @@ TEST_CASE("a list of long commands ends early and continues on the next page") {
     query.before = page.back().id;
   }
   CHECK(found == made);
+  CHECK(table.count(test.sandbox.workspace) == made.size());
   CHECK(table.list_after(test.sandbox.workspace, {}, 10).size() == 1);
   for (const auto& all : {table.running(), table.running(test.sandbox.id)}) {
     REQUIRE(all.size() == made.size());

@@ -376,6 +376,8 @@ Execs::History Execs::history(const Caller& caller, const std::string& workspace
     rows = table.list(query);
   }
   if (!rows.empty()) history.truncated = table.has_older(rows.back());
+  const bool all = !before && !history.truncated;
+  history.total = all ? rows.size() : table.count(history.workspace.id);
   std::reverse(rows.begin(), rows.end());
   for (auto& row : rows) history.execs.push_back(view(std::move(row)));
   return history;

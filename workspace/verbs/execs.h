@@ -66,6 +66,7 @@ class Execs {
     state_db::WorkspaceRow workspace;
     std::vector<ExecView> execs;
     bool truncated = false;  // there are older ones
+    uint64_t total = 0;      // of the workspace
   };
   History history(const Caller& caller, const std::string& workspace, base::ExecId before,
                   size_t limit);

@@ -82,11 +82,15 @@ class HistoryWorkspace(Record):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class History(Record):
-    """Commands of a workspace, newest last. truncated: older ones exist; pass the first id as `before`."""
+    """Commands of a workspace, newest last. truncated: older ones exist; pass the first id as `before`.
+
+    total: commands of the workspace, also those that are not in `execs`.
+    """
 
     workspace: HistoryWorkspace
     execs: tuple[ExecInfo, ...]
     truncated: bool
+    total: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
