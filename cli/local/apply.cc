@@ -82,11 +82,29 @@ class Planner {
     mine.kind = S_ISREG(mine.status.st_mode)   ? Mine::Kind::file
                 : S_ISLNK(mine.status.st_mode) ? Mine::Kind::link
                                                : Mine::Kind::other;
-    // Its files are removed first; if others remain, that fails and is undone.
-    const bool empties = S_ISDIR(mine.status.st_mode) && has_removed_below(path);
-    if (empties) mine.kind = Mine::Kind::absent;
+    if (S_ISDIR(mine.status.st_mode) && has_removed_below(path)) {  // they are removed first
+      const std::string rest = stays_in(path);
+      if (rest.empty())
+        mine.kind = Mine::Kind::absent;
+      else
+        mine.trouble = "is a directory here with " + base::escape_for_message(rest) +
+                       ", which the workspace does not have";
+      return mine;
+    }
     if (mine.kind == Mine::Kind::other) mine.trouble = "is neither a file nor a link here";
     return mine;
+  }
+
+  // The first entry of a directory that is there after all removals, by its path; empty: none is.
+  std::string stays_in(const std::string& path) const {
+    const base::Fd directory = base::open_directory_beneath(swap_.directory(), path);
+    for (const std::string& name : base::list_directory(directory.get())) {
+      const std::string below = path + "/" + name;
+      if (removed_.contains(below)) continue;
+      std::string rest = has_removed_below(below) ? stays_in(below) : below;
+      if (!rest.empty()) return rest;
+    }
+    return {};
   }
 
   bool below_removed(const std::string& path) const {

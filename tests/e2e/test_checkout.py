@@ -152,6 +152,20 @@ class Checkout(harness.TestCase):
         self.assertIn(b"dir/b: its directory is a file or a link here", refused.stderr)
         self.assertEqual(contents(outside), {"a": ("file", False, b"1\n")})
 
+    def test_apply_names_what_is_in_the_way_of_a_directory_that_became_a_file(self):
+        harness.make_repository(self.local, {"dir/a": "1\n", "dir/sub/b": "1\n", ".gitignore": "*.o\n"})
+        (self.local / "dir/sub/x.o").write_text("mine\n")
+        self.create()
+        self.inside("sh", "-c", "rm -r dir; echo agent > dir; echo agent > other")
+        before = contents(self.local)
+        refused = self.daemon.cli("apply", self.name, self.local, check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn(b"dir: is a directory here with dir/sub/x.o, which the workspace does not have", refused.stderr)
+        self.assertEqual(contents(self.local), before)
+        (self.local / "dir/sub/x.o").unlink()
+        self.daemon.cli("apply", self.name, self.local)
+        self.assertEqual(contents(self.local)["dir"], ("file", False, b"agent\n"))
+
     def test_apply_trusts_no_plan_that_lies_in_the_directory(self):
         harness.make_repository(self.local, {"a": "1\n", ".moorage-apply/plan": b"new.0\0a\0", ".moorage-apply-1/plan": b"new.0\0a\0"})
         self.create()
