@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/os/files.h"
 #include "base/parts.h"
+#include "cli/local/unkept.h"
 #include "cli/local/work_trees.h"
 
 namespace moorage::cli {
@@ -23,6 +24,20 @@ std::string make_temporary_directory() {
 
 bool is_object_id(const std::string& text) {
   return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// A path for a file of git's that has one in each line.
+std::string quoted(const std::string& path) {
+  std::string text = "\"";
+  for (const char letter : path) {
+    if (letter == '\n') {
+      text += "\\n";
+      continue;
+    }
+    if (letter == '"' || letter == '\\') text += '\\';
+    text += letter;
+  }
+  return text + '"';
 }
 
 // Without the empty line after it.
@@ -77,7 +92,7 @@ void LocalBundle::make_repository() {
   run_git({"init", "--quiet", "--bare", "--template=", "--object-format=sha1", repository_},
           {checkout_.top, {}, {}});
   if (!checkout_.is_plain())
-    base::write_file(repository_ + "/objects/info/alternates", checkout_.objects + "\n");
+    base::write_file(repository_ + "/objects/info/alternates", quoted(checkout_.objects) + "\n");
 }
 
 std::string LocalBundle::commit_tree(const std::string& tree, const std::string& parent,
@@ -96,11 +111,33 @@ void LocalBundle::commit() {
   files_ = trees.write_raw();
   for (const std::string& note : trees.notes()) notes_.push_back(note);
 
-  History history{head_, refs_of(checkout_)};
+  History history{head_, present_refs()};
   const std::string note = complete_history(checkout_, repository_, history);
   if (!note.empty()) notes_.push_back(note);
   if (history.head.empty()) history.head = commit_files();
   commit_work(history);
+}
+
+// Those of the checkout's whose commits are there.
+std::vector<Ref> LocalBundle::present_refs() {
+  std::vector<Ref> refs = refs_of(checkout_);
+  std::string asked;
+  for (const Ref& ref : refs) asked += ref.oid + "\n";
+  if (refs.empty()) return refs;
+  const std::string text =
+      run_git({"cat-file", "--batch-check=%(objecttype)"}, in_repository(asked));
+  const auto types = base::split(text, '\n');
+  std::vector<Ref> present;
+  std::vector<std::string> broken;
+  for (size_t n = 0; n < refs.size(); ++n) {
+    if (types.at(n).ends_with(" missing"))
+      broken.push_back(refs[n].name);
+    else
+      present.push_back(std::move(refs[n]));
+  }
+  if (!broken.empty())
+    notes_.push_back("branches and tags without their commit stay here: " + some_of(broken));
+  return present;
 }
 
 // Stands for HEAD if its history cannot come along, or if there is none yet.

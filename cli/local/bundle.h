@@ -43,6 +43,7 @@ class LocalBundle {
   void make_repository();
   std::string commit_tree(const std::string& tree, const std::string& parent,
                           const std::string& message) const;
+  std::vector<Ref> present_refs();
   std::string commit_files() const;
   void commit_work(const History& history);
   base::ProcessResult create(const std::string& path,

@@ -24,6 +24,9 @@ std::string real_path(const std::string& path) {
   return out;
 }
 
+// A path may end with a newline of its own.
+std::string line_of(const std::string& output) { return output.substr(0, output.rfind('\n')); }
+
 // nullopt text of a setting: empty.
 std::string setting(const Checkout& checkout, const std::vector<std::string>& words) {
   std::vector<std::string> argv{"config", "--get"};
@@ -38,8 +41,7 @@ Checkout find_checkout(const std::string& directory) {
   // Git would fail to start there without naming the directory.
   base::open_file(found.top, O_RDONLY | O_DIRECTORY);
   base::check(::access(found.top.c_str(), X_OK), "enter " + found.top);
-  const base::ProcessResult answer =
-      try_git({"rev-parse", "--show-toplevel", "--absolute-git-dir"}, {found.top, {}, {}});
+  const base::ProcessResult answer = try_git({"rev-parse", "--show-toplevel"}, {found.top, {}, {}});
   if (!answer.ok()) {
     if (answer.error.find("dubious ownership") != std::string::npos) {
       throw Error(
@@ -47,14 +49,14 @@ Checkout find_checkout(const std::string& directory) {
           "run moorage as that user, or: git config --global --add safe.directory " + directory);
     }
     if (answer.error.find("not a git repository") != std::string::npos) return found;
+    if (answer.error.find("must be run in a work tree") != std::string::npos) {
+      throw Error(Code::invalid_argument, directory + " is in a git directory, which has no files",
+                  "give a directory with a checkout, or the repository's URL");
+    }
     throw Error(Code::invalid_argument, directory + ": " + trimmed(answer.error));
   }
-  const std::string text = trimmed(answer.output);
-  const size_t line_end = text.find('\n');
-  if (line_end == std::string::npos)
-    return found;  // inside a bare repository: treat it as a plain directory
-  found.top = text.substr(0, line_end);
-  found.git_dir = text.substr(line_end + 1);
+  found.top = line_of(answer.output);
+  found.git_dir = line_of(run_git({"rev-parse", "--absolute-git-dir"}, {found.top, {}, {}}));
   found.objects = real_path(git_path(found, "objects"));
   if (run_git_line({"rev-parse", "--show-object-format"}, found.call()) != "sha1") {
     throw Error(Code::unsupported,
@@ -70,7 +72,7 @@ std::string head_of(const Checkout& checkout) {
 }
 
 std::string git_path(const Checkout& checkout, const std::string& name) {
-  const std::string path = run_git_line({"rev-parse", "--git-path", name}, checkout.call());
+  const std::string path = line_of(run_git({"rev-parse", "--git-path", name}, checkout.call()));
   return path.starts_with('/') ? path : checkout.top + "/" + path;
 }
 
@@ -144,6 +146,11 @@ std::vector<std::string> left_behind(const Checkout& checkout, const std::string
   for (const auto& [file, what] : kStates) {
     if (base::path_exists(git_path(checkout, file)))
       left.push_back(std::string(what) + " stays here; its files come with their present contents");
+  }
+  const std::string converts = setting(checkout, {"core.autocrlf"});
+  if (converts == "true" || converts == "input") {
+    left.push_back("core.autocrlf is " + converts +
+                   " here: git apply may change line ends; moorage apply keeps them");
   }
   const auto staged = try_git({"diff-index", "--cached", "--quiet", head}, checkout.call());
   if (!head.empty() && staged.exit_code == 1)

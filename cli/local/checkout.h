@@ -41,7 +41,7 @@ struct Ref {
 // Branches, tags and remote branches, without symbolic ones.
 std::vector<Ref> refs_of(const Checkout& checkout);
 
-// What of its state no workspace has: "a merge in progress", staged changes.
+// Sentences on what of its state no workspace has: a merge in progress, staged changes, settings.
 std::vector<std::string> left_behind(const Checkout& checkout, const std::string& head);
 
 }  // namespace moorage::cli

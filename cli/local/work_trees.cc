@@ -49,6 +49,35 @@ bool converts(std::string_view attributes) {
          attributes.find("working-tree-encoding") != std::string_view::npos;
 }
 
+// The path in git's words for a file that is not in the encoding of its attribute; empty: there are
+// none. Git quotes nothing, so the path is the one that is there.
+std::string unencodable(std::string_view error, const std::string& top) {
+  const bool about_encoding = error.find("encode") != std::string_view::npos ||
+                              error.find("encoding") != std::string_view::npos;
+  const size_t start = error.find('\'');
+  if (!about_encoding || start == std::string_view::npos) return {};
+  for (size_t end = error.find('\'', start + 1); end != std::string_view::npos;
+       end = error.find('\'', end + 1)) {
+    std::string path(error.substr(start + 1, end - start - 1));
+    if (!path.empty() && is_there(top + "/" + path)) return path;
+  }
+  return {};
+}
+
+// Git has two lines for each: "error: invalid path 'a/.GIT/b'", "error: unable to add '...' to
+// index". The first alone says why.
+std::string refused_name(std::string_view line) {
+  constexpr std::string_view kInvalid = "error: invalid path '";
+  constexpr std::string_view kUnable = "error: unable to add '";
+  constexpr std::string_view kEnd = "' to index";
+  if (line.starts_with(kInvalid) && line.ends_with("'"))
+    return std::string(line.substr(kInvalid.size(), line.size() - kInvalid.size() - 1));
+  if (line.starts_with(kUnable) && line.ends_with(kEnd)) {
+    return std::string(line.substr(kUnable.size(), line.size() - kUnable.size() - kEnd.size()));
+  }
+  return {};
+}
+
 // The caller's own file of patterns or attributes, wherever git would look for it.
 std::string personal_file(const Checkout& checkout, const char* setting, const char* usual) {
   const GitCall call = checkout.is_plain() ? GitCall{checkout.top, {}, {}} : checkout.call();
@@ -217,12 +246,35 @@ void WorkTrees::forget_times(const std::vector<Entry>& entries) const {
   if (!lines.empty()) run_git({"update-index", "-z", "--index-info"}, call(lines));
 }
 
+// For a file that is not in the encoding of its attribute: git would refuse to add it.
+bool WorkTrees::add_as_on_disk(const std::string& path) const {
+  struct stat found {};
+  if (::lstat((checkout_.top + "/" + path).c_str(), &found) != 0 || !S_ISREG(found.st_mode))
+    return false;
+  const std::string oid = run_git_line({"hash-object", "-w", "--no-filters", "--", path}, call());
+  forget_times({{(found.st_mode & 0100) != 0 ? "100755" : "100644", oid, "0", path}});
+  run_git({"update-index", "-z", "--assume-unchanged", "--stdin"}, call(path + '\0'));
+  return true;
+}
+
 // Git leaves out a nested repository without a commit, with an error.
 void WorkTrees::add_all() {
-  const base::ProcessResult added = try_git({"add", "--all", "--ignore-errors"}, call());
+  base::ProcessResult added;
+  std::set<std::string> odd;
+  for (;;) {
+    added = try_git({"add", "--all", "--ignore-errors"}, call());
+    const std::string path = unencodable(added.error, checkout_.top);
+    if (path.empty() || !odd.insert(path).second || !add_as_on_disk(path)) break;
+  }
   if (added.ok()) return;
   std::string reasons;
+  std::vector<std::string> refused;
   for (const std::string_view line : base::split(added.error, '\n')) {
+    const std::string path = refused_name(line);
+    if (!path.empty()) {
+      if (refused.empty() || refused.back() != path) refused.push_back(path);
+      continue;
+    }
     const bool is_error = line.starts_with("error: ") || line.starts_with("fatal: ");
     const bool is_nested = line.find("does not have a commit checked out") != std::string::npos;
     if (is_nested) {
@@ -231,6 +283,10 @@ void WorkTrees::add_all() {
     } else if (is_error) {
       reasons.append(line).append("\n");
     }
+  }
+  if (!refused.empty()) {
+    notes_.push_back("git refuses these names, left out: " + some_of(refused) +
+                     "; moorage cp brings them");
   }
   if (reasons.empty()) return;
   throw Error(Code::io, "git cannot take all files of " + checkout_.top + ": " + trimmed(reasons),

@@ -44,6 +44,7 @@ class WorkTrees {
   bool mentions_conversions(const std::vector<Entry>& entries) const;
   void forget_times(const std::vector<Entry>& entries) const;
   void add_all();
+  bool add_as_on_disk(const std::string& path) const;
   void drop_nested(const std::vector<Entry>& entries);
   void note_unkept();
   void note_submodules(const std::vector<Entry>& links);

@@ -169,6 +169,88 @@ TEST_CASE("files come byte for byte, whatever git's flags, filters and attribute
   CHECK(has_note(bundle, "1 file outside of the sparse checkout"));
 }
 
+TEST_CASE("a file that is not in the encoding of its attribute arrives unchanged") {
+  Directory directory;
+  make_repository(directory, "repo");
+  directory.put("repo/.gitattributes",
+                "*.utf working-tree-encoding=UTF-16LE\n*.bom "
+                "working-tree-encoding=UTF-16\n");
+  directory.put("repo/good.utf", std::string("h\0i\0\n\0", 6));
+  git(directory / "repo", {"add", "-A"});
+  git(directory / "repo", {"commit", "-q", "-m", "all"});
+  const std::map<std::string, std::string> files = {
+      {"odd.utf", std::string("\0\xd8x", 3)}, {"it's 'odd'.utf", "x"}, {"none.bom", "h"}};
+  for (const auto& [name, bytes] : files) directory.put("repo/" + name, bytes);
+  LocalBundle bundle(directory / "repo");
+  receive(pack(bundle), directory / "daemon");
+  for (const char* tree : {"work", "raw"}) {
+    for (const auto& [name, bytes] : files) {
+      INFO(tree << " " << name);
+      CHECK(git(directory / "daemon",
+                {"rev-parse", "refs/moorage/" + std::string(tree) + ":" + name}) ==
+            git("/", {"hash-object", "--no-filters", directory / ("repo/" + name)}));
+    }
+  }
+  CHECK(git(directory / "daemon", {"show", "refs/moorage/work:good.utf"}) == "hi");
+}
+
+TEST_CASE("a checkout whose path has a newline, quotes and backslashes is imported") {
+  Directory directory;
+  const std::string name = "a \"b\" \\n\nc\n";
+  make_repository(directory, name);
+  if (GENERATE(false, true)) {
+    git(directory / name, {"worktree", "add", "-q", "-b", "side", directory / "other\n"});
+    directory.put("other\n/new", "x\n");
+    LocalBundle bundle(directory / "other\n");
+    CHECK(bundle.top() == directory / "other\n");
+    receive(pack(bundle), directory / "daemon");
+  } else {
+    directory.put(name + "/new", "x\n");
+    LocalBundle bundle(directory / name);
+    receive(pack(bundle), directory / "daemon");
+  }
+  CHECK(git(directory / "daemon", {"show", "refs/moorage/work:new"}) == "x");
+}
+
+TEST_CASE("names that git refuses, and branches without their commit, are left out and named") {
+  Directory directory;
+  make_repository(directory, "repo");
+  directory.put("repo/src/.GIT/x", "x\n");
+  directory.put("repo/new", "x\n");
+  directory.put("repo/.git/refs/heads/broken", std::string(39, '0') + "1\n");
+  LocalBundle bundle(directory / "repo");
+  receive(pack(bundle), directory / "daemon");
+  CHECK(has_note(bundle, "git refuses these names, left out: src/.GIT/x; moorage cp brings them"));
+  CHECK(has_note(bundle, "without their commit stay here: refs/heads/broken"));
+  CHECK(git(directory / "daemon", {"show", "refs/moorage/work:new"}) == "x");
+  CHECK(git(directory / "daemon", {"for-each-ref", "--format=%(refname)", "refs/heads"}) ==
+        "refs/heads/main");
+}
+
+TEST_CASE("a git directory is refused with what to give instead") {
+  Directory directory;
+  make_repository(directory, "repo");
+  git("/", {"clone", "-q", "--bare", directory / "repo", directory / "bare"});
+  for (const char* path : {"bare", "repo/.git/refs"}) {
+    try {
+      LocalBundle bundle(directory / path);
+      FAIL("imported " << path);
+    } catch (const Error& error) {
+      CHECK(error.message() == directory / path + " is in a git directory, which has no files");
+    }
+  }
+}
+
+TEST_CASE("settings of the checkout that change a patch are named") {
+  Directory directory;
+  make_repository(directory, "repo");
+  const std::string value = GENERATE("true", "input", "false");
+  git(directory / "repo", {"config", "core.autocrlf", value});
+  LocalBundle bundle(directory / "repo");
+  pack(bundle);
+  CHECK(has_note(bundle, "core.autocrlf is " + value + " here") == (value != "false"));
+}
+
 TEST_CASE("notes name everything that stays behind") {
   Directory directory;
   make_repository(directory, "repo");
