@@ -48,7 +48,12 @@ Checkout find_checkout(const std::string& directory) {
           Code::permission_denied, directory + " belongs to another user, so git refuses it",
           "run moorage as that user, or: git config --global --add safe.directory " + directory);
     }
-    if (answer.error.find("not a git repository") != std::string::npos) return found;
+    if (answer.error.find("not a git repository") != std::string::npos) {
+      if (!base::path_exists(found.top + "/.git")) return found;
+      throw Error(Code::invalid_argument,
+                  directory + " has a .git that git cannot use: " + trimmed(answer.error),
+                  "repair it, make it readable, or move it away");
+    }
     if (answer.error.find("must be run in a work tree") != std::string::npos) {
       throw Error(Code::invalid_argument, directory + " is in a git directory, which has no files",
                   "give a directory with a checkout, or the repository's URL");

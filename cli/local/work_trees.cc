@@ -266,7 +266,6 @@ void WorkTrees::add_all() {
     const std::string path = unencodable(added.error, checkout_.top);
     if (path.empty() || !odd.insert(path).second || !add_as_on_disk(path)) break;
   }
-  if (added.ok()) return;
   std::string reasons;
   std::vector<std::string> refused;
   for (const std::string_view line : base::split(added.error, '\n')) {
@@ -275,7 +274,9 @@ void WorkTrees::add_all() {
       if (refused.empty() || refused.back() != path) refused.push_back(path);
       continue;
     }
-    const bool is_error = line.starts_with("error: ") || line.starts_with("fatal: ");
+    // Git would go on without its files.
+    const bool is_closed = line.starts_with("warning: could not open directory");
+    const bool is_error = is_closed || line.starts_with("error: ") || line.starts_with("fatal: ");
     const bool is_nested = line.find("does not have a commit checked out") != std::string::npos;
     if (is_nested) {
       notes_.push_back("nested repositories, left out: " +

@@ -241,6 +241,20 @@ TEST_CASE("a git directory is refused with what to give instead") {
   }
 }
 
+TEST_CASE("a directory whose .git cannot be used is refused, not taken for a plain one") {
+  Directory directory;
+  directory.put("tree/.git", "gitdir: /nonexistent\n");
+  directory.put("tree/a", "x\n");
+  try {
+    LocalBundle bundle(directory / "tree");
+    FAIL("imported");
+  } catch (const Error& error) {
+    CHECK(error.message() == directory / "tree" +
+                                 " has a .git that git cannot use: "
+                                 "fatal: not a git repository: /nonexistent");
+  }
+}
+
 TEST_CASE("settings of the checkout that change a patch are named") {
   Directory directory;
   make_repository(directory, "repo");

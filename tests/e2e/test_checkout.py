@@ -152,6 +152,25 @@ class Checkout(harness.TestCase):
         self.assertIn(b"dir/b: its directory is a file or a link here", refused.stderr)
         self.assertEqual(contents(outside), {"a": ("file", False, b"1\n")})
 
+    def test_what_the_user_cannot_read_is_refused_by_name(self):
+        harness.make_repository(self.local, {"a": "1\n", "known/f": "1\n"})
+        harness.run("mkdir", self.local / "new")
+        (self.local / "new/x").write_text("x\n")
+        harness.run("chown", "-R", "65534:65534", self.local)
+        self.daemon.directory.chmod(0o711)
+        self.daemon.socket.chmod(0o666)
+        for name, reason in ("new", b"could not open directory 'new/'"), ("known", b"could not open directory 'known/'"), ("a", b'open("a")'):
+            with self.subTest(name):
+                mode = os.stat(self.local / name).st_mode & 0o777
+                os.chmod(self.local / name, 0)
+                (self.local / "a").write_text("changed\n")
+                refused = self.daemon.cli("create", "--from", self.local, "--name", self.name, check=False, cwd="/",
+                                          env={"HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"},
+                                          user=65534, group=65534, extra_groups=[])
+                os.chmod(self.local / name, mode)
+                self.assertEqual(refused.returncode, 1, refused.stderr)
+                self.assertIn(reason, refused.stderr)
+
     def test_apply_names_what_is_in_the_way_of_a_directory_that_became_a_file(self):
         harness.make_repository(self.local, {"dir/a": "1\n", "dir/sub/b": "1\n", ".gitignore": "*.o\n"})
         (self.local / "dir/sub/x.o").write_text("mine\n")
