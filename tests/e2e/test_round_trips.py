@@ -4,6 +4,8 @@ had been made in the checkout, or a refusal that names why and changes nothing.
 MOORAGE_ROUNDS: how many (200). MOORAGE_SEED: the first of them, to repeat one round.
 """
 
+import collections
+import hashlib
 import os
 import pathlib
 import random
@@ -11,136 +13,37 @@ import shutil
 import unittest
 
 import harness
+from checkouts import CHANGE, NAMES, STATES, Checkout, change, without_what_stays
 from test_checkout import contents
 
 ROUNDS = int(os.environ.get("MOORAGE_ROUNDS", "200"))
 SEED = int(os.environ.get("MOORAGE_SEED", "0")) or random.randrange(10**9)
+KINDS = {"edit", "append", "new", "remove", "mode", "link", "swap", "empty", "binary", "rename", "to directory", "from directory",
+         "move directory", "long", "attributes"}
 
-NAMES = ["a", "b.txt", "c.win", "run.sh", "dir/d", "dir/e.txt", "dir/sub/f", "odd name", "ümlaut", "-dash", "q\"uote", "new\nline",
-         "tab\there", "star*", "deep/er/g"]
 
-# What the agent does; also run in the checkout itself. Paths that a round does not have are made.
-CHANGE = r'''
-import os, random
-from pathlib import Path
-def change(top, seed, names):
-    os.chdir(top)
-    r = random.Random(seed)
-    for _ in range(r.randrange(1, 7)):
-        name = r.choice(names)
-        action = r.choice(["edit", "edit", "append", "new", "remove", "mode", "link", "swap"])
-        there = os.path.lexists(name)
-        parent = os.path.dirname(name)
-        if parent and not os.path.isdir(parent):
-            continue
-        if os.path.isdir(name) and not os.path.islink(name):
-            continue
-        if action in ("remove", "mode", "edit", "append") and (not there or os.path.islink(name)):
-            continue
-        if action == "remove":
-            os.unlink(name)
-        elif action == "mode":
-            os.chmod(name, 0o755 if not os.stat(name).st_mode & 0o100 else 0o644)
-        elif action == "edit":
-            lines = Path(name).read_bytes().split(b"\n")
-            lines[r.randrange(len(lines))] = b"agent %d" % r.randrange(1000)
-            Path(name).write_bytes(b"\n".join(lines))
-        elif action == "append":
-            Path(name).write_bytes(Path(name).read_bytes() + b"agent %d\n" % r.randrange(1000))
-        elif action == "new":
-            fresh = (parent + "/" if parent else "") + "made %d" % r.randrange(20)
-            if not os.path.lexists(fresh):
-                Path(fresh).write_bytes(bytes(r.randrange(256) for _ in range(200)))
-        elif action == "link":
-            if there: os.unlink(name)
-            os.symlink("target %d" % r.randrange(5), name)
-        elif action == "swap":
-            if there: os.unlink(name)
-            Path(name).write_bytes(b"swapped %d\n" % r.randrange(1000))
-'''
-exec(CHANGE)  # change()
+def git_state(path):
+    """What `apply` and a patch leave alone: the index with its flags, HEAD, branches and tags."""
+    return tuple(harness.run("git", "-C", path, *words, check=False).stdout
+                 for words in (("ls-files", "-s", "-v", "-z"), ("symbolic-ref", "-q", "HEAD"), ("for-each-ref",), ("stash", "list")))
+
+
+def digests(found):
+    return {name: (kind, runs, hashlib.sha256(data).hexdigest() if kind == "file" else data)
+            for name, (kind, runs, data) in found.items()}
+
+
+def without_line_ends(found):
+    return {name: (kind, runs, data.replace(b"\r\n", b"\n") if kind == "file" else data) for name, (kind, runs, data) in found.items()}
 
 
 class RoundTrips(harness.TestCase):
+    maxDiff = None
+
     def setUp(self):
         self.directory = self.daemon.directory / "rounds"
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir()
-
-    def content(self, r):
-        text = "".join(f"line {r.randrange(50)}\n" for _ in range(r.randrange(30)))
-        return r.choice([text, text, text.replace("\n", "\r\n"), text.rstrip("\n"), "", "".join(map(chr, range(256)))]).encode("latin-1")
-
-    def put(self, path, r):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(self.content(r))
-
-    def source(self, r):
-        path = self.directory / "upstream"
-        files = {name: self.content(r) for name in NAMES if r.random() < 0.6}
-        if r.random() < 0.5:
-            files[".gitattributes"] = r.choice(["*.txt text\n", "*.win eol=crlf\n", "* text=auto\n", "*.sh filter=rot\n", "*.txt ident\n"])
-        harness.make_repository(path, files or {"a": "a\n"})
-        if r.random() < 0.5:
-            harness.commit(path, "later", "x\n")
-        for setting in ("uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"):
-            harness.git(path, "config", setting, "true")
-        return path
-
-    def checkout(self, r):
-        upstream = self.source(r)
-        path = self.directory / "checkout"
-        options = r.choice([[], [], [], ["--depth=1"], ["--filter=blob:none"], ["--no-local"]])
-        harness.git(self.directory, "clone", "-q", *options, f"file://{upstream}", path)
-        harness.git(path, "config", "filter.rot.clean", "tr a-z b-za")
-        harness.git(path, "config", "filter.rot.smudge", "tr b-za a-z")
-        kind = r.choice(["plain", "plain", "plain", "detached", "worktree", "branch"])
-        if kind == "detached":
-            harness.git(path, "switch", "-q", "--detach")
-        elif kind == "branch":
-            harness.git(path, "switch", "-q", "-c", "moorage")  # no name of a workspace fits beside it
-        elif kind == "worktree":
-            harness.git(path, "worktree", "add", "-q", "-b", "side", self.directory / "linked")
-            path = self.directory / "linked"
-        if r.random() < 0.25:
-            harness.make_repository(self.directory / "library", {"l": "l\n"})
-            harness.git(path, "-c", "protocol.file.allow=always", "submodule", "add", "-q", self.directory / "library", "lib")
-            if r.random() < 0.5:
-                harness.git(path, "commit", "-q", "-m", "submodule")
-            if r.random() < 0.5:
-                (path / "lib/l").write_text("changed\n")
-        return path
-
-    def dirty(self, path, r):
-        for _ in range(r.randrange(6)):
-            name = r.choice(NAMES)
-            file = path / name
-            action = r.choice(["write", "write", "stage", "remove", "mode", "rename", "assume", "nested", "ignored"])
-            if file.is_dir():
-                continue
-            try:
-                if action in ("write", "stage"):
-                    self.put(file, r)
-                elif not file.is_file():
-                    continue
-                if action == "stage":
-                    harness.git(path, "add", "--", f":(literal){name}")
-                elif action == "remove":
-                    file.unlink()
-                elif action == "mode":
-                    file.chmod(0o755)
-                elif action == "rename" and name in harness.git(path, "ls-files", "-z").split("\0"):
-                    harness.git(path, "mv", "--", name, f"renamed {r.randrange(10**6)}")
-                elif action == "assume":
-                    harness.run("git", "-C", path, "update-index", "--assume-unchanged", "--", name, check=False)
-                    self.put(file, r)
-                elif action == "nested":
-                    harness.make_repository(path / "nested", {"n": "n\n"})
-                elif action == "ignored":
-                    (path / ".gitignore").write_text("*.o\n")
-                    (path / "x.o").write_text("o\n")
-            except (FileExistsError, NotADirectoryError):
-                continue
 
     def copy(self, path, name):
         target = self.directory / name
@@ -152,54 +55,82 @@ class RoundTrips(harness.TestCase):
                 harness.git(target, "config", "filter" + line[0], line[1])
         return target
 
+    def look(self, name, target):
+        """The files of a workspace."""
+        shutil.rmtree(target, ignore_errors=True)
+        self.daemon.cli("cp", f"{name}:/workspace", target)
+        return contents(target)
+
     def one(self, seed):
         r = random.Random(seed)
         self.setUp()
-        checkout = self.checkout(r)
-        self.dirty(checkout, r)
-        before = contents(checkout)
+        source = Checkout(self.directory, r, seed)
+        checkout = source.path
+        before, git_before = contents(checkout), git_state(checkout)
         wanted = self.copy(checkout, "wanted")
         patched = self.copy(checkout, "patched")
+        patched_before = git_state(patched)
+        shares_directory = without_what_stays(wanted)
+        arriving = contents(wanted)
+        stays = {name: entry for name, entry in before.items() if name not in arriving}
         name = f"round-{seed}"
         created = self.daemon.cli("create", "--from", checkout, "--name", name)
-        self.assertEqual(contents(checkout), before, "create changed the checkout")
+        said = created.stderr.decode()
+        self.assertEqual((contents(checkout), git_state(checkout)), (before, git_before), "create changed the checkout")
+        self.assertEqual(digests(self.look(name, self.directory / "arrived")), digests(arriving), f"other files arrived: {said}")
+        self.assertEqual(self.daemon.cli("diff", name).stdout, b"", f"the base is not what arrived: {said}")
         change_seed = r.randrange(10**9)
         program = f"{CHANGE}\nchange('/workspace', {change_seed}, {NAMES!r})"
         self.daemon.cli("exec", name, "--", "python3", "-c", program)
-        change(str(wanted), change_seed, NAMES)  # noqa: F821
+        kinds = change(str(wanted), change_seed, NAMES)
         expected = contents(wanted)
+        self.assertEqual(digests(self.look(name, self.directory / "changed")), digests(expected), "the agent did something else")
         outcomes = []
-        for how, target in (("apply", checkout), ("patch", patched)):
-            if how == "apply":
-                done = self.daemon.cli("apply", name, target, check=False)
-            else:
-                patch = self.daemon.cli("diff", name, check=False)
-                if patch.returncode or not patch.stdout:
-                    done = patch
-                else:
-                    done = harness.run("git", "-C", target, "apply", input=patch.stdout, check=False)
+        for how, target, state in (("apply", checkout, git_before), ("patch", patched, patched_before)):
+            done = self.bring_back(how, name, target)
             found = contents(target)
-            if done.returncode == 0:
-                self.assertEqual(found, expected, f"{how}: {created.stderr.decode()}")
+            if how == "patch" and done.returncode == 0 and "core.autocrlf is" in said:
+                found, wanted_now = (without_line_ends(tree) for tree in (found, expected | stays))
+                self.assertEqual(digests(found), digests(wanted_now), f"{how}: {said}")
+            elif done.returncode == 0:
+                self.assertEqual(digests(found), digests(expected | stays), f"{how}: {said}")
             else:
-                self.assertEqual(found, before, f"{how} failed but changed something: {done.stderr}")
                 self.assertNotEqual(done.stderr.strip(), b"")
+                # git apply itself stops in the middle where a directory that became a file is not empty.
+                if how == "apply" or b"Directory not empty" not in done.stderr:
+                    self.assertEqual(digests(found), digests(before), f"{how} failed but changed something: {done.stderr}")
+            self.assertEqual(git_state(target), state, f"{how} changed the index or refs")
+            # Nobody else changes the checkout: only what stayed there can be in the way.
+            if how == "apply" and not shares_directory:
+                self.assertEqual(done.returncode, 0, done.stderr)
             outcomes.append((how, done.returncode == 0, done.stderr))
         self.daemon.cli("rm", "--purge", name)
-        return outcomes
+        return source.states, kinds, outcomes
+
+    def bring_back(self, how, name, target):
+        if how == "apply":
+            return self.daemon.cli("apply", name, target, check=False)
+        patch = self.daemon.cli("diff", name, check=False)
+        if patch.returncode or not patch.stdout:
+            return patch
+        return harness.run("git", "-C", target, "apply", input=patch.stdout, check=False)
 
     def test_the_way_back_gives_the_same_bytes_or_a_refusal(self):
-        counts = {"apply": 0, "patch": 0}
+        went, met, done = collections.Counter(), collections.Counter(), collections.Counter()
         for seed in range(SEED, SEED + ROUNDS):
             with self.subTest(seed=seed):
-                for how, went, why in self.one(seed):
-                    counts[how] += went
-                    if not went:
+                states, kinds, outcomes = self.one(seed)
+                met.update(states)
+                done.update(kinds)
+                for how, passed, why in outcomes:
+                    went[how] += passed
+                    if not passed:
                         print(f"round {seed}: {how} refused: {why.decode(errors='replace').strip()[:200]}", flush=True)
-        print(f"{ROUNDS} rounds: {counts}", flush=True)
-        # Nobody else changes the checkout: apply has no reason to refuse.
-        self.assertEqual(counts["apply"], ROUNDS)
-        self.assertGreaterEqual(counts["patch"], ROUNDS // 2)
+        print(f"{ROUNDS} rounds: {dict(went)}\nstates: {dict(met)}\nchanges: {dict(done)}", flush=True)
+        self.assertGreaterEqual(went["apply"], ROUNDS * 9 // 10)
+        self.assertGreaterEqual(went["patch"], ROUNDS * 3 // 4)
+        if ROUNDS >= 200:
+            self.assertEqual((STATES - set(met), KINDS - set(done)), (set(), set()))
 
 
 if __name__ == "__main__":
