@@ -1,6 +1,5 @@
 #include "cli/client/kept_leases.h"
 
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,10 +65,6 @@ std::string state_home() {
   const char* given = std::getenv("XDG_STATE_HOME");
   if (given != nullptr && *given == '/') return given;
   const char* home = std::getenv("HOME");
-  if (home == nullptr || *home != '/') {
-    const passwd* entry = getpwuid(getuid());
-    home = entry == nullptr ? nullptr : entry->pw_dir;
-  }
   if (home == nullptr || *home != '/') return "";
   return std::string(home) + "/.local/state";
 }
@@ -82,7 +77,7 @@ KeptLeases::KeptLeases(const std::string& socket) {
 void KeptLeases::prepare() const {
   const char* hint = "--json prints the secret instead of saving it";
   if (directory_.empty())
-    throw Error(Code::unsupported, "cannot save the lease's secret: no home directory", hint);
+    throw Error(Code::unsupported, "cannot save the lease's secret: HOME is not set", hint);
   try {
     base::make_directories(directory_, 0700);
   } catch (Error& error) {

@@ -7,7 +7,7 @@
 
 namespace moorage::cli {
 
-// Where programs of this user keep what they will need again; empty: no home directory.
+// Where programs of this user keep what they will need again; empty: HOME is not set.
 std::string state_home();
 
 class KeptLeases {

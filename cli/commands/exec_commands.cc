@@ -4,11 +4,9 @@
 
 #include <cstdlib>
 
-#include "base/git_identity.h"
-#include "base/parts.h"
 #include "cli/commands.h"
 #include "cli/commands/workspace_source.h"
-#include "cli/local/git_calls.h"
+#include "cli/local/git_author.h"
 #include "cli/stream/exec_session.h"
 
 namespace moorage::cli {
@@ -76,28 +74,6 @@ bool merges_output(const Context& context, const ExecOptions& options) {
   return !options.tty && !options.detach && !context.json && is_one_output();
 }
 
-// The caller's identity for commits, as git has it here.
-std::optional<JsonObject> git_author() {
-  base::ProcessResult result;
-  try {
-    result = try_git({"config", "--null", "--get-regexp", "^user\\.(name|email)$"},
-                     {.directory = ".", .more = {}, .input = {}});
-  } catch (const Error&) {
-    return std::nullopt;  // no git here
-  }
-  std::string name;
-  std::string email;
-  if (!result.ok()) return std::nullopt;
-  for (std::string_view entry : records(result.output)) {
-    const std::string_view key = base::take_until(entry, '\n');
-    if (key == "user.name") name = entry;
-    if (key == "user.email") email = entry;
-  }
-  // The daemon would refuse the command.
-  if (!base::is_git_identity(name) || !base::is_git_identity(email)) return std::nullopt;
-  return JsonObject().add("name", name).add("email", email);
-}
-
 std::string exec_body(const Context& context, const ExecOptions& options,
                       const std::vector<std::string>& argv) {
   JsonObject body;
@@ -110,7 +86,9 @@ std::string exec_body(const Context& context, const ExecOptions& options,
     body.add("timeout_ms", parse_duration_ms(options.timeout, "--timeout"));
   }
   if (merges_output(context, options)) body.add("merge_output", true);
-  if (const auto author = git_author()) body.add("git_author", *author);
+  if (const auto author = git_author()) {
+    body.add("git_author", JsonObject().add("name", author->name).add("email", author->email));
+  }
   if (options.sync) body.add("sync", true);
   if (options.free_space) body.add("free_space", true);
   // A detached command can get input only through a terminal, by attach.

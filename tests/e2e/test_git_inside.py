@@ -43,6 +43,41 @@ class GitInside(harness.TestCase):
         self.assertEqual(self.commit_by_cli(other), "J\u00fcrgen O'Neil <j@example.org> | J\u00fcrgen O'Neil <j@example.org>")
         self.assertIn("me <ada@example.org> | Ada Lovelace", self.commit_by_cli(ada, "-e", "GIT_AUTHOR_NAME=me"))
 
+    def test_the_host_git_is_asked_again_only_after_a_change(self):
+        home = self.daemon.directory / "kept"
+        project = home / "project"
+        project.mkdir(parents=True)
+        asked = home / "asked"
+        harness.run("git", "init", "-q", cwd=project)
+        (home / ".gitconfig").write_text("[user]\n\tname = Ada\n\temail = ada@example.org\n")
+        environment = {"HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "GIT_TRACE": str(asked)}
+
+        def commit(more=None):
+            asked.unlink(missing_ok=True)
+            self.daemon.cli("exec", "git", "--", "git", "commit", "-q", "--allow-empty", "-m", "x", env=environment | (more or {}), cwd=project)
+            return self.last().split(" | ")[0], asked.exists()
+
+        def kept():
+            """The times of changes are coarse: an answer is kept once the files are two seconds old."""
+            harness.wait_until(lambda: not commit()[1], 20, "an answer that is kept")
+
+        self.assertEqual(commit(), ("Ada <ada@example.org>", True))
+        kept()
+        self.assertEqual(commit(), ("Ada <ada@example.org>", False))
+        self.assertEqual(commit({"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "Eve"}), ("Ada <ada@example.org>", True))
+        (home / ".gitconfig").write_text("[user]\n\tname = Bea\n\temail = ada@example.org\n")  # of the same length
+        self.assertEqual(commit(), ("Bea <ada@example.org>", True))
+        kept()
+        harness.run("git", "config", "user.name", "Cleo", cwd=project)
+        self.assertEqual(commit(), ("Cleo <ada@example.org>", True))
+        kept()
+        (home / "more").write_text("[user]\n\temail = c@example.org\n")
+        harness.run("git", "config", "include.path", str(home / "more"), cwd=project)
+        self.assertEqual(commit(), ("Cleo <c@example.org>", True))
+        self.assertEqual(commit(), ("Cleo <c@example.org>", True))
+        (home / "more").write_text("[user]\n\temail = d@example.org\n")
+        self.assertEqual(commit(), ("Cleo <d@example.org>", True))
+
     def test_without_an_identity_commits_are_by_the_setting(self):
         self.assertEqual(self.commit_by_cli(""), self.fallback())
         self.assertNotIn("moorage.invalid", self.last())

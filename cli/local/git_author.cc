@@ -1,0 +1,160 @@
+#include "cli/local/git_author.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/os/file_time.h"
+#include "base/os/files.h"
+#include "base/parts.h"
+#include "cli/client/kept_leases.h"
+#include "cli/local/git_calls.h"
+
+namespace moorage::cli {
+namespace {
+
+constexpr size_t kMaxKeptBytes = 16 << 10;
+constexpr int64_t kSettledNs = 2'000'000'000;  // a later change has another time for sure
+
+std::optional<struct stat> stat_of(const std::string& path) {
+  struct stat found {};
+  if (stat(path.c_str(), &found) != 0) return std::nullopt;
+  return found;
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Where git looks for the repository's configuration: the file, or "" outside of repositories.
+// Absent: other files may count, as in a linked worktree, or ownership decides.
+std::optional<std::string> repository_config() {
+  std::error_code failed;
+  std::filesystem::path directory = std::filesystem::current_path(failed);
+  if (failed) return std::nullopt;
+  for (;; directory = directory.parent_path()) {
+    const auto git = stat_of(directory / ".git");
+    if (git) {
+      const auto around = stat_of(directory);
+      const bool plain = S_ISDIR(git->st_mode) && git->st_uid == geteuid() && around &&
+                         around->st_uid == geteuid();
+      if (!plain) return std::nullopt;
+      return directory / ".git/config";
+    }
+    if (stat_of(directory / "HEAD") && stat_of(directory / "objects")) return std::nullopt;  // bare
+    if (directory == directory.parent_path()) return "";
+  }
+}
+
+// The files that git reads here. Absent: they alone do not decide.
+std::optional<std::vector<std::string>> config_files() {
+  const std::string home = variable("HOME");
+  if (home.empty() || home[0] != '/') return std::nullopt;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view entry = *at;
+    if (entry.starts_with("GIT_CONFIG") || entry.starts_with("GIT_CEILING_DIRECTORIES=") ||
+        entry.starts_with("GIT_DISCOVERY_ACROSS_FILESYSTEM="))
+      return std::nullopt;
+  }
+  const auto repository = repository_config();
+  if (!repository) return std::nullopt;
+  const std::string given = variable("XDG_CONFIG_HOME");
+  const std::string config = given.empty() ? home + "/.config" : given;
+  return std::vector<std::string>{"/etc/gitconfig", "/usr/local/etc/gitconfig",
+                                  config + "/git/config", home + "/.gitconfig", *repository};
+}
+
+// Their state, which changes with their contents. Empty: no answer may be kept for it.
+std::string state_of(const std::vector<std::string>& files) {
+  const int64_t now = int64_t{std::time(nullptr)} * 1'000'000'000;
+  std::string state;
+  for (const std::string& file : files) {
+    state += file;
+    if (const auto found = stat_of(file)) {
+      const int64_t changed = base::file_time_ns(found->st_ctim);
+      if (changed > now - kSettledNs) return "";
+      for (const uint64_t part :
+           {uint64_t{found->st_dev}, uint64_t{found->st_ino}, static_cast<uint64_t>(found->st_size),
+            static_cast<uint64_t>(changed)})
+        state += " " + std::to_string(part);
+    }
+    state += "\n";
+  }
+  return state;
+}
+
+// Included files, and a worktree's own, count too.
+bool names_other_files(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    std::string text = base::read_file_if_exists(file).value_or("");
+    for (char& c : text)
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (text.find("[include") != text.npos || text.find("worktreeconfig") != text.npos) return true;
+  }
+  return false;
+}
+
+// Where this user keeps the answer; empty: nowhere, as in another user's home (sudo keeps HOME).
+std::string kept_path() {
+  const std::string home = state_home();
+  const auto owner = stat_of(variable("HOME"));
+  if (home.empty() || !owner || owner->st_uid != geteuid()) return "";
+  return home + "/moorage/git-author";
+}
+
+std::optional<base::GitIdentity> checked(std::string_view name, std::string_view email) {
+  if (!base::is_git_identity(name) || !base::is_git_identity(email)) return std::nullopt;
+  return base::GitIdentity{std::string(name), std::string(email)};
+}
+
+std::optional<base::GitIdentity> ask_git() {
+  base::ProcessResult result;
+  try {
+    result = try_git({"config", "--null", "--get-regexp", "^user\\.(name|email)$"},
+                     {.directory = ".", .more = {}, .input = {}});
+  } catch (const Error&) {
+    return std::nullopt;  // no git here
+  }
+  std::string name;
+  std::string email;
+  if (!result.ok()) return std::nullopt;
+  for (std::string_view entry : records(result.output)) {
+    const std::string_view key = base::take_until(entry, '\n');
+    if (key == "user.name") name = entry;
+    if (key == "user.email") email = entry;
+  }
+  return checked(name, email);
+}
+
+}  // namespace
+
+std::optional<base::GitIdentity> git_author() {
+  const auto files = config_files();
+  const std::string state = files ? state_of(*files) : "";
+  const std::string path = state.empty() ? "" : kept_path();
+  if (path.empty()) return ask_git();
+  try {
+    const auto kept = base::read_file_if_exists(path, kMaxKeptBytes);
+    if (kept && kept->starts_with(state)) {
+      std::string_view email = std::string_view(*kept).substr(state.size());
+      const std::string_view name = base::take_until(email, '\n');
+      return checked(name, base::take_until(email, '\n'));
+    }
+    const auto author = ask_git();
+    if (names_other_files(*files) || state_of(*files) != state) return author;
+    base::make_directories(path.substr(0, path.rfind('/')), 0700);
+    base::write_file(path, state + (author ? author->name + "\n" + author->email + "\n" : "\n\n"));
+    return author;
+  } catch (const Error&) {
+    return ask_git();  // cannot be kept here; the answer is the same
+  }
+}
+
+}  // namespace moorage::cli
