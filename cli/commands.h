@@ -89,8 +89,9 @@ Declare net_show_command, net_check_command, net_log_command;
 Declare credential_add_command, credential_ls_command;  // credential_commands.cc
 Declare credential_rm_command, credential_test_command;
 Declare approvals_command, approve_command, refuse_command;  // approval_commands.cc
-Declare repo_add_command, repo_ls_command, repo_fetch_command, repo_rm_command;  // repo_commands.cc
-Declare du_command, gc_command, pin_command, unpin_command;                      // disk_commands.cc
+// repo_commands.cc
+Declare repo_add_command, repo_ls_command, repo_fetch_command, repo_rm_command, sync_command;
+Declare du_command, gc_command, pin_command, unpin_command;                  // disk_commands.cc
 Declare archive_command, unarchive_command, export_command, import_command;  // archive_commands.cc
 Declare info_command, config_show_command, version_command;                  // host_commands.cc
 Declare config_check_command, config_reload_command;

@@ -132,6 +132,14 @@ bool CommitTree::link_equals(std::string_view path, std::string_view target) con
   return read_blob(path, entry->size) == target;
 }
 
+bool CommitTree::each_difference(const CommitTree& other,
+                                 const std::function<bool(std::string_view path)>& visit) const {
+  constexpr uint64_t kMostDirectories = 1'000'000;
+  return repo_cache::each_difference(state_->repository.get(), *git_tree_id(state_->root.get()),
+                                     *git_tree_id(other.state_->root.get()), kMostDirectories,
+                                     visit);
+}
+
 std::vector<std::string> CommitTree::files_below(std::string_view directory) const {
   std::vector<std::string> files;
   if (directory.empty()) {

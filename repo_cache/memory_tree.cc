@@ -114,8 +114,11 @@ class Builder {
 
   std::string attributes_of(const Content& content) const {
     constexpr uint64_t kMost = PathAttributes::kMaxFileBytes;
-    if (const auto* committed = std::get_if<Committed>(&content))
-      return blob_at(repository_.get(), root_, committed->path, kMost).value_or("");
+    if (const auto* stored = std::get_if<Stored>(&content)) {
+      const git_oid oid = parse_oid(stored->oid);
+      if (blob_size(repository_.odb(), oid) > kMost) return "";
+      return std::string(content_of(read_object(repository_.odb(), oid)));
+    }
     if (const auto* bytes = std::get_if<std::string>(&content)) {
       return bytes->size() > kMost ? "" : *bytes;
     }
@@ -147,8 +150,8 @@ class Builder {
     const bool converted = changes_bytes(conversion, size);
     const bool too_large_to_convert = conversion.changes_bytes() && !converted;
     if (!conversion.filter.empty() || too_large_to_convert) unfaithful_.insert(change.path);
-    if (const auto* committed = std::get_if<Committed>(&content); committed && !converted)
-      return *git_tree_entry_id(entry_at(root_, committed->path).get());
+    if (const auto* stored = std::get_if<Stored>(&content); stored && !converted)
+      return parse_oid(stored->oid);
     charge(change.path, size);
     const base::MemoryShare second(memory_.memory(), size);  // its copy in the object store
     if (!second) throw_no_memory();
@@ -206,18 +209,15 @@ class Builder {
   uint64_t size_of(const Content& content) const {
     if (const auto* bytes = std::get_if<std::string>(&content)) return bytes->size();
     if (const auto* fd = std::get_if<Fd>(&content)) return file_size(fd->get());
-    const std::string& path = std::get<Committed>(content).path;
-    const GitTreeEntry entry = entry_at(root_, path);
-    if (!entry || git_tree_entry_type(entry.get()) != GIT_OBJECT_BLOB)
-      throw Error(Code::internal, "no file \"" + base::escape_for_message(path) + "\" to compare");
-    return blob_size(repository_.odb(), *git_tree_entry_id(entry.get()));
+    return blob_size(repository_.odb(), parse_oid(std::get<Stored>(content).oid));
   }
 
   // Reads the charged size, even if the file has grown.
   std::string read(const Content& content, uint64_t size) const {
     if (const auto* bytes = std::get_if<std::string>(&content)) return *bytes;
     if (const auto* fd = std::get_if<Fd>(&content)) return base::read_at(fd->get(), size, 0);
-    return blob_at(repository_.get(), root_, std::get<Committed>(content).path, size).value();
+    return std::string(content_of(
+        read_object(repository_.odb(), parse_oid(std::get<Stored>(content).oid), "read a file")));
   }
 
   git_oid write(std::string_view bytes) const {

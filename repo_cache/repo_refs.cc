@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::string_view kHeads = "refs/heads/";
 constexpr std::string_view kTags = "refs/tags/";
+constexpr std::string_view kMirror = "refs/upstream/";
 constexpr std::string_view kMirrorHeads = "refs/upstream/heads/";
 constexpr std::string_view kMirrorTags = "refs/upstream/tags/";
 constexpr std::string_view kLocal = "refs/local/";  // of an imported checkout, named as there
@@ -77,7 +78,7 @@ std::optional<git_oid> commit_of_id(git_repository* repository, std::string_view
 
 // "refs/upstream/heads/main" -> "refs/heads/main".
 std::string from_mirror_ref(std::string_view ref) {
-  return "refs/" + std::string(ref.substr(std::string_view("refs/upstream/").size()));
+  return "refs/" + std::string(ref.substr(kMirror.size()));
 }
 
 std::optional<ResolvedRef> resolve_upstream_head(git_repository* repository) {
@@ -141,8 +142,19 @@ std::string packed_line(git_repository* repository, const git_reference* referen
   return line + "^" + format_oid(peeled) + "\n";
 }
 
+// Whether git allows this name beside those: none is the same, below it, or a directory of it.
+bool fits(const std::map<std::string, std::string>& lines, const std::string& name) {
+  const auto below = lines.lower_bound(name + "/");
+  if (below != lines.end() && below->first.starts_with(name + "/")) return false;
+  for (size_t end = name.size(); end != std::string::npos && end > 0;
+       end = name.rfind('/', end - 1))
+    if (lines.contains(name.substr(0, end))) return false;
+  return true;
+}
+
 WorkspaceRefs list_workspace_refs(git_repository* repository) {
   std::map<std::string, std::string> lines;
+  std::map<std::string, std::string> named;  // neither branch nor tag: "pull/7/head"
   for_each_reference(repository, [&](const git_reference* reference, const git_oid& oid) {
     const std::string_view ref = git_reference_name(reference);
     std::string name;
@@ -152,11 +164,17 @@ WorkspaceRefs list_workspace_refs(git_repository* repository) {
       name = std::string(kTags) + std::string(ref.substr(kMirrorTags.size()));
     } else if (ref.starts_with(kLocal)) {
       name = "refs/" + std::string(ref.substr(kLocal.size()));
+    } else if (ref.starts_with(kMirror) && ref != "refs/upstream/HEAD") {
+      name = "refs/remotes/origin/" + std::string(ref.substr(kMirror.size()));
+      named.emplace(name, packed_line(repository, reference, oid, name));
+      return;
     } else {
       return;
     }
     lines.emplace(name, packed_line(repository, reference, oid, name));
   });
+  for (const auto& [name, line] : named)
+    if (fits(lines, name)) lines.emplace(name, line);
   WorkspaceRefs result;
   result.packed_refs = "# pack-refs with: peeled fully-peeled sorted \n";
   for (const auto& [name, line] : lines) result.packed_refs += line;
@@ -238,6 +256,26 @@ bool RepoCache::is_child(const std::string& repo, const std::string& commit,
                          const std::string& parent) const {
   const GitRepository repository = open_served(*this, repo);
   return is_only_parent(find_commit(repository.get(), commit).get(), parse_oid(parent));
+}
+
+bool RepoCache::is_later(const std::string& repo, const std::string& commit,
+                         const std::string& since, const std::string& ref) const {
+  const GitRepository repository = open_served(*this, repo);
+  const auto tip = commit_of_ref(repository.get(), to_mirror_ref(ref));
+  const GitOdb odb = open_odb(repository.get());
+  const git_oid wanted = parse_oid(commit);
+  const git_oid before = parse_oid(since);
+  size_t size = 0;
+  git_object_t type = GIT_OBJECT_INVALID;
+  if (!tip || git_odb_read_header(&size, &type, odb.get(), &wanted) < 0) return false;
+  if (type != GIT_OBJECT_COMMIT) return false;
+  const auto contains = [&](const git_oid& newer) {
+    if (git_oid_equal(&newer, &wanted)) return true;
+    const int answer = git_graph_descendant_of(repository.get(), &newer, &wanted);
+    if (answer < 0) check_git(answer, "walk the history");
+    return answer == 1;
+  };
+  return contains(*tip) && !contains(before);
 }
 
 std::optional<Distance> RepoCache::distance(const std::string& repo, const std::string& commit,

@@ -21,10 +21,10 @@
 
 namespace moorage::repo_cache {
 
-struct Committed {
-  std::string path;  // the commit's file at this path
+struct Stored {
+  std::string oid;  // a blob of the mirror
 };
-using Content = std::variant<Fd, std::string, Committed>;  // first: an open regular file
+using Content = std::variant<Fd, std::string, Stored>;  // first: an open regular file
 
 inline constexpr uint32_t kModeFile = 0100644;
 inline constexpr uint32_t kModeExecutable = 0100755;
@@ -129,6 +129,10 @@ class CommitTree {
   bool link_equals(std::string_view path, std::string_view target) const;
   // Paths of files below a directory of the commit ("" = all), in index order.
   std::vector<std::string> files_below(std::string_view directory) const;
+  // Calls `visit` with the path of each file that another commit of this mirror has differently, or
+  // only one of them has. False: visit() stopped it, or too many directories differ.
+  bool each_difference(const CommitTree& other,
+                       const std::function<bool(std::string_view path)>& visit) const;
 
   // A patch for `git apply --binary`: binary files, modes, symlinks; no renames.
   Patch patch(std::vector<Change> changes, const DiffLimits& limits = {}) const;

@@ -6,6 +6,7 @@
 #include <git2/oid.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,8 +39,14 @@ struct TreeListing {
 // Throws invalid_argument with the path for a hostile entry.
 TreeListing list_tree(git_repository* repository, const std::string& commit);
 
-// Counts the files that differ between two trees, from ids alone. Bounded: it stops after more than
-// `limit` differing files or directories.
+// Calls `visit` with the path of each file that differs between two trees, from ids alone: added,
+// removed or changed; a file in place of a directory and the files below that count each. False: it
+// stopped, because visit() said so or after `limit` differing directories.
+using DifferenceVisitor = std::function<bool(std::string_view path)>;
+bool each_difference(git_repository* repository, const git_oid& from, const git_oid& to,
+                     uint64_t limit, const DifferenceVisitor& visit);
+
+// Counts them: stops after more than `limit` differing files or directories.
 struct TreeDistance {
   uint64_t files = 0;       // added, removed or changed
   bool complete = true;     // false: there are more

@@ -217,6 +217,9 @@ constexpr Migration kMigrations[] = {
     {"0032-streams",
      "ALTER TABLE execs ADD COLUMN merged INTEGER NOT NULL DEFAULT 0;"
      "ALTER TABLE execs ADD COLUMN input_read INTEGER"},
+    {"0033-moved-commit",
+     "ALTER TABLE workspaces ADD COLUMN moved_commit TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE snapshots ADD COLUMN moved_commit TEXT NOT NULL DEFAULT ''"},
 };
 
 class Rollback {

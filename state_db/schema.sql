@@ -149,6 +149,7 @@ CREATE TABLE workspaces (        -- The durable objects that tasks work in.
   push_refs       BLOB NOT NULL DEFAULT x'',  -- Patterns of refs that may be pushed: each followed by NUL; none: refs/heads/*.
   head_commit     TEXT NOT NULL DEFAULT '',  -- Where its branch began, if base_commit holds uncommitted work over it.
   raw_commit      TEXT NOT NULL DEFAULT '',  -- The files of base_commit as they were on disk, if a checkout gives others.
+  moved_commit    TEXT NOT NULL DEFAULT '',  -- Newer commit of upstream that a rebase or merge inside brought in: changes are counted from it; empty: base_commit.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
@@ -327,6 +328,7 @@ CREATE TABLE snapshots (         -- Earlier states of workspaces, for restore an
   created_age_ms  INTEGER NOT NULL,  -- The store's age then: start of its retention.
   idempotency_key TEXT,          -- Key of its request.
   request_hash    TEXT NOT NULL DEFAULT '',    -- Hash of that request, to distinguish a retry from a conflict.
+  moved_commit    TEXT NOT NULL DEFAULT '',    -- Of the workspace at that time.
   UNIQUE (workspace, idempotency_key)
 ) STRICT;
 CREATE INDEX snapshots_of_workspace ON snapshots (workspace);

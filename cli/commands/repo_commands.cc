@@ -1,4 +1,4 @@
-// `repo add|ls|fetch|rm`: the cache of upstream repositories.
+// `repo add|ls|fetch|rm`: the cache of upstream repositories; `sync`: its news in a workspace.
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/views/progress.h"
@@ -65,6 +65,23 @@ void remove_repo(Context& context, const std::string& id) {
   context.print_label("removed", id + "   the next use clones it again");
 }
 
+void sync(Context& context, const std::string& name) {
+  Progress progress(context);
+  const std::string answer =
+      context.api().send_long("POST", context.workspace_path(name, "/sync"), {}, progress.sink());
+  progress.finish();
+  const auto workspace = context.parse_or_print(answer);
+  if (!workspace) return;
+  context.print_label("synced", name + "   " + workspace->text("notice"));
+  const int64_t behind = workspace->number("base.behind");
+  std::string branch = workspace->text("base.ref");
+  for (const std::string_view kind : {"refs/heads/", "refs/"})
+    if (branch.starts_with(kind)) branch.erase(0, kind.size());
+  if (behind == 0 || branch.starts_with("tags/")) return;
+  context.note(name + " is " + count_of(behind, "commit") + " behind; moorage exec " + name +
+               " -- git rebase origin/" + branch);
+}
+
 }  // namespace
 
 Action repo_add_command(Options& options) {
@@ -80,6 +97,10 @@ Action repo_fetch_command(Options& options) {
 Action repo_rm_command(Options& options) {
   return run_with_argument(options, {"REPO", "", "Its id, name or URL, as in repo ls"},
                            remove_repo);
+}
+
+Action sync_command(Options& options) {
+  return run_with_argument(options, {"NAME", "", "The workspace"}, sync);
 }
 
 }  // namespace moorage::cli

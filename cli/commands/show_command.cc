@@ -56,6 +56,9 @@ class Page {
     if (ref.starts_with("refs/heads/")) ref.erase(0, 11);
     if (!ref.empty()) text += " " + ref;
     if (!commit.empty()) text += " " + commit;
+    if (ws_.has("base.moved_to")) {
+      text += ", after a rebase or merge inside " + short_commit(ws_.text("base.moved_to"));
+    }
     const int64_t behind = ws_.number("base.behind");
     if (behind > 0) text += ", " + std::to_string(behind) + " behind";
     if (ws_.has("base.lost")) {

@@ -108,6 +108,10 @@ class Report {
     if (ref.starts_with("refs/heads/")) ref.erase(0, 11);
     if (!ref.empty()) text.quote(ref).say(" at ");
     text.quote(workspace_.text("base.commit"));
+    if (workspace_.has("base.moved_to")) {
+      text.say(", after a rebase or merge inside ");
+      text.quote(workspace_.text("base.moved_to"));
+    }
     const int64_t behind = workspace_.number("base.behind");
     if (behind > 0) {
       text.say("; upstream has " + count_of(behind, "commit") + " more, as of " +

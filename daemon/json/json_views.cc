@@ -30,6 +30,7 @@ JsonObject base_object(const workspace::WorkspaceView& view) {
       {"commit", state_db::began_at(row)},
       {"stale", !view.repo.stale_reason.empty()}};
   if (!row.head_commit.empty()) base["work"] = row.base_commit;
+  put_text(base, "moved_to", row.moved_commit);
   if (view.upstream) base["behind"] = view.upstream->behind;
   if (view.upstream && view.upstream->lost > 0) base["lost"] = view.upstream->lost;
   put_time(base, "checked_at", view.repo.checked_wall_ms);

@@ -173,6 +173,11 @@ Reply stop(Api& api, const Request& request) {
   return run_counted(Counted::stop, api, request, api.start_stop, &StartStop::stop, wanted);
 }
 
+Reply sync(Api& api, const Request& request, const Progress& progress) {
+  JsonFields::parse(request.body).finish();
+  return run_counted(Counted::sync, api, request, api.sync, &workspace::Sync::sync, progress);
+}
+
 }  // namespace
 
 void add_workspace_routes(Router& router, Api& api) {
@@ -193,6 +198,8 @@ void add_workspace_routes(Router& router, Api& api) {
   routes.add("POST /v1/workspaces/{}/start", Right::write, start, shown_again);
   routes.add("POST /v1/workspaces/{}/stop", Right::write, stop,
              {.lane = Lane::slow, .keep = Keep::joined, .resume = resumed<&Api::start_stop>});
+  routes.add("POST /v1/workspaces/{}/sync", Right::write, sync,
+             {.lane = Lane::fetch, .keep = Keep::joined, .resume = resumed<&Api::sync>});
   routes.add("GET /v1/workspaces/{}/diff", Right::read, diff,
              {.query = {"stat", "base"}, .lists = {"path"}, .lane = Lane::slow});
   routes.add("GET /v1/workspaces/{}/base", Right::read, base_file,

@@ -20,7 +20,8 @@ constexpr std::array<std::string_view, 4> kWays{"at-rest", "restack", "copy", "s
 constexpr std::string_view kSelect =
     "SELECT id, workspace, parent, layer, next_layer, next_on, name, external_id, cause, exec, "
     "way, pause_us, durable, state, reason, created_wall_ms, created_age_ms, "
-    "(SELECT disk_bytes FROM layers WHERE layers.id = snapshots.layer) FROM snapshots ";
+    "moved_commit, (SELECT disk_bytes FROM layers WHERE layers.id = snapshots.layer) FROM "
+    "snapshots ";
 
 template <typename Value, size_t kCount>
 Value value_of(const std::array<std::string_view, kCount>& names, const std::string& name) {
@@ -33,7 +34,7 @@ void read_row(Statement& query, SnapshotRow& row) {
   std::string way;
   query.read(row.id, row.workspace, row.parent, row.layer, row.next_layer, row.next_on, row.name,
              row.external_id, cause, row.exec, way, row.pause_us, row.durable, row.state,
-             row.reason, row.created_wall_ms, row.created_age_ms, row.disk_bytes);
+             row.reason, row.created_wall_ms, row.created_age_ms, row.moved_commit, row.disk_bytes);
   row.cause = value_of<SnapshotCause>(kCauses, cause);
   row.way = value_of<SnapshotWay>(kWays, way);
 }
@@ -72,12 +73,14 @@ SnapshotRow SnapshotTable::begin(const NewSnapshot& wanted) {
     }
     if (taking(wanted.workspace))
       throw Error(Code::conflict, "another snapshot of it is in progress", "Try again.");
-    Statement query = store_.prepare("SELECT layer, stands_on FROM workspaces WHERE id = ?");
+    Statement query =
+        store_.prepare("SELECT layer, stands_on, moved_commit FROM workspaces WHERE id = ?");
     query.bind(wanted.workspace);
     require_row(query.step(), wanted.workspace);
     base::LayerId writable;
     base::SnapshotId parent;
-    query.read(writable, parent);
+    std::string moved_commit;
+    query.read(writable, parent, moved_commit);
     const LayerRow row = LayerTable(store_).get(writable);
     const bool here = in_place(wanted.way);
     base::LayerId below = here ? writable : row.parent;
@@ -87,11 +90,12 @@ SnapshotRow SnapshotTable::begin(const NewSnapshot& wanted) {
     const base::SnapshotId id{insert(
         store_,
         "INSERT INTO snapshots (workspace, parent, layer, next_layer, next_on, name, external_id, "
-        "cause, exec, way, state, created_wall_ms, created_age_ms, idempotency_key, request_hash)",
+        "cause, exec, way, state, created_wall_ms, created_age_ms, idempotency_key, request_hash, "
+        "moved_commit)",
         wanted.workspace, parent, here ? writable : made, here ? made : base::LayerId{},
         wanted.next_on, wanted.name, wanted.external_id, cause_name(wanted.cause), wanted.exec,
         way_name(wanted.way), LifeCycle<SnapshotState>::kFirst, store_.clock().wall_ms(),
-        StoreAge(store_).now_ms(), wanted.idempotency_key, wanted.request_hash)};
+        StoreAge(store_).now_ms(), wanted.idempotency_key, wanted.request_hash, moved_commit)};
     store_.record_new<SnapshotState>(id, wanted.name);
     return get(id);
   });
@@ -154,6 +158,10 @@ void SnapshotTable::finish(base::SnapshotId id, uint64_t pause_us) {
            row.workspace, row.layer);
     change(store_, "UPDATE workspaces SET stands_on = ?, layer = ifnull(?, layer) WHERE id = ?",
            row.next_on ? row.next_on : id, row.next_layer, row.workspace);
+    if (row.next_on) {
+      change(store_, "UPDATE workspaces SET moved_commit = ? WHERE id = ?",
+             get(row.next_on).moved_commit, row.workspace);
+    }
     change(store_,
            "UPDATE snapshots SET next_layer = NULL, next_on = NULL, pause_us = ? WHERE id = ?",
            pause_us, id);

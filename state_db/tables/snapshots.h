@@ -59,6 +59,7 @@ struct SnapshotRow {
   std::string reason{};
   int64_t created_wall_ms = 0;
   int64_t created_age_ms = 0;            // the store's age (store_age.h)
+  std::string moved_commit{};            // the workspace's at that time
   std::optional<uint64_t> disk_bytes{};  // of its layer (layer_disk.h); unset: not measured
 };
 

@@ -17,9 +17,10 @@ void WorkspaceTable::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts
             "UPDATE workspaces SET changes_files = coalesce(?, changes_files), changes_wall_ms = "
             "coalesce(?, changes_wall_ms), unpushed = coalesce(?, unpushed), disk_bytes = "
             "coalesce(?, disk_bytes), disk_files = coalesce(?, disk_files), rest_age_ms = "
-            "coalesce(?, rest_age_ms), branch = coalesce(?, branch) WHERE id = ?",
+            "coalesce(?, rest_age_ms), branch = coalesce(?, branch), moved_commit = "
+            "coalesce(?, moved_commit) WHERE id = ?",
             facts.changes_files, counted_wall_ms, facts.unpushed, facts.disk_bytes,
-            facts.disk_files, facts.rest_age_ms, facts.branch, id) > 0,
+            facts.disk_files, facts.rest_age_ms, facts.branch, facts.moved_commit, id) > 0,
       id);
 }
 

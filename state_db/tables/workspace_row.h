@@ -31,6 +31,7 @@ struct WorkspaceRow {
   std::string base_commit{};       // of its base tree: 40 hex digits; at creation that of base_ref
   std::string head_commit{};       // where its branch began; empty: base_commit (see began_at)
   std::string raw_commit{};        // its files as they were on disk; empty: as base_commit's tree
+  std::string moved_commit{};      // its changes count from this one; empty: base_commit
   std::string branch{};            // the agent's branch
   base::LayerId layer{};           // the writable one; 0 after the purge
   base::SnapshotId stands_on{};    // the last one taken of it, or restored; 0: its base commit
@@ -73,6 +74,12 @@ inline const std::string& on_disk(const WorkspaceRow& row) {
   return row.raw_commit.empty() ? row.base_commit : row.raw_commit;
 }
 
+// Its changes are counted from this commit: a newer one of upstream, after the agent rebased on it
+// or merged it, else its base commit.
+inline const std::string& compared_with(const WorkspaceRow& row) {
+  return row.moved_commit.empty() ? row.base_commit : row.moved_commit;
+}
+
 struct NewWorkspace {
   std::string name{};
   uint32_t owner_uid = 0;
@@ -80,8 +87,9 @@ struct NewWorkspace {
   base::RepoId repository{};
   std::string base_ref{};
   std::string base_commit{};
-  std::string head_commit{};  // as in WorkspaceRow
-  std::string raw_commit{};   // as in WorkspaceRow
+  std::string head_commit{};   // as in WorkspaceRow
+  std::string raw_commit{};    // as in WorkspaceRow
+  std::string moved_commit{};  // the same; of forks that of their snapshot
   std::string branch{};
   base::SnapshotId forked_from{};  // 0: directly on the base tree
   base::LayerId stands_on{};       // or on this imported frozen layer
@@ -114,6 +122,7 @@ struct WorkspaceFacts {
   std::optional<uint64_t> disk_files{};
   std::optional<int64_t> rest_age_ms{};
   std::optional<std::string> branch{};
+  std::optional<std::string> moved_commit{};
 };
 
 struct WorkspaceQuery {

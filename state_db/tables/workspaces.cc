@@ -21,7 +21,7 @@ const std::string& select_columns() {
         "disk_bytes, disk_files, rest_age_ms, created_wall_ms, deleted_wall_ms, deleted_age_ms, "
         "purge_wall_ms, purged_wall_ms, idempotency_key, used_execs, used_exec_ms, stands_on, "
         "forked_from, attempt, attempts, runtime, fork_of, head_commit, "
-        "raw_commit";
+        "raw_commit, moved_commit";
     const WorkspacePolicy any;
     each_policy_field([&](const std::string& name, const auto&) { columns += ", " + name; }, any);
     return columns + " FROM workspaces WHERE ";
@@ -67,7 +67,7 @@ void read_row(Statement& query, WorkspaceRow& row) {
              row.disk_files, row.rest_age_ms, row.created_wall_ms, row.deleted_wall_ms,
              row.deleted_age_ms, row.purge_wall_ms, row.purged_wall_ms, row.idempotency_key,
              row.used_execs, row.used_exec_ms, row.stands_on, row.forked_from, row.attempt,
-             row.attempts, row.runtime, fork_of, row.head_commit, row.raw_commit);
+             row.attempts, row.runtime, fork_of, row.head_commit, row.raw_commit, row.moved_commit);
   row.fork_of = parse_fork_of(fork_of);
   each_policy_field([&](const char*, auto& field) { query.read(field); }, row.policy);
 }
@@ -89,15 +89,16 @@ std::vector<WorkspaceRow> select(Store& store, std::string_view where, const aut
   return read_all(store, query);
 }
 
-void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
+void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer,
+                const std::string& moved_commit) {
   const int64_t rest_age_ms = StoreAge(store).now_ms();
   std::string columns =
       "INSERT INTO workspaces (name, owner_uid, team_gid, repository, base_ref, base_commit, "
       "branch, layer, backend, image, state, disposable, created_wall_ms, idempotency_key, "
       "request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts, runtime, fork_of, "
-      "head_commit, raw_commit";
+      "head_commit, raw_commit, moved_commit";
   std::string places =
-      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
   each_policy_field(
       [&](const std::string& name, const auto&) {
         columns += ", " + name;
@@ -110,7 +111,7 @@ void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
               LifeCycle<WorkspaceState>::kFirst, wanted.disposable, store.clock().wall_ms(),
               wanted.idempotency_key, wanted.request_hash, rest_age_ms, wanted.forked_from,
               wanted.forked_from, wanted.attempt, wanted.attempts, wanted.runtime,
-              fork_of_text(wanted.fork_of), wanted.head_commit, wanted.raw_commit);
+              fork_of_text(wanted.fork_of), wanted.head_commit, wanted.raw_commit, moved_commit);
   each_policy_field([&](const char*, const auto& field) { insert.bind(field); }, wanted.policy);
   insert.run();
 }
@@ -140,11 +141,16 @@ WorkspaceTable::Created WorkspaceTable::create(const NewWorkspace& wanted) {
     LayerTable layers(store_);
     // An imported fork has its own copy of its origin's layers.
     const bool on_origin = wanted.forked_from && !wanted.stands_on;
-    const base::LayerId parent =
-        on_origin ? SnapshotTable(store_).get(wanted.forked_from).layer : wanted.stands_on;
+    base::LayerId parent = wanted.stands_on;
+    std::string moved_commit = wanted.moved_commit;
+    if (on_origin) {
+      const SnapshotRow origin = SnapshotTable(store_).get(wanted.forked_from);
+      parent = origin.layer;
+      moved_commit = origin.moved_commit;
+    }
     const base::LayerId layer = layers.create(
         {.parent = parent, .repository = wanted.repository, .base_commit = wanted.base_commit});
-    insert_row(store_, wanted, layer);
+    insert_row(store_, wanted, layer, moved_commit);
     const base::WorkspaceId id{store_.last_insert_id()};
     for (const auto& [name, value] : wanted.labels) set_label(id, name, value);
     store_.record_new<WorkspaceState>(id, wanted.name);

@@ -99,6 +99,10 @@ class Requests:
         self.workspace(name)
         return lambda key: self.client.start(name, key=key)
 
+    def post_v1_workspaces_workspace_sync(self, name):
+        self.workspace(name)
+        return lambda key: self.client.sync(name, key=key)
+
     def post_v1_workspaces_workspace_stop(self, name):
         self.workspace(name, "true", pre_stop="echo stopping")
         return lambda key: self.client.stop(name, key=key)

@@ -20,6 +20,7 @@ OPERATIONS = {
     "delete /v1/workspaces/{workspace}": ("delete", "purge"),
     "post /v1/workspaces/{workspace}/undelete": ONE_WRITE,
     "post /v1/workspaces/{workspace}/start": ("start",),
+    "post /v1/workspaces/{workspace}/sync": ("sync", "repository", "repo.fetch"),
     "post /v1/workspaces/{workspace}/stop": ("stop", "pre_stop"),
     "patch /v1/workspaces/{workspace}": ONE_WRITE,
     "post /v1/workspaces/{workspace}/move": ("move",),

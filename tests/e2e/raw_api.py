@@ -367,6 +367,10 @@ class Client:
         new_name = {"name": name} if name else None
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/undelete", json_body=new_name, key=key)
 
+    def sync(self, workspace, key=None):
+        """Brings upstream's newer branches and tags into it."""
+        return self._long("POST", f"/workspaces/{_quoted(workspace)}/sync", None, None, key)
+
     def share(self, workspace, group=None, key=None):
         """Shares it with the members of a host group; None: private again."""
         body = {"group": group} if group is not None else {"private": True}

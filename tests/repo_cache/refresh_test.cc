@@ -322,6 +322,48 @@ TEST_CASE("other refs of upstream are fetched by name, followed, and kept when t
   world.cache.check("repo_1", kLong);
 }
 
+TEST_CASE("a commit is later if the ref has it and the other commit has not") {
+  World world;
+  const std::string second = world.upstream.commit({{"a.txt", "second\n"}});
+  const std::string third = world.upstream.commit({{"a.txt", "third\n"}});
+  world.refresh();
+  const auto later = [&](const std::string& commit, const std::string& since) {
+    return world.cache.is_later("repo_1", commit, since, "refs/heads/main");
+  };
+  CHECK(later(second, world.first));
+  CHECK(later(third, world.first));
+  CHECK_FALSE(later(world.first, second));
+  CHECK_FALSE(later(second, second));
+  CHECK_FALSE(later(std::string(40, 'a'), world.first));
+  CHECK_FALSE(world.cache.is_later("repo_1", second, world.first, "refs/heads/none"));
+  world.upstream.run({"reset", "-q", "--hard", second});
+  world.refresh();
+  CHECK_FALSE(later(third, world.first));  // upstream took it back
+  const std::string tree = world.upstream.run({"rev-parse", "HEAD^{tree}"});
+  CHECK_FALSE(later(tree, world.first));
+}
+
+TEST_CASE("named refs are among a workspace's, unless git allows no such name there") {
+  World world;
+  world.upstream.run({"update-ref", "refs/pull/7/head", world.first});
+  world.upstream.run({"update-ref", "refs/changes/34/1234/5", world.first});
+  world.refresh();
+  for (const char* ref : {"pull/7/head", "refs/changes/34/1234/5"})
+    world.cache.fetch_more("repo_1", world.url, ref, kLong);
+  const auto has = [&](const std::string& name) {
+    return world.cache.workspace_refs("repo_1")->packed_refs.find(" " + name + "\n") !=
+           std::string::npos;
+  };
+  CHECK(has("refs/remotes/origin/pull/7/head"));
+  CHECK(has("refs/remotes/origin/changes/34/1234/5"));
+  world.upstream.run({"branch", "pull/7"});
+  world.upstream.run({"branch", "changes/34/1234/5/x"});
+  world.refresh();
+  CHECK_FALSE(has("refs/remotes/origin/pull/7/head"));
+  CHECK(has("refs/remotes/origin/pull/7"));
+  CHECK_FALSE(has("refs/remotes/origin/changes/34/1234/5"));
+}
+
 TEST_CASE("the only branch is the default one, whatever other refs there are") {
   World world;
   world.upstream.run({"symbolic-ref", "HEAD", "refs/heads/never-pushed"});

@@ -109,7 +109,7 @@ REQUESTS = {
     ("post", "/v1/workspaces/{workspace}/files/symlink"): ("write", {"body": {"path": "l", "target": "t"}}),
     ("post", "/v1/workspaces/{workspace}/files/move"): ("write", {"body": {"from": "new", "to": "newer"}}),
     ("delete", "/v1/workspaces/{workspace}/file"): ("write", {"query": "?path=newer"}),
-    ("post", "/v1/workspaces/{workspace}/start"): ("write", {}),
+    ("post", "/v1/workspaces/{workspace}/start"): ("write", {}), ("post", "/v1/workspaces/{workspace}/sync"): ("write", {}),
     ("get", "/v1/workspaces/{workspace}/objects"): ("read", {}),
     ("get", "/v1/workspaces/{workspace}/export"): ("read", {}), ("post", "/v1/workspaces/{workspace}/archive"): ("write", {}),
     ("post", "/v1/workspaces/{workspace}/unarchive"): ("write", {}), ("post", "/v1/workspaces/import"): ("open", {"body": b"no archive"}),

@@ -86,6 +86,7 @@ json::object workspace_object(const state_db::WorkspaceRow& row) {
                       {"labels", std::move(labels)},  {"policy", policy_object(row.policy)}};
   if (!row.head_commit.empty()) object["head_commit"] = row.head_commit;
   if (!row.raw_commit.empty()) object["raw_commit"] = row.raw_commit;
+  if (!row.moved_commit.empty()) object["moved_commit"] = row.moved_commit;
   return object;
 }
 
@@ -99,6 +100,7 @@ state_db::WorkspaceRow workspace_of(const json::object& object) {
   row.base_commit = text_of(object, "base_commit");
   if (object.contains("head_commit")) row.head_commit = text_of(object, "head_commit");
   if (object.contains("raw_commit")) row.raw_commit = text_of(object, "raw_commit");
+  if (object.contains("moved_commit")) row.moved_commit = text_of(object, "moved_commit");
   row.backend = text_of(object, "backend");
   row.image = text_of(object, "image");
   row.disposable = object.at("disposable").as_bool();
@@ -274,8 +276,9 @@ Manifest parse_manifest(const std::string& text) {
     if (!is_store_id(manifest.store) || !good_fork || !good_ref ||
         !is_object_id(manifest.workspace.base_commit) ||
         !is_object_id(state_db::began_at(manifest.workspace)) ||
-        !is_object_id(state_db::on_disk(manifest.workspace)) || has_control(manifest.image.id) ||
-        has_control(manifest.image.source)) {
+        !is_object_id(state_db::on_disk(manifest.workspace)) ||
+        !is_object_id(state_db::compared_with(manifest.workspace)) ||
+        has_control(manifest.image.id) || has_control(manifest.image.source)) {
       refuse("the manifest of the archive has an invalid field");
     }
     return manifest;

@@ -32,9 +32,11 @@ uint64_t cost(const layers::MergedDirectory& directory) {
 
 }  // namespace
 
-ChangeSet::ChangeSet(layers::LayerWalk& walk, const repo_cache::CommitTree& commit,
-                     Remember remember, const ChangeSetLimits& limits)
+ChangeSet::ChangeSet(layers::LayerWalk& walk, const repo_cache::CommitTree& base,
+                     const repo_cache::CommitTree& commit, Remember remember,
+                     const ChangeSetLimits& limits)
     : walk_(walk),
+      base_(base),
       commit_(commit),
       remember_(remember),
       deadline_(std::chrono::steady_clock::now() + limits.walk_time),
@@ -50,6 +52,7 @@ ChangeSet::ChangeSet(layers::LayerWalk& walk, const repo_cache::CommitTree& comm
   }
   walk_.charge(nullptr);
   find_deleted();
+  if (&base_ != &commit_) add_differences();
 }
 
 bool ChangeSet::afford(uint64_t bytes) {
@@ -130,8 +133,10 @@ void ChangeSet::enter(const layers::MergedDirectory& parent, const std::string& 
   const std::string path = directory.path;
   std::optional<repo_cache::TreeEntry> tracked;
   if (in_tracked_) tracked = commit_.lookup(path);
-  if (tracked && tracked->mode == kModeSubmodule)
-    return;  // still a directory: count it as unchanged
+  if (tracked && tracked->mode == kModeSubmodule) {  // still a directory: count it as unchanged
+    if (&base_ != &commit_ && afford(kItemBytes + path.size())) submodules_.insert(path);
+    return;
+  }
   std::optional<std::string> expected;
   if (parent.base) expected = join(*parent.base, name);
   const bool ignored = !(tracked && tracked->mode == kModeDirectory) && ignore_.matches(path, true);
@@ -150,20 +155,20 @@ void ChangeSet::hide(const std::string& path) {
   auto last = first;
   while (last != present_.end() && last->first.starts_with(below)) ++last;
   present_.erase(first, last);
-  if (const auto tracked = commit_.lookup(path)) hidden_.emplace(path, tracked->mode);
+  if (const auto below_it = base_.lookup(path)) hidden_.emplace(path, below_it->mode);
 }
 
 // Adds the files that moved along with a directory of the base.
 void ChangeSet::rename(const std::string& from, const std::string& to) {
   hide(to);
-  const std::vector<std::string> files = commit_.files_below(from);
+  const std::vector<std::string> files = base_.files_below(from);
   for (const std::string& file : files) {
     if (!file.ends_with(kIgnoreFile) || file[file.size() - kIgnoreFile.size() - 1] != '/') continue;
     const std::string directory = file.substr(0, file.size() - kIgnoreFile.size() - 1);
-    add_ignore_file(to + directory.substr(from.size()), commit_.read_blob(file, kMaxIgnoreBytes));
+    add_ignore_file(to + directory.substr(from.size()), base_.read_blob(file, kMaxIgnoreBytes));
   }
   for (const std::string& file : files) {
-    std::optional<repo_cache::TreeEntry> entry = commit_.lookup(file);
+    std::optional<repo_cache::TreeEntry> entry = base_.lookup(file);
     if (!entry || entry->mode == kModeSubmodule) continue;  // shows an empty directory
     const std::string path = to + file.substr(from.size());
     if (!commit_.is_tracked(path) && ignore_.matches(path, false)) continue;
@@ -190,9 +195,9 @@ void ChangeSet::load_ignore_file(const layers::MergedDirectory& directory,
   }
   if (!directory.base) return;
   const std::string path = join(*directory.base, std::string(kIgnoreFile));
-  std::optional<repo_cache::TreeEntry> entry = commit_.lookup(path);
+  std::optional<repo_cache::TreeEntry> entry = base_.lookup(path);
   if (!entry || entry->mode == kModeSymlink || entry->size > kMaxIgnoreBytes) return;
-  add_ignore_file(directory.path, commit_.read_blob(path, kMaxIgnoreBytes));
+  add_ignore_file(directory.path, base_.read_blob(path, kMaxIgnoreBytes));
 }
 
 void ChangeSet::add_ignore_file(const std::string& directory, const std::string& bytes) {
@@ -202,15 +207,59 @@ void ChangeSet::add_ignore_file(const std::string& directory, const std::string&
 }
 
 void ChangeSet::find_deleted() {
+  const auto look_at = [&](const std::string& file) {
+    if (present_.contains(file)) return;
+    if (&base_ == &commit_ || commit_.is_tracked(file)) deleted_.insert(file);
+  };
   for (const auto& [path, mode] : hidden_) {
     if (mode != kModeDirectory) {
-      if (!present_.contains(path)) deleted_.insert(path);
+      look_at(path);
       continue;
     }
-    for (const std::string& file : commit_.files_below(path)) {
-      if (!present_.contains(file)) deleted_.insert(file);
-    }
+    for (const std::string& file : base_.files_below(path)) look_at(file);
   }
+}
+
+bool ChangeSet::is_hidden(const std::string& path) const {
+  for (size_t end = path.size(); end != std::string::npos; end = path.rfind('/', end - 1)) {
+    if (hidden_.contains(path.substr(0, end))) return true;
+  }
+  return false;
+}
+
+// A file that the commit has differently from the base. No upper has it, unless as ignored.
+void ChangeSet::add_difference(const std::string& path) {
+  const auto below_it = base_.lookup(path);
+  const auto tracked = commit_.lookup(path);
+  const bool is_submodule = tracked && tracked->mode == kModeSubmodule;
+  const bool is_tracked = tracked && tracked->mode != kModeDirectory;
+  const bool shows = below_it && below_it->mode != kModeDirectory && !is_hidden(path);
+  if (shows && below_it->mode == kModeSubmodule) {  // an empty directory
+    if (is_tracked && !is_submodule) deleted_.insert(path);
+  } else if (shows) {
+    if (!is_tracked && ignore_.matches(path, false)) return;
+    if (!is_tracked && remember_ == Remember::numbers) {
+      ++counted_;
+      return;
+    }
+    PresentFile file;
+    file.from_base = true;
+    file.source.path = path;
+    file.mode = below_it->mode;
+    present_[path] = std::move(file);
+  } else if (is_tracked && !submodules_.contains(path)) {
+    deleted_.insert(path);
+  }
+}
+
+void ChangeSet::add_differences() {
+  const bool whole = base_.each_difference(commit_, [&](std::string_view at) {
+    const std::string path(at);
+    if (late() || !afford(kItemBytes + 2 * path.size())) return false;
+    if (!present_.contains(path) && !deleted_.contains(path)) add_difference(path);
+    return true;
+  });
+  if (!whole) truncated_ = true;
 }
 
 }  // namespace moorage::workspace

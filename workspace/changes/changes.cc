@@ -18,21 +18,36 @@ constexpr int kMaxWalks = 3;
 constexpr uint64_t kMaxPathBytes = 16 << 20;  // in one answer
 constexpr uint32_t kModeDirectory = 0040000;
 
+// The commits of a workspace.
+struct Commits {
+  Commits(const repo_cache::RepoCache& repos, const ChangeSource& source)
+      : base(repos, source.repo_dir, source.base_commit) {
+    if (source.compared_with() != source.base_commit)
+      moved.emplace(repos, source.repo_dir, source.compared_with());
+  }
+  CommitTree& compared() { return moved ? *moved : base; }
+
+  CommitTree base;
+  std::optional<CommitTree> moved;
+};
+
 // One pass over the layers: lists candidates, then compares them. The comparison may take as long
 // as the walk.
 class Look {
  public:
-  Look(const ChangeSource& source, CommitTree& commit, ChangeSet::Remember remember,
+  Look(const ChangeSource& source, Commits& commits, ChangeSet::Remember remember,
        const ChangeSetLimits& limits)
-      : commit_(commit),
+      : base_(commits.base),
+        commit_(commits.compared()),
         uppers_(source.uppers),
         walk_(source.uppers,
-              [&commit](const std::string& path) {
+              [this](const std::string& path) {
                 if (path.empty()) return true;
-                auto entry = commit.lookup(path);
+                auto entry = base_.lookup(path);
                 return entry && entry->mode == kModeDirectory;
               }),
-        set_(walk_, commit, remember, limits) {
+        set_(walk_, base_, commit_, remember, limits) {
+    CommitTree& commit = commits.compared();
     for (const std::string& path : set_.deleted()) kinds_[path] = ChangeKind::deleted;
     for (const std::string& path : set_.nested()) kinds_[path] = ChangeKind::untracked;
     commit.set_deadline(std::chrono::steady_clock::now() + limits.walk_time);
@@ -126,7 +141,7 @@ class Look {
   std::optional<bool> same_content(const std::string& path, const PresentFile& file,
                                    const repo_cache::TreeEntry& tracked) {
     if (file.from_base) {
-      const auto moved = commit_.lookup(file.source.path);
+      const auto moved = base_.lookup(file.source.path);
       return moved && moved->oid == tracked.oid;
     }
     if (file.mode == repo_cache::kModeSymlink) {
@@ -140,7 +155,7 @@ class Look {
   }
 
   repo_cache::Content content(const std::string& path, const PresentFile& file) {
-    if (file.from_base) return repo_cache::Committed{file.source.path};
+    if (file.from_base) return repo_cache::Stored{base_.lookup(file.source.path).value().oid};
     if (file.mode == repo_cache::kModeSymlink) {
       if (auto target = walk_.read_link(place(path, file))) return *std::move(target);
     } else if (base::Fd fd = walk_.open_file(place(path, file))) {
@@ -149,7 +164,8 @@ class Look {
     throw Error(Code::conflict, path + " changed during reading", "try again");
   }
 
-  const CommitTree& commit_;
+  const CommitTree& base_;    // below the layers
+  const CommitTree& commit_;  // compared with
   const std::vector<std::string>& uppers_;
   layers::LayerWalk walk_;
   ChangeSet set_;
@@ -160,10 +176,10 @@ class Look {
 // Runs `use` on passes over the tree until one saw no change. Only the last one rethrows a
 // conflict.
 template <typename Use>
-auto steady_look(const ChangeSource& source, CommitTree& commit, const ChangeSetLimits& limits,
+auto steady_look(const ChangeSource& source, Commits& commits, const ChangeSetLimits& limits,
                  const Use& use, ChangeSet::Remember remember = ChangeSet::Remember::paths) {
   for (int walk = 1;; ++walk) {
-    Look look(source, commit, remember, limits);
+    Look look(source, commits, remember, limits);
     const bool last = walk == kMaxWalks;
     if (look.changed_meanwhile() && !look.truncated() && !last) continue;
     try {
@@ -186,19 +202,20 @@ repo_cache::DiffLimits diff_limits(const DiffScope& scope, const ChangeSetLimits
 template <typename Use>
 auto two_looks(const repo_cache::RepoCache& repos, const ChangeSource& before,
                const ChangeSource& after, const ChangeSetLimits& limits, const Use& use) {
-  CommitTree commit(repos, before.repo_dir, before.base_commit);
-  CommitTree other(repos, after.repo_dir, after.base_commit);
-  return steady_look(before, commit, limits, [&](Look& from) {
-    return steady_look(after, other, limits, [&](Look& to) { return use(commit, from, to); });
+  Commits commits(repos, before);
+  Commits others(repos, after);
+  return steady_look(before, commits, limits, [&](Look& from) {
+    return steady_look(after, others, limits,
+                       [&](Look& to) { return use(commits.compared(), from, to); });
   });
 }
 
 repo_cache::TwoTrees two_trees(const ChangeSource& before, const ChangeSource& after, Look& from,
                                Look& to, const DiffScope& scope) {
-  const bool same = before.base_commit == after.base_commit;
+  const bool same = before.compared_with() == after.compared_with();
   return {.before = from.contents(same ? &to : nullptr),
           .after = to.contents(same ? &from : nullptr),
-          .after_commit = same ? "" : after.base_commit,
+          .after_commit = same ? "" : after.compared_with(),
           .only = scope.only};
 }
 
@@ -217,8 +234,8 @@ Patch with_nested(Patch patch, const Look& look, const Look* before, const DiffS
 
 ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
   const base::Background background;
-  CommitTree commit(repos_, source.repo_dir, source.base_commit);
-  return steady_look(source, commit, limits_, [limit](Look& look) {
+  Commits commits(repos_, source);
+  return steady_look(source, commits, limits_, [limit](Look& look) {
     ChangeList list;
     list.truncated = look.truncated();
     uint64_t path_bytes = 0;
@@ -236,9 +253,9 @@ ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
 
 ChangeCount Changes::count(const ChangeSource& source) const {
   const base::Background background;
-  CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  Commits commits(repos_, source);
   return steady_look(
-      source, commit, limits_,
+      source, commits, limits_,
       [](Look& look) {
         return ChangeCount{look.count(), look.truncated()};
       },
@@ -247,20 +264,20 @@ ChangeCount Changes::count(const ChangeSource& source) const {
 
 Patch Changes::patch(const ChangeSource& source, const DiffScope& scope) const {
   const base::Background background;
-  CommitTree commit(repos_, source.repo_dir, source.base_commit);
-  return steady_look(source, commit, limits_, [&](Look& look) {
-    Patch patch = commit.patch_between({{}, look.contents(), {}, scope.only},
-                                       diff_limits(scope, limits_, look.memory_bytes()));
+  Commits commits(repos_, source);
+  return steady_look(source, commits, limits_, [&](Look& look) {
+    Patch patch = commits.compared().patch_between(
+        {{}, look.contents(), {}, scope.only}, diff_limits(scope, limits_, look.memory_bytes()));
     return with_nested(std::move(patch), look, nullptr, scope);
   });
 }
 
 std::vector<DiffStat> Changes::stat(const ChangeSource& source, const DiffScope& scope) const {
   const base::Background background;
-  CommitTree commit(repos_, source.repo_dir, source.base_commit);
-  return steady_look(source, commit, limits_, [&](Look& look) {
-    return commit.stat_between({{}, look.contents(), {}, scope.only},
-                               diff_limits(scope, limits_, look.memory_bytes()));
+  Commits commits(repos_, source);
+  return steady_look(source, commits, limits_, [&](Look& look) {
+    return commits.compared().stat_between({{}, look.contents(), {}, scope.only},
+                                           diff_limits(scope, limits_, look.memory_bytes()));
   });
 }
 

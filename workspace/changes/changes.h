@@ -49,7 +49,12 @@ struct ChangeSource {
   std::string repo_dir;  // "repo_3"
   std::string base_commit;
   std::string head_commit;          // its parent, if that holds uncommitted work; else empty
+  std::string moved_commit = {};    // the changes count from this one; empty: base_commit
   std::vector<std::string> uppers;  // .../layers/ly_4/tree/upper
+
+  const std::string& compared_with() const {
+    return moved_commit.empty() ? base_commit : moved_commit;
+  }
 };
 
 // What a workspace from a checkout with uncommitted work is compared with: that work, or HEAD.
@@ -69,9 +74,10 @@ class Changes {
   ChangeList status(const ChangeSource& source, size_t limit = 100'000) const;
   // Does not store untracked paths, so it stays exact far beyond the other limits.
   ChangeCount count(const ChangeSource& source) const;
-  // A patch over base_commit for `git apply --binary`. Lists what it lacks: untracked repositories,
-  // and files that tree_diff.h leaves out, also beyond max_bytes in all. Throws resource_exhausted
-  // beyond 16 MiB of paths, if truncated, and if it takes too long. Without empty directories.
+  // A patch over compared_with() for `git apply --binary`. Lists what it lacks: untracked
+  // repositories, and files that tree_diff.h leaves out, also beyond max_bytes in all. Throws
+  // resource_exhausted beyond 16 MiB of paths, if truncated, and if it takes too long. Without
+  // empty directories.
   Patch patch(const ChangeSource& source, const DiffScope& scope = {}) const;
   // As patch, but files beyond these limits of size, time or memory count as binary.
   std::vector<DiffStat> stat(const ChangeSource& source, const DiffScope& scope = {}) const;

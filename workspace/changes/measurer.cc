@@ -34,11 +34,20 @@ constexpr size_t kMostKnown = 500;  // words of one command
 // What its repository here has: the branch's beginning, and the branches of an imported checkout.
 std::vector<std::string> known_commits(const Context& context, const state_db::WorkspaceRow& row) {
   std::vector<std::string> known{state_db::began_at(row)};
+  if (!row.moved_commit.empty()) known.push_back(row.moved_commit);
   const auto repository = state_db::RepositoryTable(context.store).get(row.repository);
   if (has_upstream(repository.scope)) return known;
   for (auto& tip : context.repos.local_branches(repo_directory(row.repository), kMostKnown))
     known.push_back(std::move(tip));
   return known;
+}
+
+// "main" of "refs/heads/main", "pull/7/head" of "refs/pull/7/head": its name under
+// refs/remotes/origin.
+std::string after_kind(std::string_view ref) {
+  for (const std::string_view kind : {"refs/heads/", "refs/"})
+    if (ref.starts_with(kind)) return std::string(ref.substr(kind.size()));
+  return std::string(ref);
 }
 
 base::Usage measured(const std::string& layer) {
@@ -96,11 +105,19 @@ void Measurer::forget(base::WorkspaceId id) {
   put_off_.erase(id);
 }
 
-void Measurer::before_stop(const state_db::WorkspaceRow& row) {
+void Measurer::before_stop(state_db::WorkspaceRow row) {
   const auto running = context_.live.running(row.id);
   if (!running) return;
+  try_step(row, "base", [&] { follow_base(row, *running, kLastGitDeadline); });
   const auto unpushed = count_unpushed(*running, known_commits(context_, row), kLastGitDeadline);
   try_step(row, "unpushed", [&] { keep(row, {.unpushed = unpushed}); });
+}
+
+void Measurer::follow_base(const state_db::WorkspaceRow& row) {
+  const auto running = context_.live.running(row.id);
+  if (!running) return;
+  state_db::WorkspaceRow now = row;
+  try_step(row, "base", [&] { follow_base(now, *running, kLastGitDeadline); });
 }
 
 void Measurer::measure(base::WorkspaceId id) {
@@ -126,8 +143,28 @@ base::ExecId Measurer::uncounted(base::WorkspaceId id) {
   return found == uncounted_.end() ? base::ExecId{} : found->second;
 }
 
-state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
+void Measurer::follow_base(state_db::WorkspaceRow& row, const LiveSandbox& running,
+                           milliseconds deadline) {
+  const auto repository = state_db::RepositoryTable(context_.store).get(row.repository);
+  if (row.base_ref.empty() || !has_upstream(repository.scope)) return;
+  const std::string repo = repo_directory(row.repository);
+  const auto news = context_.repos.distance(repo, row.base_commit, row.base_ref);
+  if (!news || (news->behind == 0 && row.moved_commit.empty())) return;
+  const auto found = common_ancestor(running, context_.repos.resolve(repo, row.base_ref).commit,
+                                     "refs/remotes/origin/" + after_kind(row.base_ref), deadline);
+  if (!found || *found == state_db::compared_with(row)) return;
+  // Of a sandbox that lies, too: only a commit of upstream that is newer than the base.
+  const bool is_later = context_.repos.is_later(repo, *found, row.base_commit, row.base_ref);
+  std::string moved = is_later ? *found : "";
+  if (moved == row.moved_commit) return;
+  state_db::WorkspaceTable(context_.store).set_facts(row.id, {.moved_commit = moved});
+  row.moved_commit = std::move(moved);
+}
+
+state_db::WorkspaceFacts Measurer::look(state_db::WorkspaceRow row) {
   state_db::WorkspaceFacts facts;
+  const auto running = context_.live.running(row.id);
+  if (running) try_step(row, "base", [&] { follow_base(row, *running, kGitDeadline); });
   try_step(row, "changes", [&] {
     facts.changes_files = look_at_changes(
         context_, {row.id}, [&](const auto& sources) { return changes_.count(sources[0]).files; });
@@ -142,9 +179,8 @@ state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
     }
   });
   try_step(row, "disk", [&] { disk.settle(row.id); });
-  if (const auto running = context_.live.running(row.id)) {
+  if (running)
     facts.unpushed = count_unpushed(*running, known_commits(context_, row), kGitDeadline);
-  }
   return facts;
 }
 

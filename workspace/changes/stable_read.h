@@ -21,6 +21,7 @@ inline ChangeSource change_source(const Context& context, const state_db::Worksp
   source.repo_dir = repo_directory(row.repository);
   source.base_commit = row.base_commit;
   source.head_commit = row.head_commit;
+  source.moved_commit = row.moved_commit;
   for (const auto& layer : state_db::LayerTable(context.store).chain(row.layer)) {
     source.uppers.push_back(context.storage.layer_path(layer.id) + "/tree/upper");
   }

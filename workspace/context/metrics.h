@@ -33,12 +33,13 @@ enum class Verb {
   promote,
   best_of,
   compare,
-  move
+  move,
+  sync
 };
-inline constexpr std::array<std::string_view, 21> kVerbNames{
-    "create", "start",   "stop",    "delete",    "undelete", "purge",   "exec",
-    "fetch",  "update",  "archive", "unarchive", "export",   "import",  "snapshot",
-    "drop",   "restore", "fork",    "promote",   "best-of",  "compare", "move"};
+inline constexpr std::array<std::string_view, 22> kVerbNames{
+    "create", "start",   "stop",      "delete",  "undelete", "purge",    "exec", "fetch",
+    "update", "archive", "unarchive", "export",  "import",   "snapshot", "drop", "restore",
+    "fork",   "promote", "best-of",   "compare", "move",     "sync"};
 
 // The kinds of things that collection takes, least harm first (workspace/upkeep/gc_plan.h).
 enum class GcRung { cache, base_tree, workspace, mirror };

@@ -9,6 +9,7 @@
 
 #include "backends/envd_client.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/wire/journal.h"
 #include "workspace/exec/decide_end.h"
 
@@ -108,6 +109,78 @@ std::optional<uint64_t> count_unpushed(const LiveSandbox& running,
   } catch (const base::Error&) {
     return std::nullopt;  // the sandbox is stopping or has no git: the number is unknown
   }
+}
+
+std::optional<std::string> common_ancestor(const LiveSandbox& running, const std::string& tip,
+                                           const std::string& remote_branch,
+                                           std::chrono::milliseconds deadline) {
+  constexpr size_t kIdDigits = 40;
+  constexpr const char* kScript =
+      "export GIT_NO_REPLACE_OBJECTS=1; cd /workspace && "
+      "{ git merge-base HEAD \"$1\" 2>/dev/null || git merge-base HEAD \"$2\"; }";
+  try {
+    const auto answer =
+        ask_inside(running, {"/bin/sh", "-c", kScript, "sh", tip, remote_branch}, deadline);
+    if (!answer || answer->size() != kIdDigits + 1) return std::nullopt;
+    const std::string id = answer->substr(0, kIdDigits);
+    if (id.find_first_not_of("0123456789abcdef") != std::string::npos) return std::nullopt;
+    return id;
+  } catch (const base::Error&) {
+    return std::nullopt;  // as above
+  }
+}
+
+bool has_commits(const LiveSandbox& running, const std::vector<std::string>& commits,
+                 std::chrono::milliseconds deadline) {
+  std::vector<std::string> argv{"git", "-C", "/workspace", "rev-list", "--no-walk", "--quiet"};
+  argv.insert(argv.end(), commits.begin(), commits.end());
+  return ask_inside(running, argv, deadline).has_value();
+}
+
+std::optional<std::string> remote_references(const LiveSandbox& running,
+                                             std::chrono::milliseconds deadline) {
+  constexpr size_t kMost = 16 << 20;
+  auto lines = ask_inside(running,
+                          {"git", "-C", "/workspace", "for-each-ref",
+                           "--format=%(objectname) %(refname)", "refs/remotes/origin", "refs/tags"},
+                          deadline, kMost);
+  if (lines && lines->size() >= kMost) return std::nullopt;
+  return lines;
+}
+
+void update_references(const LiveSandbox& running, const std::vector<std::string>& commands,
+                       std::chrono::milliseconds deadline) {
+  constexpr size_t kMostOfOne = 64 << 10;  // bytes of an argument; Linux allows twice as many
+  constexpr size_t kMostWords = 8;
+  constexpr const char* kScript =
+      "cd /workspace && { said=$(printf %s \"$@\" | git -c core.hooksPath=/dev/null update-ref "
+      "--stdin 2>&1) || printf '%s' \"$said\"; }";
+  auto next = commands.begin();
+  while (next != commands.end()) {
+    std::vector<std::string> argv{"/bin/sh", "-c", kScript, "sh"};
+    const size_t fixed = argv.size();
+    for (; next != commands.end(); ++next) {
+      if (argv.size() == fixed || argv.back().size() + next->size() > kMostOfOne) {
+        if (argv.size() == fixed + kMostWords) break;
+        argv.emplace_back();
+      }
+      argv.back() += *next;
+    }
+    const auto said = ask_inside(running, argv, deadline);
+    if (said && said->empty()) continue;
+    throw Error(Code::conflict,
+                "git in the sandbox did not move the references" +
+                    (said ? ": " + base::escape_for_message(*said) : ""),
+                "a git command inside may hold them: try again");
+  }
+}
+
+void point_remote_head(const LiveSandbox& running, const std::string& target,
+                       std::chrono::milliseconds deadline) {
+  ask_inside(running,
+             {"git", "-C", "/workspace", "-c", "core.hooksPath=/dev/null", "symbolic-ref",
+              "refs/remotes/origin/HEAD", target},
+             deadline);
 }
 
 std::string commits_between(const LiveSandbox& running, const std::string& old_id,

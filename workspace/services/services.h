@@ -55,6 +55,7 @@
 #include "workspace/verbs/repositories.h"
 #include "workspace/verbs/snapshots.h"
 #include "workspace/verbs/start_stop.h"
+#include "workspace/verbs/sync.h"
 #include "workspace/verbs/top.h"
 #include "workspace/verbs/update.h"
 #include "workspace/verbs/views.h"
@@ -89,8 +90,7 @@ struct Services {
   Metrics metrics;
   Context context;
   IncomingPacks incoming{context};
-  ExecWatcher watcher{context,
-                      incoming};  // its threads call nobody whose ExecListeners::Handle is gone
+  ExecWatcher watcher{context, incoming};  // calls nobody whose ExecListeners::Handle is gone
   const NetworkOptions network_options;
   Sightings sightings{context, watcher, network_options};
   Networks networks;
@@ -128,6 +128,7 @@ struct Services {
   ExportSpools spools{context};
   Budgets budgets;
   Create create{context, mirrors, budgets, views};
+  Sync sync{context, mirrors, leases, start_stop, views};
   Snapshots snapshots{context, leases, pre_stop, chains, taker, start_stop, views, budgets};
   Moves moves{context, leases, pre_stop, chains, sandboxes, integrity, start_stop, views, execs};
   Comparison comparison{context, remote};

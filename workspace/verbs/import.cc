@@ -174,6 +174,7 @@ class ImportVisitor : public ImportCheck {
     wanted.base_commit = from.base_commit;
     wanted.head_commit = from.head_commit;
     wanted.raw_commit = from.raw_commit;
+    wanted.moved_commit = from.moved_commit;
     wanted.branch = from.branch;
     wanted.image = from.image;
     wanted.policy = from.policy;

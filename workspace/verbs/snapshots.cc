@@ -130,6 +130,7 @@ SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
     if (const auto made = find_made(wanted)) return *made;
   }
   leases_.check(caller, found);
+  views_.follow_base(found);
   const auto guard = context_.locks.lock(found.id.str(), "snapshot");
   const auto writing = leases_.write(caller, found);
   const auto row = chains_.settled(state_db::WorkspaceTable(context_.store).get(found.id));
@@ -279,6 +280,7 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
   std::vector<base::WorkspaceId> made;
   {
     leases_.check(caller, found);
+    views_.follow_base(found);
     const auto guard = context_.locks.lock(found.id.str(), "fork");
     const auto writing = leases_.write(caller, found);
     for (const auto& fork : forks) {

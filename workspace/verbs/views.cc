@@ -30,7 +30,9 @@ std::optional<repo_cache::Distance> distance(const repo_cache::RepoCache& repos,
   const auto& row = view.row;
   if (row.base_ref.empty() || !has_upstream(view.repo.scope)) return std::nullopt;
   try {
-    return repos.distance(repo_directory(row.repository), state_db::began_at(row), row.base_ref);
+    const std::string& stands_at =
+        row.moved_commit.empty() ? state_db::began_at(row) : row.moved_commit;
+    return repos.distance(repo_directory(row.repository), stands_at, row.base_ref);
   } catch (const Error&) {
     // The mirror is being rebuilt, so the number is unknown for now.
   }
@@ -194,11 +196,16 @@ void Views::measure(const state_db::WorkspaceRow& row, base::ExecId ended) {
   if (row.state == WorkspaceState::ready) measurer_.refresh(row.id, ended);
 }
 
+void Views::follow_base(const state_db::WorkspaceRow& row) {
+  if (row.state == WorkspaceState::ready) measurer_.follow_base(row);
+}
+
 // The workspace, with its files here as they are on the other machine if it runs on one.
 base::WorkspaceId Views::current(const Caller& caller, const std::string& name) {
-  const auto id = find_workspace(context_.store, caller, name, Right::read).id;
-  add_notice(caller, remote_.refresh(id));
-  return id;
+  const auto row = find_workspace(context_.store, caller, name, Right::read);
+  add_notice(caller, remote_.refresh(row.id));
+  follow_base(row);
+  return row.id;
 }
 
 ChangeList Views::status(const Caller& caller, const std::string& name) {
@@ -212,7 +219,8 @@ std::string Views::base_file(const Caller& caller, const std::string& name,
   const std::string repo = repo_directory(row.repository);
   if (!row.raw_commit.empty())
     return repo_cache::CommitTree(context_.repos, repo, row.raw_commit).read_blob(path, kMostBase);
-  return repo_cache::CommitTree(context_.repos, repo, row.base_commit).checked_out(path, kMostBase);
+  return repo_cache::CommitTree(context_.repos, repo, state_db::compared_with(row))
+      .checked_out(path, kMostBase);
 }
 
 Patch Views::patch(const Caller& caller, const std::string& name, DiffBase base,

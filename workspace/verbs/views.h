@@ -40,6 +40,8 @@ class Views {
   WorkspaceView show(const Caller& caller, const std::string& name);
   // Waits briefly until its changes after the exec `ended` are counted.
   void measure(const state_db::WorkspaceRow& row, base::ExecId ended);
+  // Where its changes begin, as git inside has it now.
+  void follow_base(const state_db::WorkspaceRow& row);
   ChangeList status(const Caller& caller, const std::string& name);
   // A file at the creation of the workspace, byte for byte; of a symlink its target.
   std::string base_file(const Caller& caller, const std::string& name, const std::string& path);

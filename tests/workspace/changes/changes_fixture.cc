@@ -72,6 +72,18 @@ ChangesFixture::ChangesFixture(const std::function<void(const std::string&)>& fi
   freeze();
 }
 
+void ChangesFixture::commit_upstream(const std::string& script) {
+  const std::string origin = directory.path() + "/origin";
+  const std::string bundle = directory.path() + "/news.bundle";
+  output_of({"sh", "-euc", script}, origin);
+  git(origin, {"add", "-A", "-f"});
+  git(origin, {"commit", "-q", "--allow-empty", "-m", "next"});
+  source.moved_commit = first_line(git(origin, {"rev-parse", "HEAD"}));
+  git(directory.path() + "/repos/repo_1/git", {"fetch", "-q", "origin", "+main:main"});
+  git(origin, {"bundle", "create", "-q", bundle, "main"});
+  run(tree, {"git", "fetch", "-q", bundle, "main"});
+}
+
 ChangesFixture::~ChangesFixture() { umount2(tree.c_str(), MNT_DETACH); }
 
 void ChangesFixture::freeze() {

@@ -61,6 +61,51 @@ void check_against_git(ChangesFixture& fixture) {
   CHECK(different == Lines{});
 }
 
+// Scripts that change a tree in random ways.
+struct RandomEdits {
+  const uint32_t seed = [] {
+    const char* given = getenv("MOORAGE_TEST_SEED");
+    return given ? static_cast<uint32_t>(atol(given)) : std::random_device()();
+  }();
+  std::mt19937 random{seed};
+
+  size_t pick(size_t below) { return std::uniform_int_distribution<size_t>(0, below - 1)(random); }
+
+  std::string any_path(const std::string& tree) {
+    std::vector<std::string> paths;
+    for (auto it = fs::recursive_directory_iterator(tree); it != fs::end(it); ++it) {
+      const std::string path = it->path().string().substr(tree.size() + 1);
+      if (path == ".git") it.disable_recursion_pending();
+      // Without .gitattributes, git reports windows.txt as changed or not depending on its time.
+      if (path != ".git" && path != ".gitattributes") paths.push_back(path);
+    }
+    std::sort(paths.begin(), paths.end());
+    return paths.empty() ? std::string("none") : paths[pick(paths.size())];
+  }
+
+  std::string script(const std::string& tree) {
+    std::string script;
+    for (int i = 0; i < 6; ++i) {
+      const std::string path = "'" + any_path(tree) + "'";
+      const std::string name = "$(dirname " + path + ")/" + "abc.o"[pick(3)];
+      const std::string scripts[] = {
+          "echo line >> " + path,
+          "rm -rf " + path,
+          "mv -T " + path + " " + name,
+          "mv " + path + " .",
+          "mkdir " + name,
+          "ln -sfn target " + path,
+          "chmod +x " + path,
+          "rm -rf " + path + "; mkdir " + path + "; echo f > " + path + "/f",
+          "echo new > " + name,
+          "echo object > " + name + ".o",
+          "cp -r " + path + " copy"};
+      script += "(" + scripts[pick(std::size(scripts))] + ") 2>/dev/null || true\n";
+    }
+    return script;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a new workspace has no changes, even after files were only touched") {
@@ -164,51 +209,79 @@ TEST_CASE("a chain of frozen layers gives the sum of its changes") {
 }
 
 TEST_CASE("patch and status agree with git after random edits") {
-  const char* given = getenv("MOORAGE_TEST_SEED");
-  const uint32_t seed = given ? static_cast<uint32_t>(atol(given)) : std::random_device()();
-  INFO("MOORAGE_TEST_SEED=" << seed);
-  std::mt19937 random(seed);
-  auto pick = [&random](size_t below) {
-    return std::uniform_int_distribution<size_t>(0, below - 1)(random);
-  };
+  RandomEdits random;
+  INFO("MOORAGE_TEST_SEED=" << random.seed);
   layers::in_own_namespace([&] {
     ChangesFixture fixture(fill_small);
-    auto any_path = [&] {
-      std::vector<std::string> paths;
-      for (auto it = fs::recursive_directory_iterator(fixture.tree); it != fs::end(it); ++it) {
-        const std::string path = it->path().string().substr(fixture.tree.size() + 1);
-        if (path == ".git") it.disable_recursion_pending();
-        // Without .gitattributes, git reports windows.txt as changed or not depending on its time.
-        if (path != ".git" && path != ".gitattributes") paths.push_back(path);
-      }
-      std::sort(paths.begin(), paths.end());
-      return paths.empty() ? std::string("none") : paths[pick(paths.size())];
-    };
     for (int round = 0; round < 8; ++round) {
-      std::string script;
-      for (int i = 0; i < 6; ++i) {
-        const std::string path = "'" + any_path() + "'";
-        const std::string name = "$(dirname " + path + ")/" + "abc.o"[pick(3)];
-        const std::string scripts[] = {
-            "echo line >> " + path,
-            "rm -rf " + path,
-            "mv -T " + path + " " + name,
-            "mv " + path + " .",
-            "mkdir " + name,
-            "ln -sfn target " + path,
-            "chmod +x " + path,
-            "rm -rf " + path + "; mkdir " + path + "; echo f > " + path + "/f",
-            "echo new > " + name,
-            "echo object > " + name + ".o",
-            "cp -r " + path + " copy"};
-        script += "(" + scripts[pick(std::size(scripts))] + ") 2>/dev/null || true\n";
-      }
+      const std::string script = random.script(fixture.tree);
       INFO(script);
       edit(fixture, script);
       check_against_git(fixture);
-      if (pick(3) == 0) fixture.freeze();
+      if (random.pick(3) == 0) fixture.freeze();
     }
   });
+}
+
+TEST_CASE("changes after a rebase are those from the new commit, as in git") {
+  layers::in_own_namespace([&] {
+    ChangesFixture fixture(fill_small);
+    edit(fixture, "echo mine >> src/a.c; echo new > src/new.c; rm data");
+    fixture.commit_upstream(
+        "echo theirs >> src/b.c; git rm -q README.md link; mkdir docs; echo d > docs/d; "
+        "mv src/deep deep; echo '*.tmp' > .gitignore; chmod -x bin/run; rm kept.o; "
+        "echo x > docs/x.tmp");
+    edit(fixture, "git stash -q -u && git reset -q --hard FETCH_HEAD && git stash pop -q");
+    CHECK(fixture.our_status() == Lines{"M src/a.c", "? src/new.c", "D data"});
+    check_against_git(fixture);
+    CHECK(fixture.changes->patch(fixture.source, {.only = {"src/a.c"}}).text.find("+mine") !=
+          std::string::npos);
+    edit(fixture, "git checkout -q HEAD -- . && git clean -q -f -d");
+    CHECK(fixture.our_status() == Lines{});
+    CHECK(fixture.changes->patch(fixture.source).text.empty());
+    fixture.freeze();
+    edit(fixture, "rm -r docs; mv deep src/deep; echo again > README.md; echo t > t.tmp");
+    check_against_git(fixture);
+  });
+}
+
+TEST_CASE("a base that moved without its files shows what they lack") {
+  layers::in_own_namespace([&] {
+    ChangesFixture fixture(fill_small);
+    fixture.commit_upstream(
+        "echo theirs >> src/b.c; rm README.md kept.o; echo n > n; rm -r bin; "
+        "echo file > bin; rm -r src/deep/er; ln -s .. src/deep/er");
+    edit(fixture, "git reset -q FETCH_HEAD");
+    check_against_git(fixture);
+    CHECK(fixture.our_status().contains("D n"));
+    CHECK(fixture.our_status().contains("? README.md"));
+    CHECK_FALSE(fixture.our_status().contains("? kept.o"));  // ignored
+  });
+}
+
+TEST_CASE("patch and status agree with git after random edits and a random new base") {
+  RandomEdits random;
+  INFO("MOORAGE_TEST_SEED=" << random.seed);
+  for (int round = 0; round < 6; ++round) {
+    layers::in_own_namespace([&] {
+      ChangesFixture fixture(fill_small);
+      std::string script = random.script(fixture.tree);
+      INFO("before: " << script);
+      edit(fixture, script);
+      const std::string upstream = random.script(fixture.directory.path() + "/origin");
+      INFO("upstream: " << upstream);
+      fixture.commit_upstream(upstream);
+      const std::string way = random.pick(2) == 0 ? "--mixed" : "--hard";
+      INFO("reset " << way);
+      edit(fixture, "git reset -q " + way + " FETCH_HEAD");
+      check_against_git(fixture);
+      if (random.pick(2) == 0) fixture.freeze();
+      script = random.script(fixture.tree);
+      INFO("after: " << script);
+      edit(fixture, script);
+      check_against_git(fixture);
+    });
+  }
 }
 
 TEST_CASE("a tree can be read while it changes, and nothing outside it is read") {

@@ -144,6 +144,14 @@ class AsyncWorkspace:
         """Starts its sandbox, unless it runs. Commands do that themselves."""
         return await self._changed("POST", "/start", key=key)
 
+    async def sync(self, *, progress: ReportProgress | None = None, key: str | None = None) -> WorkspaceInfo:
+        """Brings upstream's newer branches and tags into it, as origin/*; `notice` of the result says what came.
+
+        Rebase or merge inside. UnsupportedError: it came from a checkout. UnavailableError: upstream does not answer.
+        """
+        self.info = decode(WorkspaceInfo, await self._session.long(self._path + "/sync", None, progress, key))
+        return self.info
+
     async def stop(self, *, hook: bool = True, force: bool = False, wait: float = 0, key: str | None = None) -> WorkspaceInfo:
         """Stops its sandbox; files and history stay. ConflictError names running commands.
 

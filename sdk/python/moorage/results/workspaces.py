@@ -62,6 +62,7 @@ class RepoOfWorkspace(Record):
 class Base(Record):
     """Where the branch of a workspace began. behind: commits of upstream's branch that it lacks, at most 10000.
     lost: its commits that upstream's branch lacks, because its history was rewritten.
+    moved_to: newer commit of upstream that a rebase or merge inside brought in; changes are counted from it.
 
     work: in a workspace from a checkout with uncommitted work, a child of commit with that work; diff compares with it.
     """
@@ -69,6 +70,7 @@ class Base(Record):
     ref: str = ""
     commit: str = ""
     work: str | None = None
+    moved_to: str | None = None
     behind: int | None = None
     lost: int = 0
     checked_at: datetime.datetime | None = None
