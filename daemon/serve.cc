@@ -13,6 +13,7 @@
 #include "daemon/routes/routes.h"
 #include "state_db/open_store.h"
 #include "state_db/store.h"
+#include "state_db/store_lock.h"
 #include "state_db/tables/idempotency.h"
 #include "workspace/recovery/sandbox_ids.h"
 
@@ -120,14 +121,17 @@ int serve(Settings settings) {
   // Creating an image, or waiting for another host to release it, exceeds the usual start timeout.
   if (!settings.image.image.empty()) tell_service_manager("EXTEND_TIMEOUT_USEC=1800000000");
   const auto image = layers::StoreImage::open(settings.image);
+  base::Fd only_here;
   const auto opened =
       state_db::open_store({.directory = settings.store(),
                             .reserve_bytes = settings.reserve_bytes,
-                            .before_changes = [](const std::string& store_id) {
+                            .before_changes = [&](const std::string& store_id) {
+                              only_here = state_db::lock_store_id(store_id, settings.store());
                               backends::refuse_foreign_sandboxes(name_prefix(store_id));
                             }});
   if (opened.unreadable) return serve_rescue(*opened.unreadable, settings);
   state_db::Store& store = *opened.store;
+  if (!only_here) only_here = state_db::lock_store_id(store.store_id(), settings.store());  // new
   workspace::require_disk_ids(store, settings.services.workspace);
   EventHub events(store);
   settings.services.backends.name_prefix = name_prefix(store.store_id());

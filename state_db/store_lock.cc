@@ -26,6 +26,24 @@ Fd lock_store(const std::string& directory) {
   return file;
 }
 
+Fd lock_store_id(const std::string& id, const std::string& directory) {
+  constexpr const char* kLocks = "/run/moorage-stores";
+  constexpr size_t kMostText = 8192;
+  base::make_directories(kLocks);
+  const std::string path = std::string(kLocks) + "/" + id;
+  Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
+  if (!base::lock_file(file.get(), path)) {
+    throw Error(
+        Code::conflict,
+        "a copy of this store runs on this host: " + base::read_at(file.get(), kMostText, 0),
+        "Each would end the sandboxes of the other. Stop that mooraged first, or run this "
+        "one on another host.");
+  }
+  base::check(ftruncate(file.get(), 0), "truncate " + path);
+  base::write_all(file.get(), "process " + std::to_string(getpid()) + " in " + directory);
+  return file;
+}
+
 bool make_reserve(const std::string& directory, uint64_t bytes) {
   if (bytes == 0) return true;
   const std::string path = directory + "/reserve";

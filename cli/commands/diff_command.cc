@@ -18,7 +18,7 @@ struct DiffOptions {
 
   void declare(Options& options) {
     options.argument({"NAME", "", "The workspace"}, name);
-    options.arguments({"PATH...", "", "Only these files and directories"}, paths);
+    options.arguments({"PATH", "", "Only these files and directories"}, paths);
     options.flag({"--stat", "", "Count the changed lines of each file"}, stat);
     options.flag({"--name-only", "", "Print only the paths of the changed files"}, name_only);
     options.value({"--base", "WHAT", "work: as it was created; head: the commit it began at"},

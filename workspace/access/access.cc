@@ -117,7 +117,15 @@ WorkspaceRow find_workspace(state_db::Store& store, const Caller& caller, const 
       if (!others.empty()) row = std::move(others.front());
     }
   }
-  if (!row) throw_unknown(name);
+  if (!row) {
+    const auto deleted =
+        table.list({.seen_by = caller.viewer(), .state = WorkspaceState::deleted, .name = name});
+    const bool comes_back = std::any_of(deleted.begin(), deleted.end(),
+                                        [](const auto& one) { return !one.purged_wall_ms; });
+    if (name.empty() || !comes_back) throw_unknown(name);
+    throw Error(Code::not_found, "the workspace '" + name + "' is deleted",
+                "moorage undelete " + name + " brings it back");
+  }
   require(caller, *row, right, name);
   return *std::move(row);
 }
