@@ -17,6 +17,8 @@ namespace {
 // "over".
 constexpr auto kVerdictDelay = std::chrono::milliseconds(50);
 constexpr char kEndOfTransmission = 4;
+constexpr int kMoreEnds = 6;
+constexpr auto kFirstEndPause = std::chrono::milliseconds(100);  // doubles
 constexpr auto kFirstCheck = std::chrono::milliseconds(1);
 constexpr auto kLongestCheck = std::chrono::milliseconds(100);
 constexpr size_t kCompactBytes = 256 << 10;
@@ -42,6 +44,7 @@ void InputQueue::offer(std::optional<uint64_t> offset, std::string_view bytes, R
   if (bytes.size() > kMaxInputBytes || bytes_.size() - head_ > kMaxInputBytes) {
     throw Error(Code::resource_exhausted, "more than 1 MiB of input is waiting");
   }
+  if (terminal_ && !bytes.empty()) closer_.stop();
   bytes_ += bytes;
   received_ += bytes.size();
   waiters_.push_back({until, std::move(reply)});
@@ -51,9 +54,22 @@ void InputQueue::offer(std::optional<uint64_t> offset, std::string_view bytes, R
 void InputQueue::close_when_written() {
   if (terminal_ && fd_) {
     bytes_ += kEndOfTransmission;
+    ends_left_ = kMoreEnds;
+    check_pause_ = kFirstEndPause;
+    closer_.start(check_pause_, [this] { repeat_end(); });
   } else {
     closing_ = true;
   }
+  write_some();
+}
+
+void InputQueue::repeat_end() {
+  if (!fd_ || ends_left_ == 0) return;
+  --ends_left_;
+  check_pause_ *= 2;
+  closer_.start(check_pause_, [this] { repeat_end(); });
+  if (!bytes_.empty()) return;
+  bytes_ += kEndOfTransmission;
   write_some();
 }
 

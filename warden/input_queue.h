@@ -32,7 +32,9 @@ class InputQueue {
 
   // Throws: conflict (offset leaves a gap), resource_exhausted (too much at once).
   void offer(std::optional<uint64_t> offset, std::string_view bytes, Reply reply);
-  void close_when_written();  // a PTY gets ^D instead and stays open
+  // A PTY gets ^D instead and stays open. Again for some seconds, unless more input comes: a shell
+  // that starts to edit its line just then reads a ^D that waits already as a NUL.
+  void close_when_written();
   void command_ended();
   uint64_t read_bytes() const;  // by the command; of a PTY, accepted ones
 
@@ -46,13 +48,14 @@ class InputQueue {
   void shut(InputFate fate);
   void drop_pipe();
   void close_when_read();
+  void repeat_end();
   uint64_t unread() const;
 
   Loop& loop_;
   Fd fd_;
   std::unique_ptr<Watch> watch_;
   Timer verdict_;
-  Timer closer_;
+  Timer closer_;  // of a pipe; of a PTY, for the next ^D
   bool terminal_;
   bool closing_ = false;
   InputFate fate_ = InputFate::taken;
@@ -63,6 +66,7 @@ class InputQueue {
   uint64_t left_ = 0;         // in the pipe when it was dropped
   uint64_t last_unread_ = 0;  // closing: as of the last check
   std::chrono::milliseconds check_pause_{1};
+  int ends_left_ = 0;
   std::list<Waiter> waiters_;
 };
 

@@ -209,6 +209,28 @@ TEST_CASE("closing the input of a terminal is ^D") {
   CHECK(record.terminal == "line\r\nline\r\nover\r\n");
 }
 
+TEST_CASE("a shell that starts to edit its line late sees the end of its input") {
+  WardenProcess warden;
+  backends::StartRequest request = shell("sleep 0.3; exec bash --norc --noprofile -i");
+  request.terminal = backends::TerminalSize{};
+  Running running(warden, request, "late");
+  running.client.close_input("late");
+  CHECK_THAT(running.journal.wait_for_end().terminal, Catch::Contains("exit"));
+}
+
+TEST_CASE("input after the end of a terminal's input ends the repeats of ^D") {
+  WardenProcess warden;
+  backends::StartRequest request = shell("cat; sleep 1; cat; echo over");
+  request.terminal = backends::TerminalSize{};
+  Running running(warden, request, "more");
+  running.client.close_input("more");
+  running.client.send_input("more", 0, "more\n", 5s);
+  std::this_thread::sleep_for(2s);
+  CHECK(running.journal.read().terminal.find("over") == std::string::npos);
+  running.client.close_input("more");
+  CHECK_THAT(running.journal.wait_for_end().terminal, Catch::EndsWith("more\r\nover\r\n"));
+}
+
 TEST_CASE("a terminal's last output is recorded even if a child keeps it open") {
   WardenProcess warden;
   backends::StartRequest request = shell("trap '' HUP; (sleep 5) & seq 1 5000; echo last");
