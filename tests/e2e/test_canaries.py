@@ -179,11 +179,11 @@ class Canaries(harness.TestCase):
             self.assertFalse(key.exists())
         now = time.time()
         harness.wait_until(lambda: as_of(self.client.info().get("replica")) > now, 60, "the replica follows")
-        other = harness.Daemon()
-        self.addCleanup(other.remove)
-        other.store.rmdir()
         self.daemon.stop()  # it writes the replica
         self.addCleanup(self.daemon.start)
+        other = harness.Daemon()
+        self.addCleanup(other.remove)  # first: the two are copies of one store
+        other.store.rmdir()
         harness.run(harness.BIN / "moorage", "restore-store", self.replica, "--store", other.store, "--config", other.config)
         other.start()
         self.refused("its encrypted secret is not in this store (a replica has none)", "add it again", other.client)

@@ -119,6 +119,7 @@ class Follow(TestCase):
         self.assertIn("is in use", refused.restore(expect=1).output)
         self.daemon.kill()
         self.addCleanup(self.daemon.start)
+        self.assertIn("the store is complete", refused.restore().output)  # what it left hinders nothing
         other = self.restored()
         self.assertIn("the store is complete", other.output)
         self.assertEqual(self.raw(other.store, layer), self.raw(self.daemon.store, layer))
@@ -413,6 +414,14 @@ class Elsewhere(harness.TestCase):
         other = self.restored(place, expect=1)
         self.assertIn(f"two ({ids['two']})", other.output)
         self.assertNotIn(f"one ({ids['one']})", other.output)
+        running = self.client.start_exec("one", ["sleep", "1000"])
+        with self.assertRaisesRegex(AssertionError, f"a copy of this store runs on this host: process {self.daemon.process.pid} in {self.daemon.store}"):
+            other.start()
+        self.assertEqual(self.client.get_exec(running["id"])["state"], "running")
+        self.client.cancel(running["id"])
+        self.daemon.stop()
+        self.addCleanup(self.daemon.start)
+        self.addCleanup(other.stop)
         other.start()
         self.assertEqual(other.client.read_file("one", "one"), b"4\n")
         with self.assertRaises(raw_api.ApiError) as lost:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -308,7 +309,10 @@ class Restore {
 void require_empty_store(const std::string& store) {
   base::make_directories(store);
   for (const auto& name : base::list_directory(store)) {
-    if (name == "lost+found" || name == "state.db.lock") continue;
+    const bool holds_nothing = std::filesystem::is_directory(store + "/" + name) &&
+                               std::filesystem::is_empty(store + "/" + name);
+    // A restore that was refused leaves directories without contents.
+    if (name == "lost+found" || name == "state.db.lock" || holds_nothing) continue;
     throw Error(Code::invalid_argument, store + " is not empty: it contains " + name,
                 "choose an empty directory with --store, or move its contents away");
   }
