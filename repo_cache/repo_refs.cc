@@ -234,7 +234,9 @@ ResolvedRef RepoCache::resolve(const std::string& repo, std::string_view text) c
   const GitRepository repository = open_served(*this, repo);
   if (text.empty() || text == "HEAD") {
     if (auto found = resolve_default(repository.get())) return *found;
-    throw Error(Code::not_found, "upstream has no default branch", some_branches(repository.get()));
+    const std::string some = some_branches(repository.get());
+    throw Error(Code::not_found, "upstream has no default branch",
+                some.empty() ? "push a commit there first" : "name one (ref, --ref); " + some);
   }
   if (text.size() > 1024 || text.find('\0') != std::string_view::npos) {
     throw Error(Code::invalid_argument, "not a branch, tag or commit id");

@@ -1,10 +1,13 @@
 // `apply`: an agent's changes in a directory of the caller's.
+#include <algorithm>
+
 #include "base/log.h"
 #include "cli/client/kept_leases.h"
 #include "cli/client/remote_path.h"
 #include "cli/commands.h"
 #include "cli/local/apply.h"
 #include "cli/local/checkout.h"
+#include "cli/local/git_calls.h"
 
 namespace moorage::cli {
 namespace {
@@ -12,11 +15,13 @@ namespace {
 struct ApplyOptions {
   std::string name;
   std::string directory = ".";
+  std::vector<std::string> only;
   bool check = false;
 
   void declare(Options& options) {
     options.argument({"NAME", "", "The workspace"}, name);
     options.optional_argument({"DIR", "", "A checkout; default: the current directory"}, directory);
+    options.values({"--only", "PATH", "Only this file or directory of the workspace"}, only);
     options.flag({"--check", "", "Only say whether it can be applied"}, check);
   }
 };
@@ -36,7 +41,16 @@ bool is_safe_path(std::string_view path) {
   return true;
 }
 
-std::vector<AgentChange> changes_of(Context& context, const std::string& name) {
+bool is_selected(std::string_view path, const std::vector<std::string>& only) {
+  return only.empty() || std::any_of(only.begin(), only.end(), [path](std::string_view wanted) {
+           while (wanted.ends_with('/')) wanted.remove_suffix(1);
+           return path.starts_with(wanted) &&
+                  (path.size() == wanted.size() || path[wanted.size()] == '/');
+         });
+}
+
+std::vector<AgentChange> changes_of(Context& context, const std::string& name,
+                                    const std::vector<std::string>& only) {
   const Json status = Json::parse(context.api().get(context.workspace_path(name, "/status")));
   if (status.flag("truncated")) {
     throw Error(Code::resource_exhausted, name + " has more changes than can be listed",
@@ -45,6 +59,7 @@ std::vector<AgentChange> changes_of(Context& context, const std::string& name) {
   std::vector<AgentChange> changes;
   for (const Json& file : status.items("files")) {
     const std::string path = file.bytes("path");
+    if (!is_selected(path, only)) continue;
     if (path.ends_with('/')) {
       context.note(base::escape_for_message(path) +
                    " is a nested repository and is not applied; moorage cp brings it");
@@ -54,7 +69,23 @@ std::vector<AgentChange> changes_of(Context& context, const std::string& name) {
       throw Error(Code::corrupted, "invalid file name: '" + base::escape_for_message(path) + "'");
     changes.push_back({path, mode_of(file, "mode_before"), mode_of(file, "mode_after")});
   }
+  if (changes.empty() && !only.empty())
+    throw Error(Code::not_found, "nothing is changed in " + name + " at these paths",
+                "moorage status " + name + " lists the changed files");
   return changes;
+}
+
+// Git can undo nothing in a plain directory, and a checkout of another repository is a mistake.
+void warn_of_place(Context& context, const Checkout& checkout, const std::string& name) {
+  if (checkout.is_plain())
+    return context.note(checkout.top +
+                        " is not a git checkout: git cannot show or undo changes there");
+  const std::string commit =
+      Json::parse(context.api().get(context.workspace_path(name))).text("base.commit");
+  if (commit.empty() || try_git({"cat-file", "-e", commit + "^{commit}"}, checkout.call()).ok())
+    return;
+  context.note(checkout.top + " does not have commit " + commit.substr(0, 7) + ", where " + name +
+               " began: is it the right repository?");
 }
 
 std::string link_target(RemoteFiles& files, const std::string& path) {
@@ -78,7 +109,9 @@ std::string plans_directory() {
 }
 
 void apply(Context& context, const ApplyOptions& options) {
-  const std::string top = find_checkout(options.directory).top;
+  const Checkout checkout = find_checkout(options.directory);
+  const std::string& top = checkout.top;
+  warn_of_place(context, checkout, options.name);
   RemoteFiles files(context, options.name);
   AgentContents contents;
   contents.before = [&](const std::string& path, const ContentSink& sink) {
@@ -89,8 +122,16 @@ void apply(Context& context, const ApplyOptions& options) {
     constexpr uint32_t kLink = 0120000;
     change.after == kLink ? sink(link_target(files, change.path)) : files.read(change.path, sink);
   };
-  const Applied applied = apply_changes(top, plans_directory(), changes_of(context, options.name),
-                                        contents, options.check);
+  const auto changes = changes_of(context, options.name, options.only);
+  Applied applied;
+  try {
+    applied = apply_changes(top, plans_directory(), changes, contents, options.check);
+  } catch (const Error& error) {
+    if (error.code() != Code::conflict || !error.hint().empty()) throw;
+    throw Error(Code::conflict, error.message(),
+                "take the others with --only PATH; merge these by hand: moorage diff " +
+                    options.name + " -- PATH | git apply --reject");
+  }
   if (context.json) {
     return context.print_json(JsonObject()
                                   .add("directory", top)

@@ -83,9 +83,14 @@ int print_diff(Context& context, const DiffOptions& wanted) {
   std::string target =
       context.workspace_path(wanted.name, "/diff?base=" + percent_encode(wanted.base, true));
   for (const std::string& path : wanted.paths) target += "&path=" + percent_encode(path, true);
+  const std::string if_empty = wanted.paths.empty()
+                                   ? ""
+                                   : "nothing is changed at these paths; moorage status " +
+                                         wanted.name + " lists all changes";
   if (!wanted.stat && !wanted.name_only && !context.json)
-    return print_patch(context, target, wanted.name);
+    return print_patch(context, target, wanted.name, if_empty);
   const std::string answer = context.api().get(target + "&stat=1");
+  if (!if_empty.empty() && Json::parse(answer).items().empty()) context.note(if_empty);
   if (wanted.name_only && !context.json) {
     print_names(context, answer);
   } else {

@@ -106,15 +106,19 @@ std::string nested_text(const std::string& path, const std::string& name) {
          " is a nested repository and not in this patch; copy it: " + copy_command(path, name);
 }
 
-int print_patch(Context& context, const std::string& target, const std::string& name) {
+int print_patch(Context& context, const std::string& target, const std::string& name,
+                const std::string& if_empty) {
+  bool is_empty = true;
   TerminalPatch patch(context);
   LeftOutLines left_out;
   const bool raw = !context.terminal.out;
   context.api().download(target, [&](std::string_view bytes) {
     left_out.feed(bytes);
+    is_empty = is_empty && bytes.empty();
     raw ? context.print(bytes) : patch.feed(bytes);
   });
   if (!raw) patch.finish();
+  if (is_empty && !if_empty.empty()) context.note(if_empty);
   const auto& lines = left_out.lines();
   for (size_t n = 0; n < std::min(lines.size(), kMostNamed); ++n)
     context.note(explain(Json::parse(lines[n]), name));

@@ -13,7 +13,9 @@ namespace moorage::cli {
 inline constexpr int kPatchIsPartial = 3;
 
 // Returns the exit code: 0 or kPatchIsPartial. `name` is the workspace that has the files.
-int print_patch(Context& context, const std::string& target, const std::string& name);
+// `if_empty` is noted if there is none.
+int print_patch(Context& context, const std::string& target, const std::string& name,
+                const std::string& if_empty = {});
 
 // Why a nested repository is not in a patch of this workspace.
 std::string nested_text(const std::string& path, const std::string& name);

@@ -138,8 +138,12 @@ void create_from_place(Context& context, const CreateOptions& options) {
                 "SOURCE excludes --repo and --from: '" + options.place + "' is the second source",
                 "moorage create " + join_command({options.place}));
   }
-  if (!options.place.empty())
-    (is_directory(options.place) ? source.from : source.repo) = options.place;
+  const bool is_here = is_directory(options.place);
+  if (!options.place.empty() && !is_here && options.place.find(':') == std::string::npos) {
+    throw Error(Code::not_found, "there is no directory '" + options.place + "'",
+                "a URL looks like https://host/owner/name");
+  }
+  if (!options.place.empty()) (is_here ? source.from : source.repo) = options.place;
   create(context, source);
 }
 

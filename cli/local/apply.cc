@@ -270,7 +270,7 @@ class Planner {
     text += "\n  " + conflicts[n];
   if (conflicts.size() > kMostListed)
     text += "\n  and " + std::to_string(conflicts.size() - kMostListed) + " more";
-  throw Error(Code::conflict, text, "commit or move your changes of these files, then try again");
+  throw Error(Code::conflict, text);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ struct Applied {
   size_t present = 0;  // were already so
 };
 
-// Throws conflict with the paths and reasons; then nothing was changed. only_check: never changes
+// Throws conflict with the paths and reasons, without a hint; then nothing was changed. only_check: never changes
 // anything. plans: for the next call, if the program is killed (swap.h).
 Applied apply_changes(const std::string& directory, const std::string& plans,
                       const std::vector<AgentChange>& changes, const AgentContents& contents,

@@ -121,6 +121,7 @@ class Checkout(harness.TestCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn(b"new: exists here with other contents", refused.stderr)
         self.assertIn(b"nothing was changed", refused.stderr)
+        self.assertIn(f"take the others with --only PATH; merge these by hand: moorage diff {self.name} -- PATH | git apply --reject".encode(), refused.stderr)
         (self.local / "new").unlink()
         self.assertEqual(contents(self.local), before)
         applied = self.daemon.cli("apply", self.name, self.local)
@@ -137,6 +138,32 @@ class Checkout(harness.TestCase):
         self.assertIn(b"were there already", again.stdout)
         self.assertEqual(contents(self.local), after)
         self.assertFalse([name for name in os.listdir(self.local) if name.startswith(".moorage-apply")])
+
+    def test_apply_takes_a_part_and_what_conflicts_can_be_merged_by_hand(self):
+        harness.make_repository(self.local, {"a": "1\n2\n3\n", "src/b": "b\n", "srcs": "s\n"})
+        self.create()
+        self.inside("sh", "-c", "echo agent > a; echo agent >> src/b; echo agent > src/c; echo agent >> srcs")
+        (self.local / "a").write_text("mine\n")
+        harness.git(self.local, "commit", "-qam", "mine")
+        self.assertEqual(self.daemon.cli("apply", self.name, self.local, check=False).returncode, 1)
+        self.assertIn(b"2 files", self.daemon.cli("apply", self.name, self.local, "--only", "src/").stdout)
+        self.assertEqual(harness.run("git", "status", "--short", cwd=self.local).stdout, b" M src/b\n?? src/c\n")
+        patch = self.daemon.cli("diff", self.name, "--", "a").stdout
+        harness.run("git", "apply", "--reject", cwd=self.local, input=patch, check=False)
+        self.assertIn("+agent", (self.local / "a.rej").read_text())
+        self.assertIn(b"nothing is changed in", self.daemon.cli("apply", self.name, self.local, "--only", "sr", check=False).stderr)
+        self.assertIn(b"nothing is changed at these paths", self.daemon.cli("diff", self.name, "--", "nowhere").stderr)
+
+    def test_apply_says_that_a_place_is_an_odd_one(self):
+        harness.make_repository(self.local, {"a": "1\n"})
+        self.create()
+        self.inside("sh", "-c", "echo agent > new")
+        plain, other = self.daemon.directory / "plain", self.daemon.directory / "other"
+        plain.mkdir()
+        harness.make_repository(other, {"z": "1\n"})
+        self.assertIn(b"is not a git checkout", self.daemon.cli("apply", self.name, plain).stderr)
+        self.assertIn(b"is it the right repository?", self.daemon.cli("apply", self.name, other, "--check").stderr)
+        self.assertEqual(self.daemon.cli("apply", self.name, self.local).stderr, b"")
 
     def test_apply_follows_no_link_out_of_the_directory(self):
         harness.make_repository(self.local, {"dir/a": "1\n"})

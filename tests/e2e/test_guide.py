@@ -180,7 +180,9 @@ class Guide(harness.TestCase):
         cls.join_machine(pathlib.Path(place.name))
         upstream = cls.upstream / "acme/shop"
         (upstream / "my-agent").chmod(0o755)
-        harness.commit(upstream, "NEWS", "a program\n")
+        begun = harness.commit(upstream, "NEWS", "a program\n")
+        harness.git(upstream, "update-ref", "refs/pull/7/head", harness.commit(upstream, "src/cart.ts", "export { cart }\n"))
+        harness.git(upstream, "reset", "-q", "--hard", begun)
         programs = cls.daemon.directory / "programs"
         programs.mkdir()
         for name in ("moorage", "mooraged"):
@@ -262,6 +264,8 @@ class Guide(harness.TestCase):
         if step.command == "sudo systemctl restart moorage":
             self.daemon.restart()
             return
+        if step.command == "moorage sync auth":  # which tells of news
+            harness.commit(self.upstream / "acme/shop", "NEWS", f"{step.place}\n")
         for name in ID.findall(step.command):
             self.assertIn(name, known, f"{step.place}: no command before this one printed {name}")
         command = ID.sub(lambda found: known[found[0]], self.substituted(step.command))

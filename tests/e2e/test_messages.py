@@ -95,8 +95,17 @@ class Messages(harness.TestCase):
         listed = self.daemon.cli("ls", "--deleted").stdout.decode()
         for workspace in ids:
             self.assertIn(f"{workspace} ", listed)
+        text = self.fails("exec", "twice", "--", "true")
+        self.assertIn("the workspace 'twice' is deleted", text)
+        self.assertIn("moorage undelete twice", text)
         self.daemon.cli("undelete", ids[0])
         self.daemon.cli("rm", "--purge", ids[1])
+
+    def test_a_source_that_is_neither_a_directory_nor_a_url(self):
+        for place in ("../nothing", "/nothing/at/all", "nothing"):
+            text = self.fails("create", place)
+            self.assertIn(f"there is no directory '{place}'", text)
+            self.assertIn("a URL looks like https://", text)
 
     def test_files_outside_of_the_workspace(self):
         self.client.create(repo_url=self.url, name="files")

@@ -31,7 +31,7 @@ void require(const Caller& caller, const WorkspaceRow& row, Right right, const s
     throw Error(Code::permission_denied,
                 row.name + " belongs to " + user_name(row.owner_uid) +
                     " and is shared with group " + group_name(row.team_gid.value_or(0)),
-                "only its owner and root may delete, restore or share it");
+                "only its owner and root may delete, undelete, move or share it, or change its limits");
   }
 }
 
