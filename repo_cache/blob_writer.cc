@@ -103,7 +103,8 @@ size_t BlobWriter::size_of(const ListedFile& file) {
   if (type != GIT_OBJECT_BLOB) throw Error(Code::corrupted, shown(file) + " is not a blob");
   if (size > kMaxBlobBytes) {
     throw Error(Code::resource_exhausted,
-                shown(file) + " is larger than 2 GiB, which is not supported");
+                shown(file) + " is larger than 2 GiB, which is not supported in a repository",
+                "ignore it in .gitignore, and copy it into the workspace: moorage cp");
   }
   return size;
 }

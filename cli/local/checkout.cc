@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "base/error.h"
@@ -147,7 +148,11 @@ std::vector<std::string> left_behind(const Checkout& checkout, const std::string
        {"REVERT_HEAD", "a revert in progress"},
        {"BISECT_LOG", "a bisect in progress"}}};
   std::vector<std::string> left;
-  if (checkout.is_plain()) return left;
+  if (checkout.is_plain()) {
+    if (std::getenv("GIT_DIR") != nullptr)
+      left.emplace_back("GIT_DIR is not used: the files come without its history");
+    return left;
+  }
   for (const auto& [file, what] : kStates) {
     if (base::path_exists(git_path(checkout, file)))
       left.push_back(std::string(what) + " stays here; its files come with their present contents");

@@ -49,13 +49,23 @@ Environment callers_environment() {
   return environment;
 }
 
+// After the settings: -c NAME=VALUE
+size_t verb_at(const std::vector<std::string>& words) {
+  size_t verb = 0;
+  while (words.at(verb) == "-c") verb += 2;
+  return verb;
+}
+
 }  // namespace
 
 base::ProcessResult try_git(const std::vector<std::string>& words, const GitCall& call) {
-  std::vector<std::string> argv{
-      "git",       "-c", "core.hooksPath=/dev/null",    "-c", "core.fsmonitor=false", "-c",
-      "gc.auto=0", "-c", "advice.addEmbeddedRepo=false"};
-  argv.insert(argv.end(), words.begin(), words.end());
+  // Those of `words` first: a file that they include must not turn hooks on again.
+  const auto verb = words.begin() + static_cast<std::ptrdiff_t>(verb_at(words));
+  std::vector<std::string> argv{"git"};
+  argv.insert(argv.end(), words.begin(), verb);
+  argv.insert(argv.end(), {"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c",
+                           "gc.auto=0", "-c", "advice.addEmbeddedRepo=false"});
+  argv.insert(argv.end(), verb, words.end());
   base::ProcessOptions options;
   options.environment = callers_environment();
   for (const auto& [name, value] : call.more) options.environment[name] = value;
@@ -70,13 +80,10 @@ base::ProcessResult try_git(const std::vector<std::string>& words, const GitCall
 std::string run_git(const std::vector<std::string>& words, const GitCall& call) {
   base::ProcessResult result = try_git(words, call);
   if (result.ok()) return std::move(result.output);
-  // After the settings: -c NAME=VALUE
-  size_t verb = 0;
-  while (words.at(verb) == "-c") verb += 2;
-  throw Error(
-      Code::io,
-      "git " + words.at(verb) + " failed in " + call.directory + ": " + trimmed(result.error),
-      "check there: git status");
+  throw Error(Code::io,
+              "git " + words.at(verb_at(words)) + " failed in " + call.directory + ": " +
+                  trimmed(result.error),
+              "check there: git status");
 }
 
 std::string run_git_line(const std::vector<std::string>& words, const GitCall& call) {

@@ -85,7 +85,7 @@ class CutHistory {
     for (const std::string_view line : base::split(text, '\n')) {
       const std::string source(line.substr(0, line.find(':')));
       if (source.empty()) continue;
-      const bool pattern = source.ends_with('*');
+      const bool pattern = source.ends_with('*') && !source.starts_with('^');
       specs.push_back(pattern ? source + ":refs/history/" + std::to_string(specs.size()) + "/*"
                               : source);
     }

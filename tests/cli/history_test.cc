@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 
 #include "base/os/files.h"
@@ -23,7 +25,13 @@ TEST_CASE("the history that a shallow checkout lacks is fetched by the caller's 
   Directory directory;
   make_upstream(directory);
   const std::string remote = GENERATE("origin", "company");
-  clone(directory, "shallow", {"--depth=1", "--origin=" + remote});
+  clone(directory, "shallow", {"--depth=1", "--no-single-branch", "--origin=" + remote});
+  git(directory / "shallow",
+      {"config", "--add", "remote." + remote + ".fetch", "^refs/heads/none/*"});
+  const std::string hook = directory / "hooks/reference-transaction";
+  directory.put("hooks/reference-transaction", "#!/bin/sh\ntouch " + (directory / "ran") + "\n");
+  REQUIRE(::chmod(hook.c_str(), 0755) == 0);
+  git(directory / "shallow", {"config", "core.hooksPath", directory / "hooks"});
   directory.put("shallow/README", "changed\n");
   const std::string head = git(directory / "shallow", {"rev-parse", "HEAD"});
   LocalBundle bundle(directory / "shallow");
@@ -32,6 +40,7 @@ TEST_CASE("the history that a shallow checkout lacks is fetched by the caller's 
   CHECK(subjects(directory, "refs/moorage/head") == "second\nfirst");
   CHECK(git(directory / "shallow", {"rev-parse", "--is-shallow-repository"}) == "true");
   CHECK(has_note(bundle, "was fetched from " + remote));
+  CHECK_FALSE(base::path_exists(directory / "ran"));
   CHECK(git(directory / "daemon",
             {"diff", "--name-only", "refs/moorage/head", "refs/moorage/work"}) == "README");
 }

@@ -255,6 +255,19 @@ TEST_CASE("a directory whose .git cannot be used is refused, not taken for a pla
   }
 }
 
+TEST_CASE("a directory without git names that GIT_DIR is not used") {
+  Directory directory;
+  make_repository(directory, "repo");
+  directory.put("plain/a", "x\n");
+  const std::string elsewhere = directory / "repo/.git";
+  ::setenv("GIT_DIR", elsewhere.c_str(), 1);
+  LocalBundle bundle(directory / "plain");
+  pack(bundle);
+  ::unsetenv("GIT_DIR");
+  CHECK(has_note(bundle, "GIT_DIR is not used"));
+  CHECK(git(directory / "repo", {"status", "--porcelain"}).empty());
+}
+
 TEST_CASE("settings of the checkout that change a patch are named") {
   Directory directory;
   make_repository(directory, "repo");
