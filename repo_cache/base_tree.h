@@ -117,13 +117,14 @@ class BaseTrees {
 
   // For a workspace on uncommitted work (work_files.cc). Writes the files of raw_commit that a
   // checkout of work_commit does not give into upper_fd, the root of an overlay upper directory
-  // over the tree of work_commit; returns how many. invalid_argument: other files than in
-  // work_commit.
+  // over the tree of work_commit; returns how many. The trees may be the same: checkouts convert files that are stored
+  // unchanged. invalid_argument: other files than in work_commit.
   uint64_t write_raw_files(const std::string& repo, const std::string& work_commit,
                            const std::string& raw_commit, int upper_fd) const;
-  // An index of head_commit over the tree of work_commit, which must exist.
+  // An index of head_commit over the tree of work_commit, which must exist, and the files of
+  // raw_commit, which may be empty.
   std::string index_at(const std::string& repo, const std::string& work_commit,
-                       const std::string& head_commit) const;
+                       const std::string& head_commit, const std::string& raw_commit) const;
 
   // Writes the difference of two commits into upper_fd, the root of an overlay upper directory over
   // a tree of from_commit: files (owner D + 1000), whiteouts (character device 0:0), opaque

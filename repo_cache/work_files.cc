@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <functional>
+#include <unordered_map>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -42,59 +43,81 @@ void for_each_difference(git_repository* repository, const std::string& from, co
 
 bool is_file(uint32_t mode) { return mode == kModeFile || mode == kModeExecutable; }
 
-class RawWriter {
+// The files of the work that a checkout of it would not give as they were on disk.
+class RawFiles {
  public:
-  RawWriter(const RepoCache& cache, const std::string& repo, const std::string& work, int upper)
+  RawFiles(const RepoCache& cache, const std::string& repo, const std::string& work)
       : repository_(open_mirror(cache.mirror_directory(repo))),
         odb_(open_odb(repository_.get())),
-        attributes_(read_attributes(repository_.get(), list_tree(repository_.get(), work),
-                                    cache.options().max_attribute_steps)),
-        // Not the time in the base tree's index, so that git reads these files.
-        blobs_(cache.options(), cache.mirror_directory(repo), as_stored_,
-               static_cast<uint32_t>(base::system_clock().wall_ms() / 1000)),
-        upper_(upper) {}
+        listing_(list_tree(repository_.get(), work)),
+        attributes_(
+            read_attributes(repository_.get(), listing_, cache.options().max_attribute_steps)),
+        work_(work) {}
 
-  uint64_t write(const std::string& work, const std::string& raw) {
-    for_each_difference(repository_.get(), work, raw, [this](const git_diff_delta& delta) {
-      const std::string path = delta.new_file.path;
+  // Calls with each file as stored, and the id of its bytes on disk.
+  void each(const std::string& raw,
+            const std::function<void(const ListedFile&, const git_oid&)>& use) {
+    std::unordered_map<std::string, git_oid> on_disk;
+    for_each_difference(repository_.get(), work_, raw, [&](const git_diff_delta& delta) {
       if (delta.status != GIT_DELTA_MODIFIED || !is_file(delta.old_file.mode) ||
           delta.old_file.mode != delta.new_file.mode) {
         throw Error(Code::invalid_argument,
                     "the two forms of the uncommitted work are not the same files: " +
-                        base::escape_for_message(path));
+                        base::escape_for_message(delta.new_file.path));
       }
-      if (!checkout_gives(path, delta.old_file.id, delta.new_file.id)) put(path, delta.new_file);
+      on_disk.emplace(delta.new_file.path, delta.new_file.id);
     });
-    return blobs_.counts().files;
+    for (const ListedFile& file : listing_.files) {
+      if (!is_file(file.mode)) continue;
+      const auto other = on_disk.find(file.path);
+      const git_oid& wanted = other == on_disk.end() ? file.oid : other->second;
+      if (!checkout_gives(file, wanted)) use(file, wanted);
+    }
   }
 
  private:
-  bool checkout_gives(const std::string& path, const git_oid& stored, const git_oid& wanted) {
-    const Conversion conversion = attributes_.conversion(path);
-    if (!changes_in_checkout(conversion, stored)) return false;
-    const GitOdbObject blob = read_object(odb_.get(), stored);
+  bool checkout_gives(const ListedFile& file, const git_oid& wanted) {
+    const Conversion conversion = attributes_.conversion(file.path);
+    if (!changes_in_checkout(conversion, file.oid)) return git_oid_equal(&file.oid, &wanted);
+    const GitOdbObject blob = read_object(odb_.get(), file.oid);
     const GitOdbObject raw = read_object(odb_.get(), wanted);
-    return to_worktree(conversion, content_of(blob), format_oid(stored)) == content_of(raw);
+    const auto converted = to_worktree(conversion, content_of(blob), format_oid(file.oid));
+    return (converted ? std::string_view(*converted) : content_of(blob)) == content_of(raw);
   }
 
   bool changes_in_checkout(const Conversion& conversion, const git_oid& stored) {
     size_t size = 0;
     git_object_t type = GIT_OBJECT_INVALID;
+    const bool adds_cr =
+        conversion.line_ends == LineEnds::crlf || conversion.line_ends == LineEnds::auto_crlf;
+    if (!adds_cr && !conversion.ident && conversion.encoding.empty()) return false;
     check_git_object(git_odb_read_header(&size, &type, odb_.get(), &stored), "read a file");
-    return conversion.changes_bytes() && size <= kMaxConvertedBytes;
+    return size <= kMaxConvertedBytes;
   }
 
-  void put(const std::string& path, const git_diff_file& raw) {
-    const size_t name_at = path.rfind('/') + 1;  // 0 without a slash
-    const Fd directory = make_directory(path.substr(0, name_at ? name_at - 1 : 0));
-    ListedFile file;
-    file.path = path;
-    file.name_at = static_cast<uint32_t>(name_at);
-    file.mode = raw.mode;
-    file.oid = raw.id;
-    blobs_.write(directory.get(), path.c_str() + name_at, file);
-  }
+  const GitRepository repository_;
+  const GitOdb odb_;
+  const TreeListing listing_;
+  const Attributes attributes_;
+  const std::string work_;
+};
 
+class RawWriter {
+ public:
+  RawWriter(const RepoCache& cache, const std::string& repo, int upper)
+      // Not the time in the base tree's index, so that git reads these files.
+      : blobs_(cache.options(), cache.mirror_directory(repo), as_stored_,
+               static_cast<uint32_t>(base::system_clock().wall_ms() / 1000)),
+        upper_(upper) {}
+
+  void put(ListedFile file, const git_oid& raw) {
+    const Fd directory = make_directory(file.directory());
+    file.oid = raw;
+    blobs_.write(directory.get(), file.name(), file);
+  }
+  uint64_t files() const { return blobs_.counts().files; }
+
+ private:
   Fd make_directory(const std::string& path) {
     Fd at = base::open_file_at(upper_, ".", O_RDONLY | O_DIRECTORY);
     for (size_t begin = 0; begin < path.size();) {
@@ -108,10 +131,7 @@ class RawWriter {
     return at;
   }
 
-  const GitRepository repository_;
-  const GitOdb odb_;
-  const Attributes attributes_;  // of the work
-  const Attributes as_stored_;   // none
+  const Attributes as_stored_;  // none
   BlobWriter blobs_;
   const int upper_;
 };
@@ -122,20 +142,32 @@ uint64_t BaseTrees::write_raw_files(const std::string& repo, const std::string& 
                                     const std::string& raw_commit, int upper_fd) const {
   uint64_t files = 0;
   run_as_owner(cache_.options().disk_first_id + kFileOwner, 1, [&](unsigned) {
-    files = RawWriter(cache_, repo, work_commit, upper_fd).write(work_commit, raw_commit);
+    RawWriter writer(cache_, repo, upper_fd);
+    RawFiles(cache_, repo, work_commit).each(raw_commit, [&](const auto& file, const auto& raw) {
+      writer.put(file, raw);
+    });
+    files = writer.files();
   });
   return files;
 }
 
 std::string BaseTrees::index_at(const std::string& repo, const std::string& work_commit,
-                                const std::string& head_commit) const {
+                                const std::string& head_commit,
+                                const std::string& raw_commit) const {
   const std::string place = directory(repo, work_commit);
   const std::string old = base::read_file(
       files_of(place, read_manifest(place, work_commit)) + "/.git/index", kMaxIndexBytes);
   const GitRepository repository = open_mirror(cache_.mirror_directory(repo));
   IndexChanges changes;
+  // Their size in the base tree's index is another one, by which git would take them for changed.
+  if (!raw_commit.empty()) {
+    RawFiles(cache_, repo, work_commit).each(raw_commit, [&](const ListedFile& file, const auto&) {
+      changes.put[file.path] = {file.mode, file.oid, {}};
+    });
+  }
   for_each_difference(repository.get(), work_commit, head_commit, [&](const git_diff_delta& delta) {
     if (delta.status == GIT_DELTA_DELETED) {
+      changes.put.erase(delta.old_file.path);
       changes.gone.insert(delta.old_file.path);
     } else {
       changes.put[delta.new_file.path] = {delta.new_file.mode, delta.new_file.id, {}};

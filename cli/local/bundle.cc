@@ -109,6 +109,7 @@ void LocalBundle::commit() {
   WorkTrees trees(checkout_, repository_, head_);
   stored_ = trees.write_stored();
   files_ = trees.write_raw();
+  may_convert_ = trees.may_convert();
   for (const std::string& note : trees.notes()) notes_.push_back(note);
 
   History history{head_, present_refs()};
@@ -153,8 +154,9 @@ void LocalBundle::commit_work(const History& history) {
   const std::string head_tree = run_git_line({"rev-parse", head_ + "^{tree}"}, in_repository());
   work_ =
       stored_ == head_tree ? head_ : commit_tree(stored_, head_, "Uncommitted and untracked files");
-  raw_ =
-      files_ == stored_ ? work_ : commit_tree(files_, work_, "The same files, as they are on disk");
+  raw_ = files_ == stored_ && !may_convert_
+             ? work_
+             : commit_tree(files_, work_, "The same files, as they are on disk");
   refs_ = {{"refs/moorage/head", head_}, {"refs/moorage/work", work_}, {"refs/moorage/raw", raw_}};
   refs_.insert(refs_.end(), history.refs.begin(), history.refs.end());
   std::string commands;

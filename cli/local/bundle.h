@@ -56,6 +56,7 @@ class LocalBundle {
   std::string origin_;
   std::string stored_;  // trees of its files
   std::string files_;
+  bool may_convert_ = false;  // the first one by its attributes, in a checkout
   std::string head_;
   std::string work_;
   std::string raw_;

@@ -49,6 +49,17 @@ bool converts(std::string_view attributes) {
          attributes.find("working-tree-encoding") != std::string_view::npos;
 }
 
+// Also without a program of the caller's.
+bool changes_checkout(std::string_view attributes) {
+  return attributes.find("eol") != std::string_view::npos ||
+         attributes.find("ident") != std::string_view::npos ||
+         attributes.find("working-tree-encoding") != std::string_view::npos;
+}
+
+bool is_attributes(std::string_view path) {
+  return path.substr(path.rfind('/') + 1) == ".gitattributes";
+}
+
 // The path in git's words for a file that is not in the encoding of its attribute; empty: there are
 // none. Git quotes nothing, so the path is the one that is there.
 std::string unencodable(std::string_view error, const std::string& top) {
@@ -217,9 +228,7 @@ bool WorkTrees::mentions_conversions(const std::vector<Entry>& entries) const {
   if (!checkout_.is_plain() && converts(text_of(git_path(checkout_, "info/attributes"))))
     return true;
   return std::any_of(entries.begin(), entries.end(), [this](const Entry& entry) {
-    const std::string_view path = entry.path;
-    return path.substr(path.rfind('/') + 1) == ".gitattributes" &&
-           converts(text_of(checkout_.top + "/" + entry.path));
+    return is_attributes(entry.path) && converts(text_of(checkout_.top + "/" + entry.path));
   });
 }
 
@@ -373,7 +382,11 @@ std::string WorkTrees::write_stored() {
 }
 
 std::string WorkTrees::write_raw() {
-  const std::vector<Entry> other = converted(entries());
+  const std::vector<Entry> all = entries();
+  may_convert_ = std::any_of(all.begin(), all.end(), [this](const Entry& entry) {
+    return is_attributes(entry.path) && changes_checkout(text_of(checkout_.top + "/" + entry.path));
+  });
+  const std::vector<Entry> other = converted(all);
   if (other.empty()) return write_tree();
   base::make_directories(repository_ + "/info");
   base::write_file(repository_ + "/info/attributes", kAsOnDisk);

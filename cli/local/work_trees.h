@@ -23,6 +23,8 @@ class WorkTrees {
   std::string write_stored();
   // The same files, byte for byte; call it after write_stored.
   std::string write_raw();
+  // Whether a checkout by the attributes among the files may give other bytes than it stores.
+  bool may_convert() const { return may_convert_; }
   const std::vector<std::string>& notes() const { return notes_; }  // for the user
 
  private:
@@ -56,6 +58,7 @@ class WorkTrees {
   const std::string index_;
   const std::string promisor_;
   mutable std::unordered_map<std::string, std::string> blob_sizes_;  // by id, as git prints them
+  bool may_convert_ = false;
   std::vector<std::string> notes_;
 };
 

@@ -19,7 +19,7 @@ CLONES = {"full": [], "copied": ["--no-local"], "shallow": ["--depth=1"], "deepe
 PLACES = ["plain", "detached", "worktree", "branch", "unborn"]
 SETTINGS = [("core.autocrlf", "true"), ("core.autocrlf", "input"), ("core.fileMode", "false"), ("core.quotePath", "false"),
             ("core.untrackedCache", "true"), ("core.splitIndex", "true"), ("index.version", "4"), ("core.eol", "crlf"), ("core.ignoreCase", "true")]
-ATTRIBUTES = ["*.txt text\n", "*.win eol=crlf\n", "* text=auto\n", "*.sh filter=rot\n", "*.txt ident\n", "* -text\n", "*.dat binary\n",
+ATTRIBUTES = ["*.txt text\n", "*.win eol=crlf\n", "* text=auto eol=crlf\n", "* ident\n", "* text=auto\n", "*.sh filter=rot\n", "*.txt ident\n", "* -text\n", "*.dat binary\n",
               "*.win working-tree-encoding=UTF-16LE\n"]
 ACTIONS = ["written", "staged", "staged and written", "removed", "removed from index", "mode", "renamed", "moved", "assumed unchanged",
            "skipped", "intent to add", "nested", "ignored", "link", "type change"]

@@ -69,6 +69,23 @@ class Checkout(harness.TestCase):
         self.assertEqual(self.daemon.cli("diff", self.name).stdout, b"")
         self.assertEqual(self.client.workspace(self.name)["changes"]["files"], 0)
 
+    def test_files_keep_line_ends_that_a_checkout_would_change_and_git_inside_finds_no_change(self):
+        for number, attributes in enumerate(("* text=auto eol=crlf\n", "*.c text\n", "*.c ident\n")):
+            with self.subTest(attributes):
+                shutil.rmtree(self.local, ignore_errors=True)
+                harness.make_repository(self.local, {".gitattributes": attributes, "lf.c": "1\n$Id$\n", "crlf.c": "1\r\n2\r\n"})
+                before = contents(self.local)
+                self.name = self.name.rstrip("xyz") + "xyz"[number]
+                self.create()
+                arrived = self.daemon.directory / f"arrived-{self.name}"
+                self.daemon.cli("cp", f"{self.name}:/workspace", arrived)
+                self.assertEqual(contents(arrived), before)
+                self.assertEqual(self.inside("git", "status", "--porcelain"), b"")
+                self.inside("sh", "-c", "echo agent >> lf.c; printf 'agent\\r\\n' >> crlf.c")
+                self.daemon.cli("apply", self.name, self.local)
+                self.assertEqual(contents(self.local)["lf.c"][2], before["lf.c"][2] + b"agent\n")
+                self.assertEqual(contents(self.local)["crlf.c"][2], before["crlf.c"][2] + b"agent\r\n")
+
     def test_uncommitted_work_is_the_base_and_survives(self):
         harness.make_repository(self.local)
         (self.local / "README.md").write_text("mine\n")
@@ -179,7 +196,7 @@ class Checkout(harness.TestCase):
         self.assertIn(b"dir/b: its directory is a file or a link here", refused.stderr)
         self.assertEqual(contents(outside), {"a": ("file", False, b"1\n")})
 
-    def test_what_the_user_cannot_read_is_refused_by_name(self):
+    def test_files_that_the_user_cannot_read_are_refused_by_name(self):
         harness.make_repository(self.local, {"a": "1\n", "known/f": "1\n"})
         harness.run("mkdir", self.local / "new")
         (self.local / "new/x").write_text("x\n")

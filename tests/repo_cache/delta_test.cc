@@ -171,6 +171,7 @@ TEST_CASE("over uncommitted work git's index stands on HEAD, and files are as th
       world.upstream.commit({{".gitattributes", "*.txt text\n*.win eol=crlf\n"},
                              {"same.c", "same\n"},
                              {"kept.win", "kept\n"},
+                             {"plain.win", "plain\n"},
                              {"changed.c", "before\n"},
                              {"gone.c", "x\n"},
                              {"dir/a", "x\n"}});
@@ -191,6 +192,7 @@ TEST_CASE("over uncommitted work git's index stands on HEAD, and files are as th
     return commit;
   };
   const std::string raw = raw_of({{"notes.txt", "1\r\n2\r\n"}, {"kept.win", "kept\r\n"}});
+  const std::string same_tree = raw_of({{"changed.c", "after.\n"}});
   const std::string other = raw_of({{"not-in-work", "x"}});
   world.refresh();
   world.trees.write("repo_1", work, "", kLong);
@@ -200,16 +202,22 @@ TEST_CASE("over uncommitted work git's index stands on HEAD, and files are as th
   fs::create_directories(world.merged);
   const base::Fd fd = base::open_directory(upper);
   // A checkout gives kept.win with these line ends; it is not written again.
-  CHECK(world.trees.write_raw_files("repo_1", work, raw, fd.get()) == 1);
+  CHECK(world.trees.write_raw_files("repo_1", work, raw, fd.get()) == 2);
   CHECK(failure_of([&] { world.trees.write_raw_files("repo_1", work, other, fd.get()); }).code() ==
         base::Code::invalid_argument);
-  put_file(upper + "/.git/index", world.trees.index_at("repo_1", work, head));
+  put_file(upper + "/.git/index", world.trees.index_at("repo_1", work, head, raw));
   put_file(upper + "/.git/HEAD", head + "\n");
   const std::string options = "lowerdir=" + world.trees.directory("repo_1", work) + "/tree" +
                               ",upperdir=" + upper + ",workdir=" + (world.directory / "work");
   REQUIRE(mount("overlay", world.merged.c_str(), "overlay", 0, options.c_str()) == 0);
   CHECK(get_file(world.merged + "/notes.txt") == "1\r\n2\r\n");
   CHECK(get_file(world.merged + "/kept.win") == "kept\r\n");
+  CHECK(get_file(world.merged + "/plain.win") == "plain\n");
+  fs::create_directories(world.directory / "second");
+  const base::Fd second = base::open_directory(world.directory / "second");
+  CHECK(world.upstream.run({"diff", "--name-only", work, same_tree}).empty());
+  CHECK(world.trees.write_raw_files("repo_1", work, same_tree, second.get()) == 2);
+  CHECK(get_file(world.directory / "second/kept.win") == "kept\n");
   CHECK(world.git_merged({"status", "--porcelain", "-uall"}) ==
         " M changed.c\n D gone.c\n?? new/file\n?? notes.txt\n");
   CHECK(world.git_merged({"write-tree"}) ==

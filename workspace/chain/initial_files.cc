@@ -152,10 +152,12 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
   const bool own_config = !rewritten.empty() || (is_local(context, row) && !origin.empty());
   if (own_config && !has_file(git.get(), "config"))
     put(git.get(), "config", repo_cache::git_config(origin, rewritten), owner);
-  if (!row.head_commit.empty() && !has_file(git.get(), "index")) {
+  const bool own_index = !row.head_commit.empty() || !row.raw_commit.empty();
+  if (own_index && !has_file(git.get(), "index")) {
+    const std::string& head = row.head_commit.empty() ? row.base_commit : row.head_commit;
     put(git.get(), "index",
-        context.base_trees.index_at(repo_directory(row.repository), row.base_commit,
-                                    row.head_commit),
+        context.base_trees.index_at(repo_directory(row.repository), row.base_commit, head,
+                                    row.raw_commit),
         owner);
   }
   // HEAD last: its presence means that the files above are complete.
