@@ -25,6 +25,7 @@ function(layer name)
   target_link_libraries(${name} PUBLIC ${ARG_USES} PRIVATE moorage_options ${ARG_LIBS})
   use_definitions(${name})
   target_precompile_headers(${name} REUSE_FROM layer_headers)
+  join_sources(${name})
 endfunction()
 
 function(test_options name)

@@ -17,6 +17,10 @@ set(CMAKE_EXE_LINKER_FLAGS_RELEASE "-Wl,-z,relro,-z,now")
 # long as at -O1.
 set(CMAKE_CXX_FLAGS_DEBUG "-Og -g1")
 
+if(MOORAGE_UNITY)
+  add_link_options(-Wl,--gc-sections)
+endif()
+
 # GCC collects its garbage many times in each source; without that it is a tenth faster and stays below 500 MB.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=500000>)

@@ -1,4 +1,5 @@
 # All third-party code comes from Debian 12 packages.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 # libboost*1.81-dev; Boost.Process, Beast and Asio are headers, JSON is a library.

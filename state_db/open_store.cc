@@ -112,7 +112,7 @@ void append_problems(Connection& connection, std::vector<std::string>& problems)
   for (const auto& table : tables) {
     std::vector<std::string> found;
     try {
-      found = connection.check("integrity_check(" + quoted(table) + ")");
+      found = connection.check("integrity_check(" + state_db::quoted(table) + ")");
     } catch (const Error& error) {
       found = {error.message()};
     }

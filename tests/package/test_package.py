@@ -1,5 +1,6 @@
-"""The Debian packages, with this build's programs, in a clean Debian: installed, used, upgraded and downgraded
-while a command runs, removed, purged, installed again. Environment: MOORAGE_BUILD, the build directory."""
+"""The Debian packages that scripts/package.sh builds, in a clean Debian: installed, used, upgraded and downgraded while
+a command runs, removed, purged, installed again. Environment: MOORAGE_BUILD, the build directory of the tests, which has
+the programs of a later release and those to compare with."""
 
 import gzip
 import hashlib
@@ -17,6 +18,7 @@ import harness  # noqa: E402
 from debian_root import DebianRoot, run  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("MOORAGE_BUILD", harness.ROOT / "build/dev"))
+RELEASE = harness.ROOT / "build/release"
 BUSY = 'n=0; until [ -e stop ]; do echo "line $n"; n=$((n+1)); done; echo "$n" > count; exit 7'
 
 
@@ -37,8 +39,9 @@ class Package(unittest.TestCase):
     def setUpClass(cls):
         cls.work = pathlib.Path(tempfile.mkdtemp(prefix="moorage-debs-", dir=harness.BASE))
         cls.addClassCleanup(shutil.rmtree, cls.work)
-        run("cpack", "--config", BUILD / "CPackConfig.cmake", "-B", cls.work)
-        cls.debs = sorted(cls.work.glob("*.deb"))
+        shutil.rmtree(RELEASE / "deb", ignore_errors=True)
+        run(harness.ROOT / "scripts/package.sh")
+        cls.debs = sorted((RELEASE / "deb").glob("*.deb"))
         cls.deb, cls.python_deb = cls.debs
         cls.next_deb = make_next(cls.deb, cls.work)
 
@@ -122,11 +125,31 @@ class Package(unittest.TestCase):
         self.assertEqual(named, ["/usr/share/doc/moorage/docs/openapi.yaml"])
         self.assertTrue((place / named[0][1:]).exists())
 
-    def test_to_build_it_builds_no_test(self):
-        self.assertRegex((harness.ROOT / "scripts/package.sh").read_text(), r"(?m)^build release deb$")
-        inputs = run("ninja", "-C", BUILD, "-t", "inputs", "deb").splitlines()
+    def test_to_build_it_builds_no_test_and_compiles_sources_together(self):
+        inputs = run("ninja", "-C", RELEASE, "-t", "inputs", "deb").splitlines()
         self.assertIn("bin/mooraged", inputs)
         self.assertEqual([file for file in inputs if "tests/" in file], [])
+        objects = [file for file in inputs if file.endswith(".o")]
+        self.assertLess(len(objects), 180, "623 when each source compiled alone, which takes twice as long")
+
+    def test_its_layers_define_what_they_define_when_each_source_compiles_alone(self):
+        def defined(archive):
+            found = (line.split() for line in run("nm", "--defined-only", "--extern-only", archive).splitlines())
+            return {tuple(words[1:]) for words in found if len(words) == 3 and words[1] in "TDB"}
+        archives = sorted(BUILD.glob("*/lib*.a"))
+        self.assertGreater(len(archives), 11)
+        for archive in archives:
+            self.assertEqual(defined(RELEASE / archive.relative_to(BUILD)), defined(archive), archive.name)
+
+    def test_its_programs_load_no_library_that_they_do_not_use(self):
+        def needed(program):
+            return set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", program)))
+        place = self.work / "programs"
+        run("dpkg-deb", "-x", self.deb, place)
+        programs = [file for file in (*(place / "usr/bin").iterdir(), *(place / "usr/libexec/moorage").iterdir()) if file.is_file()]
+        self.assertEqual(len(programs), 7)
+        for program in programs:
+            self.assertLessEqual(needed(program), needed(BUILD / "bin" / program.name), program.name)
 
     def test_the_packages_files_work_without_a_daemon(self):
         said = self.install(self.deb, self.python_deb).stdout

@@ -1,0 +1,30 @@
+# join_sources(target): with MOORAGE_UNITY, the target's sources compile in the units that unity.py finds.
+function(join_sources target)
+  if(NOT MOORAGE_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cc$")
+  foreach(source ${sources})
+    get_source_file_property(alone ${source} SKIP_UNITY_BUILD_INCLUSION)
+    if(alone)
+      list(REMOVE_ITEM sources ${source})
+    endif()
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    if(options)
+      target_compile_options(${target} PRIVATE ${options})
+    endif()
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources})  # a new private name may divide a unit
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/cmake/unity.py ${CMAKE_CURRENT_BINARY_DIR}/${target}_units
+    ${PROJECT_SOURCE_DIR}:${CMAKE_CURRENT_SOURCE_DIR} ${sources} OUTPUT_VARIABLE units COMMAND_ERROR_IS_FATAL ANY)
+  while(units MATCHES "^([^;]+);([^\n]+)\n(.*)$")
+    target_sources(${target} PRIVATE ${CMAKE_MATCH_1})
+    set_source_files_properties(${CMAKE_MATCH_2} PROPERTIES HEADER_FILE_ONLY ON)
+    set(units "${CMAKE_MATCH_3}")
+  endwhile()
+  # The linker takes a whole unit from an archive, and then drops the functions that the program does not use.
+  target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections)
+  # GCC warns about types of unnamed namespaces in every file but the one that it compiles.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+endfunction()
