@@ -162,6 +162,10 @@ std::vector<std::string> left_behind(const Checkout& checkout, const std::string
     left.push_back("core.autocrlf is " + converts +
                    " here: git apply may change line ends; moorage apply keeps them");
   }
+  if (setting(checkout, {"core.eol"}) == "crlf") {
+    left.emplace_back(
+        "core.eol is crlf here: git apply may change line ends; moorage apply keeps them");
+  }
   const auto staged = try_git({"diff-index", "--cached", "--quiet", head}, checkout.call());
   if (!head.empty() && staged.exit_code == 1)
     left.emplace_back("staged changes come as changes that are not staged");

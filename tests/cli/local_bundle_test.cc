@@ -273,9 +273,11 @@ TEST_CASE("settings of the checkout that change a patch are named") {
   make_repository(directory, "repo");
   const std::string value = GENERATE("true", "input", "false");
   git(directory / "repo", {"config", "core.autocrlf", value});
+  git(directory / "repo", {"config", "core.eol", value == "false" ? "lf" : "crlf"});
   LocalBundle bundle(directory / "repo");
   pack(bundle);
   CHECK(has_note(bundle, "core.autocrlf is " + value + " here") == (value != "false"));
+  CHECK(has_note(bundle, "core.eol is crlf here") == (value != "false"));
 }
 
 TEST_CASE("notes name everything that stays behind") {
