@@ -43,7 +43,9 @@ bool is_safe_path(std::string_view path) {
 
 bool is_selected(std::string_view path, const std::vector<std::string>& only) {
   return only.empty() || std::any_of(only.begin(), only.end(), [path](std::string_view wanted) {
+           while (wanted.starts_with("./")) wanted.remove_prefix(2);
            while (wanted.ends_with('/')) wanted.remove_suffix(1);
+           if (wanted.empty() || wanted == ".") return true;
            return path.starts_with(wanted) &&
                   (path.size() == wanted.size() || path[wanted.size()] == '/');
          });
@@ -80,10 +82,13 @@ void warn_of_place(Context& context, const Checkout& checkout, const std::string
   if (checkout.is_plain())
     return context.note(checkout.top +
                         " is not a git checkout: git cannot show or undo changes there");
-  const std::string commit =
-      Json::parse(context.api().get(context.workspace_path(name))).text("base.commit");
-  if (commit.empty() || try_git({"cat-file", "-e", commit + "^{commit}"}, checkout.call()).ok())
-    return;
+  if (is_shallow(checkout) || !promisor_of(checkout).empty()) return;  // they lack commits
+  const Json workspace = Json::parse(context.api().get(context.workspace_path(name)));
+  const std::string commit = workspace.text("base.commit");
+  for (const std::string& known : {commit, workspace.text("base.moved_to")}) {
+    if (!known.empty() && try_git({"cat-file", "-e", known + "^{commit}"}, checkout.call()).ok())
+      return;
+  }
   context.note(checkout.top + " does not have commit " + commit.substr(0, 7) + ", where " + name +
                " began: is it the right repository?");
 }
@@ -130,7 +135,8 @@ void apply(Context& context, const ApplyOptions& options) {
     if (error.code() != Code::conflict || !error.hint().empty()) throw;
     throw Error(Code::conflict, error.message(),
                 "take the others with --only PATH; merge these by hand: moorage diff " +
-                    options.name + " -- PATH | git apply --reject");
+                    options.name + " -- PATH | git apply --reject, or moorage cp " + options.name +
+                    ":PATH FILE");
   }
   if (context.json) {
     return context.print_json(JsonObject()

@@ -28,6 +28,13 @@ std::optional<struct stat> stat_of(const std::string& path) {
   return found;
 }
 
+// No link.
+bool is_own(const std::string& path, mode_t type) {
+  struct stat found {};
+  return lstat(path.c_str(), &found) == 0 && (found.st_mode & S_IFMT) == type &&
+         found.st_uid == geteuid();
+}
+
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -40,11 +47,11 @@ std::optional<std::string> repository_config() {
   std::filesystem::path directory = std::filesystem::current_path(failed);
   if (failed) return std::nullopt;
   for (;; directory = directory.parent_path()) {
-    const auto git = stat_of(directory / ".git");
-    if (git) {
-      const auto around = stat_of(directory);
-      const bool plain = S_ISDIR(git->st_mode) && git->st_uid == geteuid() && around &&
-                         around->st_uid == geteuid();
+    const std::filesystem::path git = directory / ".git";
+    if (base::path_exists(git)) {
+      // Git goes on to the parents of a directory that it rejects.
+      const bool plain = is_own(directory, S_IFDIR) && is_own(git, S_IFDIR) &&
+                         stat_of(git / "HEAD") && !stat_of(git / "commondir");
       if (!plain) return std::nullopt;
       return directory / ".git/config";
     }
@@ -71,8 +78,10 @@ std::optional<std::vector<std::string>> config_files() {
                                   config + "/git/config", home + "/.gitconfig", *repository};
 }
 
-// Their state, which changes with their contents. Empty: no answer may be kept for it.
-std::string state_of(const std::vector<std::string>& files) {
+// Their state, which changes with their contents, and that of git, which may come later. Empty: no
+// answer may be kept for it.
+std::string state_of(std::vector<std::string> files) {
+  for (const char* program : {"/usr/local/bin/git", "/usr/bin/git"}) files.emplace_back(program);
   const int64_t now = int64_t{std::time(nullptr)} * 1'000'000'000;
   std::string state;
   for (const std::string& file : files) {
@@ -101,12 +110,19 @@ bool names_other_files(const std::vector<std::string>& files) {
   return false;
 }
 
-// Where this user keeps the answer; empty: nowhere, as in another user's home (sudo keeps HOME).
+// Where this user keeps the answer; empty: nowhere, as in another user's directory (sudo keeps
+// HOME).
 std::string kept_path() {
   const std::string home = state_home();
-  const auto owner = stat_of(variable("HOME"));
-  if (home.empty() || !owner || owner->st_uid != geteuid()) return "";
-  return home + "/moorage/git-author";
+  if (home.empty()) return "";
+  std::filesystem::path there = home + "/moorage";
+  while (!base::path_exists(there)) there = there.parent_path();
+  return is_own(there, S_IFDIR) ? home + "/moorage/git-author" : "";
+}
+
+std::optional<std::string> kept_text(const std::string& path) {
+  if (!is_own(path, S_IFREG)) return std::nullopt;
+  return base::read_file_if_exists(path, kMaxKeptBytes);
 }
 
 std::optional<base::GitIdentity> checked(std::string_view name, std::string_view email) {
@@ -114,23 +130,30 @@ std::optional<base::GitIdentity> checked(std::string_view name, std::string_view
   return base::GitIdentity{std::string(name), std::string(email)};
 }
 
-std::optional<base::GitIdentity> ask_git() {
+struct Answer {
+  std::optional<base::GitIdentity> author;
+  bool is_sure = false;  // git works here
+};
+
+Answer ask_git() {
+  constexpr int kNoneSet = 1;
   base::ProcessResult result;
   try {
     result = try_git({"config", "--null", "--get-regexp", "^user\\.(name|email)$"},
                      {.directory = ".", .more = {}, .input = {}});
   } catch (const Error&) {
-    return std::nullopt;  // no git here
+    return {};  // no git here
   }
+  if (!result.ok())
+    return {.author = {}, .is_sure = result.signal == 0 && result.exit_code == kNoneSet};
   std::string name;
   std::string email;
-  if (!result.ok()) return std::nullopt;
   for (std::string_view entry : records(result.output)) {
     const std::string_view key = base::take_until(entry, '\n');
     if (key == "user.name") name = entry;
     if (key == "user.email") email = entry;
   }
-  return checked(name, email);
+  return {.author = checked(name, email), .is_sure = true};
 }
 
 }  // namespace
@@ -139,21 +162,21 @@ std::optional<base::GitIdentity> git_author() {
   const auto files = config_files();
   const std::string state = files ? state_of(*files) : "";
   const std::string path = state.empty() ? "" : kept_path();
-  if (path.empty()) return ask_git();
+  if (path.empty()) return ask_git().author;
   try {
-    const auto kept = base::read_file_if_exists(path, kMaxKeptBytes);
+    const auto kept = kept_text(path);
     if (kept && kept->starts_with(state)) {
       std::string_view email = std::string_view(*kept).substr(state.size());
       const std::string_view name = base::take_until(email, '\n');
       return checked(name, base::take_until(email, '\n'));
     }
-    const auto author = ask_git();
-    if (names_other_files(*files) || state_of(*files) != state) return author;
+    const auto [author, is_sure] = ask_git();
+    if (!is_sure || names_other_files(*files) || state_of(*files) != state) return author;
     base::make_directories(path.substr(0, path.rfind('/')), 0700);
     base::write_file(path, state + (author ? author->name + "\n" + author->email + "\n" : "\n\n"));
     return author;
   } catch (const Error&) {
-    return ask_git();  // cannot be kept here; the answer is the same
+    return ask_git().author;  // cannot be kept here; the answer is the same
   }
 }
 
