@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/os/files.h"
 
 namespace moorage::state_db {
@@ -29,6 +30,11 @@ Fd lock_store(const std::string& directory) {
 Fd lock_store_id(const std::string& id, const std::string& directory) {
   constexpr const char* kLocks = "/run/moorage-stores";
   constexpr size_t kMostText = 8192;
+  if (::access("/run", W_OK) != 0 && errno == EROFS) {
+    base::log(base::LogLevel::warning, "store.id_not_locked",
+              {{"id", id}, {"hint", "run no copy of this store on this host"}});
+    return {};
+  }
   base::make_directories(kLocks);
   const std::string path = std::string(kLocks) + "/" + id;
   Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);

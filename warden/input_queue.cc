@@ -17,7 +17,7 @@ namespace {
 // "over".
 constexpr auto kVerdictDelay = std::chrono::milliseconds(50);
 constexpr char kEndOfTransmission = 4;
-constexpr int kMoreEnds = 6;
+constexpr int kMoreEnds = 4;
 constexpr auto kFirstEndPause = std::chrono::milliseconds(100);  // doubles
 constexpr auto kFirstCheck = std::chrono::milliseconds(1);
 constexpr auto kLongestCheck = std::chrono::milliseconds(100);
@@ -65,10 +65,10 @@ void InputQueue::close_when_written() {
 
 void InputQueue::repeat_end() {
   if (!fd_ || ends_left_ == 0) return;
-  --ends_left_;
   check_pause_ *= 2;
   closer_.start(check_pause_, [this] { repeat_end(); });
   if (!bytes_.empty()) return;
+  --ends_left_;
   bytes_ += kEndOfTransmission;
   write_some();
 }
