@@ -98,8 +98,8 @@ class RepoCache {
   // Whether it is the only parent.
   bool is_child(const std::string& repo, const std::string& commit,
                 const std::string& parent) const;
-  // Whether the ref ("refs/heads/main") contains a commit that `since` does not contain. False:
-  // also if the mirror lacks it, or the ref no longer exists.
+  // Whether the ref ("refs/heads/main") contains a commit that `since` does not contain, among the
+  // newest 50,000 such. False: also if the mirror lacks it, or the ref no longer exists.
   bool is_later(const std::string& repo, const std::string& commit, const std::string& since,
                 const std::string& ref) const;
   // Of a commit from a ref ("refs/heads/main"); stops counting at the limit. nullopt: the ref no

@@ -36,6 +36,8 @@ struct RepoCache::State {
   // commit, ref, limit -> how far behind: queried for every row of a list.
   using Distances = std::map<std::tuple<std::string, std::string, int>, std::optional<Distance>>;
   std::map<std::string, Distances> distances;
+  // commit, since, ref: a sandbox may ask again and again
+  std::map<std::string, std::map<std::tuple<std::string, std::string, std::string>, bool>> later;
   std::map<std::string, uint64_t> generations;  // incremented whenever answers expire
 
   struct Turn {
@@ -73,6 +75,7 @@ struct RepoCache::State {
   void forget_locked(const std::string& repo) {
     workspace_refs.erase(repo);
     distances.erase(repo);
+    later.erase(repo);
     ++generations[repo];
   }
 };

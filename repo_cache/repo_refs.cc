@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::string_view kHeads = "refs/heads/";
 constexpr std::string_view kTags = "refs/tags/";
+constexpr size_t kMostLater = 1000;  // kept answers of one repository
 constexpr std::string_view kMirror = "refs/upstream/";
 constexpr std::string_view kMirrorHeads = "refs/upstream/heads/";
 constexpr std::string_view kMirrorTags = "refs/upstream/tags/";
@@ -195,6 +196,19 @@ int count_between(git_repository* repository, const git_oid& with, const git_oid
   return count;
 }
 
+// Whether the newest commits of `tip` that `since` lacks contain this one.
+bool is_between(git_repository* repository, const git_oid& wanted, const git_oid& since,
+                const git_oid& tip) {
+  constexpr int kMost = 50'000;  // half a second
+  const auto walk = make_git<GitRevwalk>("walk the history", git_revwalk_new, repository);
+  check_git(git_revwalk_push(walk.get(), &tip), "walk the history");
+  check_git(git_revwalk_hide(walk.get(), &since), "walk the history");
+  git_oid oid;
+  for (int n = 0; n < kMost && git_revwalk_next(&oid, walk.get()) == 0; ++n)
+    if (git_oid_equal(&oid, &wanted)) return true;
+  return false;
+}
+
 std::optional<Distance> measure(const GitRepository& repository, const std::string& commit,
                                 const std::string& ref, int limit) {
   const std::optional<git_oid> tip = commit_of_ref(repository.get(), to_mirror_ref(ref));
@@ -262,22 +276,22 @@ bool RepoCache::is_child(const std::string& repo, const std::string& commit,
 
 bool RepoCache::is_later(const std::string& repo, const std::string& commit,
                          const std::string& since, const std::string& ref) const {
+  const std::tuple key{commit, since, ref};
+  uint64_t generation = 0;
+  {
+    const std::lock_guard lock(state_->mutex);
+    const auto& known = state_->later[repo];
+    if (const auto last = known.find(key); last != known.end()) return last->second;
+    generation = state_->generations[repo];
+  }
   const GitRepository repository = open_served(*this, repo);
   const auto tip = commit_of_ref(repository.get(), to_mirror_ref(ref));
-  const GitOdb odb = open_odb(repository.get());
-  const git_oid wanted = parse_oid(commit);
-  const git_oid before = parse_oid(since);
-  size_t size = 0;
-  git_object_t type = GIT_OBJECT_INVALID;
-  if (!tip || git_odb_read_header(&size, &type, odb.get(), &wanted) < 0) return false;
-  if (type != GIT_OBJECT_COMMIT) return false;
-  const auto contains = [&](const git_oid& newer) {
-    if (git_oid_equal(&newer, &wanted)) return true;
-    const int answer = git_graph_descendant_of(repository.get(), &newer, &wanted);
-    if (answer < 0) check_git(answer, "walk the history");
-    return answer == 1;
-  };
-  return contains(*tip) && !contains(before);
+  const bool found = tip && is_between(repository.get(), parse_oid(commit), parse_oid(since), *tip);
+  const std::lock_guard lock(state_->mutex);
+  auto& known = state_->later[repo];
+  if (known.size() >= kMostLater) known.clear();
+  if (generation == state_->generations[repo]) known[key] = found;
+  return found;
 }
 
 std::optional<Distance> RepoCache::distance(const std::string& repo, const std::string& commit,

@@ -79,7 +79,7 @@ void sync(Context& context, const std::string& name) {
     if (branch.starts_with(kind)) branch.erase(0, kind.size());
   if (behind == 0 || branch.starts_with("tags/")) return;
   context.note(name + " is " + count_of(behind, "commit") + " behind; moorage exec " + name +
-               " -- git rebase origin/" + branch);
+               " -- git rebase --autostash origin/" + branch);
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ std::string short_commit(const std::string& commit) { return commit.substr(0, 7)
 std::string base_text(const Json& workspace) {
   std::string ref = workspace.text("base.ref");
   if (ref.empty()) ref = short_commit(workspace.text("base.commit"));
-  for (const std::string_view prefix : {"refs/heads/", "refs/tags/"}) {
+  for (const std::string_view prefix : {"refs/heads/", "refs/tags/", "refs/"}) {
     if (ref.starts_with(prefix)) ref.erase(0, prefix.size());
   }
   const int64_t behind = workspace.number("base.behind");

@@ -106,10 +106,11 @@ base::SnapshotId SnapshotTable::add_past(const SnapshotRow& past) {
     const base::SnapshotId id{insert(
         store_,
         "INSERT INTO snapshots (workspace, parent, layer, name, external_id, cause, exec, way, "
-        "durable, state, created_wall_ms, created_age_ms)",
+        "durable, state, created_wall_ms, created_age_ms, moved_commit)",
         past.workspace, past.parent, past.layer, past.name, past.external_id,
         cause_name(past.cause), past.exec, way_name(SnapshotWay::at_rest), true,
-        LifeCycle<SnapshotState>::kFirst, past.created_wall_ms, StoreAge(store_).now_ms())};
+        LifeCycle<SnapshotState>::kFirst, past.created_wall_ms, StoreAge(store_).now_ms(),
+        past.moved_commit)};
     store_.record_new<SnapshotState>(id, past.name);
     store_.move(id, SnapshotState::taking, SnapshotState::kept, "imported with an archive");
     return id;

@@ -40,7 +40,7 @@ class Sync(harness.TestCase):
         self.assertIn("origin/old is gone", text.stdout.decode())
         self.assertIn("tag v3 is new", text.stdout.decode())
         self.assertIn("1 tag inside differ from upstream's and stay", text.stdout.decode())
-        self.assertIn("1 commit behind; moorage exec news -- git rebase origin/main", text.stderr.decode())
+        self.assertIn("1 commit behind; moorage exec news -- git rebase --autostash origin/main", text.stderr.decode())
         self.assertEqual(self.out("news", "git rev-parse origin/main origin/HEAD HEAD v2"), f"{newest}\n{newest}\n{head}\n{head}")
         self.assertEqual(self.out("news", "git for-each-ref --format='%(refname)' refs/remotes"),
                          "refs/remotes/origin/HEAD\nrefs/remotes/origin/main\nrefs/remotes/origin/old/nested")
@@ -87,6 +87,13 @@ class Sync(harness.TestCase):
         self.client.sync("kept")
         self.out("kept", "git rebase -q origin/main")
         self.client.snapshot("kept", "after")
+        whole = self.daemon.directory / "whole.moorage"
+        self.daemon.cli("export", "kept", str(whole))
+        self.daemon.cli("import", str(whole), "--name", "whole")
+        self.client.restore("whole", "before")
+        self.assertNotIn("moved_to", self.base("whole"))
+        self.client.restore("whole", "after")
+        self.assertEqual((self.base("whole")["moved_to"], self.changed("whole")), (second, ["modified a.c"]))
         self.client.fork("kept", names=["early"], snapshot="before")
         self.client.fork("kept", names=["late"])
         self.client.stop("kept")
@@ -155,6 +162,20 @@ class Sync(harness.TestCase):
         self.out("liar", f"git replace -f {tip} {mine}; git reset -q --hard {mine}")
         self.assertNotIn("moved_to", self.base("liar"))
         self.assertEqual(self.changed("liar"), ["modified a.c"])
+
+    def test_tags_and_links_in_the_way_keep_their_place(self):
+        source, first, url = self.repository("odd")
+        self.client.create(repo_url=url, name="odd")
+        self.out("odd", "git tag v1; git branch work; git symbolic-ref refs/remotes/origin/gone refs/heads/work; "
+                        "git symbolic-ref refs/remotes/origin/next refs/heads/work")
+        newest = harness.commit(source, "b.c", "int b2;\n")
+        harness.git(source, "tag", "v1/rc")
+        harness.git(source, "branch", "next")
+        notice = self.client.sync("odd")["notice"]
+        self.assertIn("1 tag inside differ from upstream's and stay", notice)
+        self.assertEqual(self.out("odd", "git rev-parse origin/main origin/next work v1"), "\n".join([newest, newest, first, first]))
+        self.assertEqual(self.out("odd", "git for-each-ref --format='%(refname)' refs/remotes"),
+                         "refs/remotes/origin/HEAD\nrefs/remotes/origin/main\nrefs/remotes/origin/next")
 
     def test_refusals_say_what_to_do(self):
         source, first, url = self.repository("refused")

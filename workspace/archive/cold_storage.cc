@@ -105,7 +105,6 @@ class ReturnVisitor : public ArchiveVisitor {
     objects_.push_back(row_.base_commit);
     objects_.push_back(state_db::began_at(row_));
     objects_.push_back(state_db::on_disk(row_));
-    objects_.push_back(state_db::compared_with(row_));
   }
   void pack(packs::ArchiveReader& reader, uint64_t) override {
     if (repositories_.has_objects(row_.repository, objects_)) return;

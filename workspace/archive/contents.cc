@@ -160,6 +160,7 @@ void describe(const ArchivedLayers& archived, Manifest& manifest) {
     snapshot.cause = row.cause;
     snapshot.exec = row.exec;
     snapshot.created_wall_ms = row.created_wall_ms;
+    snapshot.moved_commit = row.moved_commit;
     manifest.snapshots.push_back(std::move(snapshot));
   }
   manifest.stands_on = place_of(archived.snapshots, archived.stands_on);

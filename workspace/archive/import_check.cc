@@ -86,7 +86,6 @@ void ImportCheck::refs(const std::string& text) {
   objects_.push_back(manifest_.workspace.base_commit);
   objects_.push_back(state_db::began_at(manifest_.workspace));
   objects_.push_back(state_db::on_disk(manifest_.workspace));
-  objects_.push_back(state_db::compared_with(manifest_.workspace));
 }
 
 void ImportCheck::exec(const state_db::ExecRow& row) {

@@ -152,15 +152,24 @@ std::vector<ManifestLayer> layers_of(const json::array& array, int64_t format) {
   return layers;
 }
 
+bool is_hex(std::string_view text, size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+bool is_store_id(std::string_view text) { return is_hex(text, 8); }
+bool is_object_id(std::string_view text) { return is_hex(text, 40); }
+
 json::object snapshot_object(const ManifestSnapshot& snapshot) {
-  return {{"id", snapshot.id},
-          {"parent", json::value_from(snapshot.parent)},
-          {"layer", snapshot.layer},
-          {"name", snapshot.name},
-          {"external_id", snapshot.external_id},
-          {"cause", state_db::cause_name(snapshot.cause)},
-          {"exec", snapshot.exec ? snapshot.exec.str() : ""},
-          {"created_wall_ms", snapshot.created_wall_ms}};
+  json::object object{{"id", snapshot.id},
+                      {"parent", json::value_from(snapshot.parent)},
+                      {"layer", snapshot.layer},
+                      {"name", snapshot.name},
+                      {"external_id", snapshot.external_id},
+                      {"cause", state_db::cause_name(snapshot.cause)},
+                      {"exec", snapshot.exec ? snapshot.exec.str() : ""},
+                      {"created_wall_ms", snapshot.created_wall_ms}};
+  if (!snapshot.moved_commit.empty()) object["moved_commit"] = snapshot.moved_commit;
+  return object;
 }
 
 ManifestSnapshot snapshot_of(const json::object& object, const Manifest& manifest) {
@@ -175,8 +184,10 @@ ManifestSnapshot snapshot_of(const json::object& object, const Manifest& manifes
       state_db::cause_from_name(text_of(object, "cause")).value_or(state_db::SnapshotCause::manual);
   snapshot.exec = base::ExecId::parse(text_of(object, "exec")).value_or(base::ExecId{});
   snapshot.created_wall_ms = json::value_to<int64_t>(object.at("created_wall_ms"));
+  if (object.contains("moved_commit")) snapshot.moved_commit = text_of(object, "moved_commit");
   if (snapshot.layer == 0 || snapshot.layer >= manifest.layers.size() ||
       (snapshot.parent && *snapshot.parent >= manifest.snapshots.size()) ||
+      (!snapshot.moved_commit.empty() && !is_object_id(snapshot.moved_commit)) ||
       snapshot.created_wall_ms < 0) {
     refuse("a snapshot in the archive has an invalid field");
   }
@@ -204,13 +215,6 @@ void read_history(const json::object& object, Manifest& manifest) {
     manifest.image = {text_of(image->as_object(), "id"), text_of(image->as_object(), "source")};
   }
 }
-
-bool is_hex(std::string_view text, size_t digits) {
-  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
-bool is_store_id(std::string_view text) { return is_hex(text, 8); }
-bool is_object_id(std::string_view text) { return is_hex(text, 40); }
 
 }  // namespace
 

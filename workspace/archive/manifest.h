@@ -38,6 +38,7 @@ struct ManifestSnapshot {
   state_db::SnapshotCause cause = state_db::SnapshotCause::manual;
   base::ExecId exec{};  // in the exporting store; 0: none
   int64_t created_wall_ms = 0;
+  std::string moved_commit = {};  // as in WorkspaceRow
 };
 
 struct ManifestImage {

@@ -134,7 +134,10 @@ void ChangeSet::enter(const layers::MergedDirectory& parent, const std::string& 
   std::optional<repo_cache::TreeEntry> tracked;
   if (in_tracked_) tracked = commit_.lookup(path);
   if (tracked && tracked->mode == kModeSubmodule) {  // still a directory: count it as unchanged
-    if (&base_ != &commit_ && afford(kItemBytes + path.size())) submodules_.insert(path);
+    if (&base_ != &commit_ && afford(kItemBytes + path.size())) {
+      submodules_.insert(path);
+      hide(path);  // what the base has there
+    }
     return;
   }
   std::optional<std::string> expected;
@@ -208,7 +211,7 @@ void ChangeSet::add_ignore_file(const std::string& directory, const std::string&
 
 void ChangeSet::find_deleted() {
   const auto look_at = [&](const std::string& file) {
-    if (present_.contains(file)) return;
+    if (present_.contains(file) || submodules_.contains(file)) return;
     if (&base_ == &commit_ || commit_.is_tracked(file)) deleted_.insert(file);
   };
   for (const auto& [path, mode] : hidden_) {
@@ -235,19 +238,20 @@ void ChangeSet::add_difference(const std::string& path) {
   const bool is_tracked = tracked && tracked->mode != kModeDirectory;
   const bool shows = below_it && below_it->mode != kModeDirectory && !is_hidden(path);
   if (shows && below_it->mode == kModeSubmodule) {  // an empty directory
-    if (is_tracked && !is_submodule) deleted_.insert(path);
+    if (is_tracked && !is_submodule && afford(kItemBytes + path.size())) deleted_.insert(path);
   } else if (shows) {
     if (!is_tracked && ignore_.matches(path, false)) return;
     if (!is_tracked && remember_ == Remember::numbers) {
       ++counted_;
       return;
     }
+    if (!afford(kItemBytes + 2 * path.size())) return;
     PresentFile file;
     file.from_base = true;
     file.source.path = path;
     file.mode = below_it->mode;
     present_[path] = std::move(file);
-  } else if (is_tracked && !submodules_.contains(path)) {
+  } else if (is_tracked && !submodules_.contains(path) && afford(kItemBytes + path.size())) {
     deleted_.insert(path);
   }
 }
@@ -255,7 +259,7 @@ void ChangeSet::add_difference(const std::string& path) {
 void ChangeSet::add_differences() {
   const bool whole = base_.each_difference(commit_, [&](std::string_view at) {
     const std::string path(at);
-    if (late() || !afford(kItemBytes + 2 * path.size())) return false;
+    if (late() || truncated_) return false;
     if (!present_.contains(path) && !deleted_.contains(path)) add_difference(path);
     return true;
   });

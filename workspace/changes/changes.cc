@@ -22,8 +22,10 @@ constexpr uint32_t kModeDirectory = 0040000;
 struct Commits {
   Commits(const repo_cache::RepoCache& repos, const ChangeSource& source)
       : base(repos, source.repo_dir, source.base_commit) {
-    if (source.compared_with() != source.base_commit)
-      moved.emplace(repos, source.repo_dir, source.compared_with());
+    // A mirror that was lost and cloned again may lack a commit that upstream rewrote.
+    const std::string& commit = source.compared_with();
+    if (commit != source.base_commit && repos.has_objects(source.repo_dir, {commit}))
+      moved.emplace(repos, source.repo_dir, commit);
   }
   CommitTree& compared() { return moved ? *moved : base; }
 

@@ -139,7 +139,7 @@ bool has_commits(const LiveSandbox& running, const std::vector<std::string>& com
 
 std::optional<std::string> remote_references(const LiveSandbox& running,
                                              std::chrono::milliseconds deadline) {
-  constexpr size_t kMost = 16 << 20;
+  constexpr size_t kMost = 8 << 20;
   auto lines = ask_inside(running,
                           {"git", "-C", "/workspace", "for-each-ref",
                            "--format=%(objectname) %(refname)", "refs/remotes/origin", "refs/tags"},
@@ -154,7 +154,7 @@ void update_references(const LiveSandbox& running, const std::vector<std::string
   constexpr size_t kMostWords = 8;
   constexpr const char* kScript =
       "cd /workspace && { said=$(printf %s \"$@\" | git -c core.hooksPath=/dev/null update-ref "
-      "--stdin 2>&1) || printf '%s' \"$said\"; }";
+      "--no-deref --stdin 2>&1) || printf '%s' \"$said\"; }";
   auto next = commands.begin();
   while (next != commands.end()) {
     std::vector<std::string> argv{"/bin/sh", "-c", kScript, "sh"};

@@ -28,7 +28,7 @@ std::optional<std::string> common_ancestor(const LiveSandbox& running, const std
 bool has_commits(const LiveSandbox& running, const std::vector<std::string>& commits,
                  std::chrono::milliseconds deadline);
 
-// "<id> <name>" lines of the workspace's tags and of its branches of origin: at most 16 MiB.
+// "<id> <name>" lines of the workspace's tags and of its branches of origin: at most 8 MiB.
 // nullopt if git fails or has more.
 std::optional<std::string> remote_references(const LiveSandbox& running,
                                              std::chrono::milliseconds deadline);

@@ -123,6 +123,7 @@ class ImportVisitor : public ImportCheck {
       row.cause = past.cause;
       row.exec = ids_.find(past.exec).value_or(base::ExecId{});
       row.created_wall_ms = past.created_wall_ms;
+      row.moved_commit = known_commit(past.moved_commit);
       made.push_back(table.add_past(row));
     }
     if (manifest_.stands_on) table.set_stands_on(id_, made.at(*manifest_.stands_on));
@@ -163,6 +164,17 @@ class ImportVisitor : public ImportCheck {
     return "docker pull " + wanted.source + "; or " + copy + "; then import it again";
   }
 
+  // Empty unless it is a commit here: its changes are compared with it.
+  std::string known_commit(const std::string& id) const {
+    try {
+      const std::string repo = repo_directory(repository_);
+      if (!id.empty() && context_.repos.resolve(repo, id).commit == id) return id;
+    } catch (const Error&) {
+      // Another object, or none. Then they are compared with the base commit.
+    }
+    return {};
+  }
+
   // As create does: the first free one of name, name-2, ... unless a name was given.
   void create() {
     state_db::WorkspaceTable table(context_.store);
@@ -174,7 +186,7 @@ class ImportVisitor : public ImportCheck {
     wanted.base_commit = from.base_commit;
     wanted.head_commit = from.head_commit;
     wanted.raw_commit = from.raw_commit;
-    wanted.moved_commit = from.moved_commit;
+    wanted.moved_commit = known_commit(from.moved_commit);
     wanted.branch = from.branch;
     wanted.image = from.image;
     wanted.policy = from.policy;

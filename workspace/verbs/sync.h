@@ -17,7 +17,7 @@
 
 namespace moorage::workspace {
 
-// Object ids by full name. Of "<id> <name>" lines; others are skipped.
+// Object ids by full name. Of "<id> <name>" lines; others, and names over 1 KiB, are skipped.
 using References = std::map<std::string, std::string, std::less<>>;
 References parse_references(std::string_view lines);
 
@@ -25,10 +25,12 @@ References parse_references(std::string_view lines);
 // line end. Removals come first and alone, because a name may take the place of a directory.
 struct ReferenceChanges {
   std::vector<std::string> removals;
-  std::vector<std::string> updates;
+  std::vector<std::string> updates;  // of branches
+  std::vector<std::string> tags;     // new ones
   std::vector<std::string> objects;  // that the updates need
-  std::vector<std::string> texts;    // for people: "origin/main 1a2b3c4 -> 5d6e7f8"
-  size_t kept_tags = 0;              // differ from upstream's; like git fetch, they stay
+  std::vector<std::string> texts;    // the first ones for people: "origin/main 1a2b3c4 -> 5d6e7f8"
+  size_t all = 0;                    // changes
+  size_t kept_tags = 0;              // differ from upstream's, or have no place: like git fetch
 };
 // Only names under refs/remotes/origin (but its HEAD) and refs/tags count. `first`: its text leads.
 ReferenceChanges changes_between(const References& inside, const References& upstream,
@@ -45,6 +47,7 @@ class Sync {
         views_(views) {}
 
   // Starts the sandbox if needed. The view's notice says what came. unsupported: no upstream.
+  // permission_denied: a private repository of another user.
   // unavailable: upstream does not answer. conflict: git inside refuses, or a busy sandbox on
   // another machine would have to start again to get the objects.
   WorkspaceView sync(const Caller& caller, const std::string& name, const Progress& progress);
@@ -53,7 +56,7 @@ class Sync {
  private:
   ReferenceChanges compare(const state_db::WorkspaceRow& row, const LiveSandbox& running) const;
   LiveSandboxPtr with_objects(const state_db::WorkspaceRow& row, LiveSandboxPtr running,
-                              std::vector<std::string> objects);
+                              const std::vector<std::string>& objects, LiveSandboxes::Use& use);
 
   Context& context_;
   Repositories& repositories_;

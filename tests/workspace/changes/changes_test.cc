@@ -245,6 +245,39 @@ TEST_CASE("changes after a rebase are those from the new commit, as in git") {
   });
 }
 
+TEST_CASE("a directory that upstream made a submodule is unchanged, and the other way round") {
+  layers::in_own_namespace([&] {
+    ChangesFixture fixture(fill_small);
+    const std::string submodule =
+        "git rm -q -r src/deep; mkdir src/deep; "
+        "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),src/deep";
+    fixture.commit_upstream(submodule);
+    edit(fixture, "git reset -q --hard FETCH_HEAD; echo mine >> src/a.c");
+    CHECK(fixture.our_status() == Lines{"M src/a.c"});
+    check_against_git(fixture);
+  });
+  layers::in_own_namespace([&] {
+    ChangesFixture fixture([](const std::string& root) {
+      fill_small(root);
+      fs::create_directories(root + "/sub");
+      base::ProcessOptions options;
+      options.directory = root;
+      const base::ProcessResult made =
+          base::run_process({"git", "update-index", "--add", "--cacheinfo",
+                             "160000," + std::string(40, '1') + ",sub"},
+                            options);
+      REQUIRE(made.ok());
+    });
+    CHECK(fixture.our_status() == Lines{});
+    fixture.commit_upstream("git rm -q --cached sub; echo file > sub/file");
+    edit(fixture, "git reset -q --hard FETCH_HEAD");
+    CHECK(fixture.our_status() == Lines{});
+    edit(fixture, "echo mine >> sub/file; echo new > sub/new");
+    CHECK(fixture.our_status() == Lines{"M sub/file", "? sub/new"});
+    check_against_git(fixture);
+  });
+}
+
 TEST_CASE("a base that moved without its files shows what they lack") {
   layers::in_own_namespace([&] {
     ChangesFixture fixture(fill_small);

@@ -24,6 +24,10 @@ TEST_CASE("remote branches become upstream's; tags are only added") {
                             {"refs/remotes/origin/same", kOne},
                             {"refs/tags/v1", kTwo},
                             {"refs/tags/v2", kTwo},
+                            {"refs/tags/own/nested", kTwo},
+                            {"refs/tags/dir", kTwo},
+                            {"refs/remotes/origin/HEAD/odd", kTwo},
+                            {"refs/remotes/origin/HEADLINE", kTwo},
                             {"refs/heads/agent", kTwo}};
   const References inside{{"refs/remotes/origin/HEAD", kOne},
                           {"refs/remotes/origin/main", kOne},
@@ -31,19 +35,31 @@ TEST_CASE("remote branches become upstream's; tags are only added") {
                           {"refs/remotes/origin/\x1b[2J", kOne},
                           {"refs/tags/v1", kOne},
                           {"refs/tags/own", kOne},
+                          {"refs/tags/dir/below", kOne},
                           {"refs/heads/main", kOne}};
   const auto changes = changes_between(inside, upstream, "refs/remotes/origin/main");
-  CHECK(changes.updates == Texts{"update refs/remotes/origin/a " + kOne + "\n",
-                                 "update refs/remotes/origin/main " + kTwo + "\n",
-                                 "update refs/tags/v2 " + kTwo + "\n"});
+  CHECK(changes.updates == Texts{"update refs/remotes/origin/HEADLINE " + kTwo + "\n",
+                                 "update refs/remotes/origin/a " + kOne + "\n",
+                                 "update refs/remotes/origin/main " + kTwo + "\n"});
+  CHECK(changes.tags == Texts{"update refs/tags/v2 " + kTwo + "\n"});
   CHECK(changes.removals == Texts{"delete refs/remotes/origin/\x1b[2J\n"});
-  CHECK(changes.objects == Texts{kOne, kTwo, kTwo});
-  CHECK(changes.kept_tags == 1);
-  REQUIRE(changes.texts.size() == 4);
+  CHECK(changes.objects == Texts{kTwo, kOne, kTwo, kTwo});
+  CHECK(changes.kept_tags == 3);
+  CHECK(changes.all == 5);
+  REQUIRE(changes.texts.size() == 5);
   CHECK(changes.texts[0] == "origin/main 1111111 -> 2222222");
-  CHECK(changes.texts[1] == "origin/a is new");
-  CHECK(changes.texts[2] == "tag v2 is new");
-  CHECK(changes.texts[3].find('\x1b') == std::string::npos);
+  CHECK(changes.texts[2] == "origin/a is new");
+  CHECK(changes.texts[3] == "tag v2 is new");
+  CHECK(changes.texts[4].find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("of many changes a few are named, the default branch first") {
+  References upstream;
+  for (int n = 0; n < 20; ++n) upstream["refs/remotes/origin/b" + std::to_string(n)] = kOne;
+  const auto changes = changes_between({}, upstream, "refs/remotes/origin/b9");
+  CHECK(changes.all == 20);
+  CHECK(changes.texts.size() == 5);
+  CHECK(changes.texts[0] == "origin/b9 is new");
 }
 
 }  // namespace moorage::workspace
