@@ -21,7 +21,7 @@ ANSWER_POINTS = ["answer.before_kept", "answer.after_kept"]
 # Reached by each start, before the first request.
 OF_EVERY_START = {"recovery"}
 # Fields that differ in every run; the first three are a collection's findings in the store at that moment.
-VOLATILE = re.compile(r"rows|goes|kept|sha256|.*_at$|.*_ago$|.*_ms$|.*_us$|.*bytes$|.*_files$|disk|files|behind|unpushed|changes|measured|pid|kernel|sandbox|stopped|integrity|head|seconds|token")
+VOLATILE = re.compile(r"rows|mtime_ns|goes|kept|sha256|.*_at$|.*_ago$|.*_ms$|.*_us$|.*bytes$|.*_files$|disk|files|behind|unpushed|changes|measured|pid|kernel|sandbox|stopped|integrity|head|seconds|token")
 
 
 def general(value, name):
@@ -299,6 +299,7 @@ NOT_KEPT = {
     "put /v1/execs/{exec}/stdin": NO_STATE,
     "post /v1/execs/{exec}/signal": NO_STATE,
     "post /v1/execs/{exec}/resize": NO_STATE,
+    "post /v1/config/reload": "no change of the store; a repeat reads the file again",
 }
 
 

@@ -20,7 +20,7 @@ OPERATIONS = {
     "delete /v1/workspaces/{workspace}": ("delete", "purge"),
     "post /v1/workspaces/{workspace}/undelete": ONE_WRITE,
     "post /v1/workspaces/{workspace}/start": ("start",),
-    "post /v1/workspaces/{workspace}/sync": ("sync", "repository", "repo.fetch"),
+    "post /v1/workspaces/{workspace}/sync": ("sync",),  # its fetch: POST /v1/repos/{repo}/fetch
     "post /v1/workspaces/{workspace}/stop": ("stop", "pre_stop"),
     "patch /v1/workspaces/{workspace}": ONE_WRITE,
     "post /v1/workspaces/{workspace}/move": ("move",),
@@ -91,6 +91,7 @@ class Lives:
         self.acknowledged["put"] = b"put\n" * 5000
         self.client.stop(name)
         self.client.exec(name, "cat kept")
+        self.client.sync(name)
         self.deleting = True
         self.client.delete(name, purge=True)
         self.acknowledged["purged"] = True

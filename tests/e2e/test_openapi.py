@@ -374,6 +374,8 @@ class OpenApi(harness.TestCase):
         self.call(200, "GET", "/v1/workspaces/two/history")
         self.call(200, "POST", "/v1/workspaces/two/undelete", body={"name": "too"})
         self.bad(404, "POST", "/v1/workspaces/two/undelete")
+        self.call(200, "POST", "/v1/workspaces/too/sync")
+        self.bad(404, "POST", "/v1/workspaces/nobody/sync")
         self.call(204, "DELETE", "/v1/workspaces/too", {"purge": 1})
         self.bad(404, "DELETE", "/v1/workspaces/too")
 
