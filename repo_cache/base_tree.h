@@ -117,8 +117,8 @@ class BaseTrees {
 
   // For a workspace on uncommitted work (work_files.cc). Writes the files of raw_commit that a
   // checkout of work_commit does not give into upper_fd, the root of an overlay upper directory
-  // over the tree of work_commit; returns how many. The trees may be the same: checkouts convert files that are stored
-  // unchanged. invalid_argument: other files than in work_commit.
+  // over the tree of work_commit; returns how many. The trees may be the same: checkouts convert
+  // files that are stored unchanged. invalid_argument: other files than in work_commit.
   uint64_t write_raw_files(const std::string& repo, const std::string& work_commit,
                            const std::string& raw_commit, int upper_fd) const;
   // An index of head_commit over the tree of work_commit, which must exist, and the files of

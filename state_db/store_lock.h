@@ -15,7 +15,8 @@ Fd lock_store(const std::string& directory);
 
 // The right to own sandboxes of a store with this id on this host. A copy of the store has the same
 // id: its daemon would take the sandboxes of the other one for its own leftovers, and end them.
-// Conflict, with the other's process and directory. No lock, with a warning, where /run is read-only.
+// Conflict, with the other's process and directory. No lock, with a warning, where /run is
+// read-only.
 Fd lock_store_id(const std::string& id, const std::string& directory);
 
 // DIRECTORY/reserve: blocks kept back so that the database can still write on a full disk. False:

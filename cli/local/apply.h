@@ -32,8 +32,8 @@ struct Applied {
   size_t present = 0;  // were already so
 };
 
-// Throws conflict with the paths and reasons, without a hint; then nothing was changed. only_check: never changes
-// anything. plans: for the next call, if the program is killed (swap.h).
+// Throws conflict with the paths and reasons, without a hint; then nothing was changed. only_check:
+// never changes anything. plans: for the next call, if the program is killed (swap.h).
 Applied apply_changes(const std::string& directory, const std::string& plans,
                       const std::vector<AgentChange>& changes, const AgentContents& contents,
                       bool only_check);

@@ -1,6 +1,6 @@
 // The history of a shallow checkout. The caller's git fetches missing commits from its remotes,
-// with his credentials. If some are not there, branches and tags that reach the cut start at it: the
-// same commits, but with other ids, because the first ones have no parents. Only the temporary
+// with his credentials. If some are not there, branches and tags that reach the cut start at it:
+// the same commits, but with other ids, because the first ones have no parents. Only the temporary
 // repository, which borrows the objects of the checkout, is written.
 #pragma once
 

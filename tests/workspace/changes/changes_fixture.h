@@ -24,8 +24,8 @@ class ChangesFixture {
   std::string git(const std::string& directory, std::vector<std::string> arguments);
   std::string run(const std::string& directory,
                   const std::vector<std::string>& argv);  // as the agent
-  // Upstream commits what this shell script does to its tree; the mirror and the workspace's git get
-  // the commit, and the changes are counted from it.
+  // Upstream commits what this shell script does to its tree; the mirror and the workspace's git
+  // get the commit, and the changes are counted from it.
   void commit_upstream(const std::string& script);
   void freeze();  // freezes the writable layer and puts a new one on top
 
