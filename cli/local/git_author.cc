@@ -110,14 +110,18 @@ bool names_other_files(const std::vector<std::string>& files) {
   return false;
 }
 
-// Where this user keeps the answer; empty: nowhere, as in another user's directory (sudo keeps
-// HOME).
+// Where this user keeps the answer; empty: nowhere, as in a home that does not exist, or in another
+// user's directory (sudo keeps HOME).
 std::string kept_path() {
   const std::string home = state_home();
   if (home.empty()) return "";
-  std::filesystem::path there = home + "/moorage";
-  while (!base::path_exists(there)) there = there.parent_path();
-  return is_own(there, S_IFDIR) ? home + "/moorage/git-author" : "";
+  const std::filesystem::path given = variable("XDG_STATE_HOME");
+  const std::filesystem::path above =
+      given.is_absolute() ? given.parent_path() : std::filesystem::path(variable("HOME"));
+  const std::string place = home + "/moorage";
+  const bool is_ours =
+      is_own(above, S_IFDIR) && (!base::path_exists(place) || is_own(place, S_IFDIR));
+  return is_ours ? place + "/git-author" : "";
 }
 
 std::optional<std::string> kept_text(const std::string& path) {
