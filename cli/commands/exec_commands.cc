@@ -33,7 +33,7 @@ void declare_exec(Options& options, ExecOptions& exec) {
                 exec.timeout);
   options.values({"-e,--env", "K=V", "Set a variable; K alone copies yours"}, exec.env);
   options.value({"--user", "NAME", "User in the sandbox"}, exec.user);
-  options.value({"--cwd", "DIR", "Working directory; default: /workspace"}, exec.cwd);
+  options.value({"--cwd", "DIR", "Working directory, absolute or below /workspace"}, exec.cwd);
   options.flag({"--sync", "", "Return when all its writes are safe on disk"}, exec.sync);
   options.flag({"--free-space", "", "Start even if the disk or its limit is full"},
                exec.free_space);
@@ -80,7 +80,8 @@ std::string exec_body(const Context& context, const ExecOptions& options,
   body.add_bytes("argv", argv);
   const auto env = environment_of(options);
   if (!env.empty()) body.add("env", env);
-  if (!options.cwd.empty()) body.add_bytes("cwd", options.cwd);
+  if (!options.cwd.empty())
+    body.add_bytes("cwd", options.cwd.starts_with('/') ? options.cwd : "/workspace/" + options.cwd);
   if (!options.user.empty()) body.add("user", options.user);
   if (!options.timeout.empty()) {
     body.add("timeout_ms", parse_duration_ms(options.timeout, "--timeout"));

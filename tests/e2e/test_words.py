@@ -44,6 +44,12 @@ class Words(harness.TestCase):
         harness.wait_until(lambda: note.exists() and '"fresh"' in note.read_text(), what="the note for rescue mode")
         self.assertEqual(self.make("old")["name"], "old")  # the name is free again
 
+    def test_a_working_directory_may_be_below_the_workspace(self):
+        self.client.create(repo_url=self.url, name="below")
+        self.client.exec("below", "mkdir -p src/deep")
+        for given, seen in (("src/deep", "/workspace/src/deep"), ("/home/user", "/home/user"), (".", "/workspace")):
+            self.assertEqual(self.daemon.cli("exec", "--cwd", given, "below", "--", "pwd").stdout.decode().strip(), seen)
+
     def test_labels_change_one_by_one(self):
         self.make("labelled", labels={"task": "7", "old": "x"})
         self.assertEqual(self.cli("label", "labelled", "task=8", "team=a", "old-"), " labels   task=8 team=a\n")
