@@ -212,6 +212,11 @@ def start(tree):
     tree.client.exec(tree.name, ["true"], cwd="/")
 
 
+@verb("sync", "POST /v1/workspaces/{workspace}/sync")
+def sync(tree):
+    tree.client.sync(tree.name)
+
+
 @verb("journal", "GET /v1/execs/{exec}/output")
 def journal(tree):
     tree.client.exec(tree.name, ["sh", "-c", "head -c 300000 /dev/urandom; ls -la /workspace | head -c 100000"], cwd="/")
