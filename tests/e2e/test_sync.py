@@ -134,6 +134,16 @@ class Sync(harness.TestCase):
         base = self.base("rewritten")
         self.assertEqual((base["moved_to"], base["behind"], base.get("lost")), (forced, 0, None))
         self.assertEqual(self.changed("rewritten"), ["modified a.c"])
+        harness.git(source, "reset", "-q", "--hard", first)  # once more, under the agent's feet
+        again = harness.commit(source, "d.c", "int d;\n")
+        self.client.sync("rewritten")
+        base = self.base("rewritten")
+        self.assertEqual((base["moved_to"], base["behind"], base["lost"]), (forced, 1, 1))
+        self.assertEqual(self.changed("rewritten"), ["modified a.c"])
+        self.out("rewritten", f"git rebase -q --onto origin/main {forced}")
+        base = self.base("rewritten")
+        self.assertEqual((base["moved_to"], base["behind"], base.get("lost")), (again, 0, None))
+        self.assertEqual(self.changed("rewritten"), ["modified a.c"])
 
     def test_a_pull_request_is_followed(self):
         source, first, url = self.repository("review")

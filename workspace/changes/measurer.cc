@@ -150,12 +150,21 @@ void Measurer::follow_base(state_db::WorkspaceRow& row, const LiveSandbox& runni
   const std::string repo = repo_directory(row.repository);
   const auto news = context_.repos.distance(repo, row.base_commit, row.base_ref);
   if (!news || (news->behind == 0 && row.moved_commit.empty())) return;
-  const auto found = common_ancestor(running, context_.repos.resolve(repo, row.base_ref).commit,
-                                     "refs/remotes/origin/" + after_kind(row.base_ref), deadline);
-  if (!found || *found == state_db::compared_with(row)) return;
+  const std::string branch = "refs/remotes/origin/" + after_kind(row.base_ref);
+  const auto found =
+      common_ancestor(running, context_.repos.resolve(repo, row.base_ref).commit, branch, deadline);
+  const std::string& last = state_db::compared_with(row);
+  if (!found || *found == last) return;
   // Of a sandbox that lies, too: only a commit of upstream that is newer than the base.
-  const bool is_later = context_.repos.is_later(repo, *found, row.base_commit, row.base_ref);
-  std::string moved = is_later ? *found : "";
+  const auto is_later_than = [&](const std::string& since) {
+    return context_.repos.is_later(repo, *found, since, row.base_ref);
+  };
+  std::string moved = is_later_than(last) ? *found : "";
+  if (moved.empty() && !row.moved_commit.empty()) {
+    // HEAD may stand on a commit that upstream has taken back since.
+    if (common_ancestor(running, last, branch, deadline) == last) return;
+    if (is_later_than(row.base_commit)) moved = *found;
+  }
   if (moved == row.moved_commit) return;
   state_db::WorkspaceTable(context_.store).set_facts(row.id, {.moved_commit = moved});
   row.moved_commit = std::move(moved);
