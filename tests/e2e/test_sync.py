@@ -134,7 +134,7 @@ class Sync(harness.TestCase):
         base = self.base("rewritten")
         self.assertEqual((base["moved_to"], base["behind"], base.get("lost")), (forced, 0, None))
         self.assertEqual(self.changed("rewritten"), ["modified a.c"])
-        harness.git(source, "reset", "-q", "--hard", first)  # once more, under the agent's feet
+        harness.git(source, "reset", "-q", "--hard", first)  # after the agent rebased on it
         again = harness.commit(source, "d.c", "int d;\n")
         self.client.sync("rewritten")
         base = self.base("rewritten")
