@@ -51,7 +51,7 @@ std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan,
   request.init_start_ticks = container.init.start_ticks;
   request.files = container.files;
   if (container.init.pid != 0) request.cgroups = container.cgroups;
-  request.cgroup_link = container.cgroup_link;
+  request.cgroup_links = container.cgroup_links;
   json::object object;
   launch::each_field(request, [&object](const char* key, const auto& field) {
     object[key] = json::value_from(field);

@@ -38,7 +38,7 @@ struct LaunchPlan : launch::Request {
     base::ProcessIdentity init;
     Files files;  // of the host, and where to show them
     Files cgroups;
-    std::string cgroup_link;
+    Files cgroup_links;
   };
   std::function<Container(const base::ProcessIdentity&)> take_over;
 };

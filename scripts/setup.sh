@@ -16,7 +16,7 @@ packages_vm_inside=(linux-image-cloud-amd64 initramfs-tools kmod udev systemd-sy
   gcc libc6-dev make nodejs npm default-jre-headless golang-go)
 packages_faults=(strace util-linux e2fsprogs xfsprogs btrfs-progs faketime)  # tests/crash, and other tests that trace
 packages_network_tools=(wget golang-go python3-grpcio python3-venv default-jdk-headless maven)  # only for e2e_network_tools, e2e_packages, e2e_protocols and e2e_credentials
-packages_limits=(default-jre-headless golang-go)  # only for e2e_limits_seen, besides node
+packages_limits=(default-jre-headless golang-go mono-mcs)  # only for e2e_limits_seen, besides node and the .NET of npm
 packages_engines=(docker.io crun podman busybox-static lxcfs)  # tests/engines starts its own, without their services
 packages_ssh=(openssh-server openssh-client)  # for test_backends, e2e_link and others, which start their own
 packages_sdk=(mypy python3-pip python3-setuptools python3-wheel python3-yaml)  # for sdk and sdk_package

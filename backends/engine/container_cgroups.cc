@@ -59,17 +59,20 @@ ContainerCgroups container_cgroups(const SandboxCgroup& group, const base::Proce
   const std::string place = place_inside(engines, group.commands_path(), target);
   if (place.empty()) return result;
   if (unified) {
-    result.link = place;
+    result.links.emplace_back(place, kCgroupsInside);
     return result;
   }
   // Some releases of the JVM know only mounts of their namespace's root, which is the engine's
-  // group; it has no other use then. Of two mounts with the controller, they take the last.
+  // group; it has no other use then. Of two mounts with the controller, they take the last, and
+  // .NET the first; its releases before 5 append the whole path to that one, too.
   const std::string top = commands.substr(0, commands.size() - group.commands_path().size());
   const std::string engines_group = top + engines;
   const auto limit = base::read_file_if_exists(commands + "/memory.limit_in_bytes");
   if (!limit || !base::path_exists(engines_group)) return result;
   write_cgroup_file(engines_group + "/memory.limit_in_bytes", *limit);
   result.shown.emplace_back(engines_group, target);
+  const std::string again = place_inside(engines, group.commands_path(), place);
+  if (!again.empty()) result.links.emplace_back(again, place);
   target = place;
   return result;
 }

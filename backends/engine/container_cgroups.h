@@ -16,7 +16,7 @@ namespace moorage::backends {
 
 struct ContainerCgroups {
   std::vector<std::pair<std::string, std::string>> shown;  // as SandboxCgroup::shown, in this order
-  std::string link;  // a place inside that leads to kCgroupsInside; empty: none
+  std::vector<std::pair<std::string, std::string>> links;  // places below /sys, and to where
 };
 
 // While `init` is in the engine's groups.

@@ -295,7 +295,7 @@ LaunchPlan::Container DockerBackend::take_over(const SandboxSpec& spec, const Sa
     for (auto& file : write_trust(init, spec.certificates, spec.directory))
       files.push_back(std::move(file));
   }
-  return {init, std::move(files), std::move(cgroups.shown), std::move(cgroups.link)};
+  return {init, std::move(files), std::move(cgroups.shown), std::move(cgroups.links)};
 }
 
 void DockerBackend::forget(const std::string& name) {

@@ -50,10 +50,10 @@ Fd empty_sys(const Request& request) {
   for (const auto& [source, target] : request.cgroups) {
     if (!target.starts_with(kCgroups)) make_directories(sys, target.substr(kSys.size()));
   }
-  if (!request.cgroup_link.empty()) {
-    const std::string link = request.cgroup_link.substr(kSys.size());
+  for (const auto& [place, target] : request.cgroup_links) {
+    const std::string link = place.substr(kSys.size());
     make_directories(sys, link.substr(0, link.rfind('/')));
-    base::check(symlinkat(kCgroups, sys.get(), link.c_str()), "link " + request.cgroup_link);
+    base::check(symlinkat(target.c_str(), sys.get(), link.c_str()), "link " + place);
   }
   base::set_mount_attributes(sys.get(), kOnlyToRead);
   return sys;

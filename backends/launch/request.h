@@ -40,7 +40,7 @@ struct Request {
   bool host_usr = true;                                    // its image is `host`
   uint32_t owner_id = 0;                                   // of private directories
   std::vector<std::pair<std::string, std::string>> files;  // on the host, and where to show them
-  std::string cgroup_link;  // a place below /sys that leads to kCgroups; empty: none
+  std::vector<std::pair<std::string, std::string>> cgroup_links;  // places below /sys, and to where
 };
 
 // Calls visit(key, field) for each member of the JSON object.
@@ -71,7 +71,7 @@ void each_field(R& request, const Visit& visit) {
   visit("host_usr", request.host_usr);
   visit("owner_id", request.owner_id);
   visit("files", request.files);
-  visit("cgroup_link", request.cgroup_link);
+  visit("cgroup_links", request.cgroup_links);
 }
 
 Request parse_request(const std::string& text);

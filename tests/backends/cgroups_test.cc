@@ -151,6 +151,8 @@ TEST_CASE("a path in an engine's namespace leads to a place below /sys, or nowhe
   CHECK(place_inside("/system.slice/docker-1f.scope", ours, "/sys/fs/cgroup") ==
         "/sys/moorage/m-sb_1/cmd");
   CHECK(place_inside("/docker/1f", ours, "/sys/fs/cgroup/memory") == "/sys/fs/moorage/m-sb_1/cmd");
+  CHECK(place_inside("/docker/1f", ours, "/sys/fs/moorage/m-sb_1/cmd") ==
+        "/sys/fs/moorage/moorage/m-sb_1/cmd");
   CHECK(place_inside("/docker", ours, "/sys/fs/cgroup") == "/sys/fs/moorage/m-sb_1/cmd");
   CHECK(place_inside("/moorage/engines/1f", ours, "/sys/fs/cgroup") == "/sys/m-sb_1/cmd");
   CHECK(place_inside("/docker", ours, "/sys/fs/cgroup/memory").empty());  // next to the mounts

@@ -1,4 +1,5 @@
-"""Programs inside size themselves by the sandbox: --memory 512M --cpus 1 is what node, the JVM, Go, Python, nproc and df find.
+"""Programs inside size themselves by the sandbox: --memory 512M --cpus 1 is what node, the JVM, Go, .NET, Python, nproc and df
+find.
 
 Runs on each backend (MOORAGE_TEST_BACKEND) and on the host's version of control groups. A language that this host lacks is
 named on standard error, and fails the suite in CI.
@@ -9,10 +10,12 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import unittest
 
 import harness
+import npm_packages
 
 MEGABYTE = 1 << 20
 MEMORY = 512 * MEGABYTE
@@ -28,6 +31,7 @@ System.out.println("{\\"cpus\\":" + runtime.availableProcessors() + ",\\"heap\\"
 NODE = ("const os = require('os'), v8 = require('v8'); console.log(JSON.stringify({uv: process.versions.uv, cpus: os.availableParallelism(), "
         "memory: process.constrainedMemory() || 0, heap: v8.getHeapStatistics().heap_size_limit}))")
 GO = 'package main\nimport ("fmt"; "runtime")\nfunc main() { fmt.Printf(`{"cpus":%d,"procs":%d}`, runtime.NumCPU(), runtime.GOMAXPROCS(0)) }\n'
+DOTNET = harness.ROOT / "tests/e2e/dotnet"
 PYTHON = ("import json, os, multiprocessing; print(json.dumps({'count': os.cpu_count(), 'affinity': sorted(os.sched_getaffinity(0)),"
           " 'pool': multiprocessing.cpu_count()}))")
 # What a runtime does by itself: the group of /proc/self/cgroup below the mount, as cgroups(7) says.
@@ -124,6 +128,25 @@ class LimitsSeen(Small):
         if self.has("go"):
             self.client.write_file("small", "/workspace/limits.go", GO.encode())
             self.assertEqual(json.loads(self.out("go run limits.go")), {"cpus": 1, "procs": 1})
+
+    def test_dotnet_sizes_itself_by_the_sandbox(self):
+        if self.has("mcs"):
+            packages = npm_packages.install(DOTNET, "dotnet")
+            runtime = next(packages.glob("node_modules/dotnet-*"))
+            (libraries,) = runtime.glob("shared/Microsoft.NETCore.App/*")
+            references = [f"-r:{libraries}/{name}.dll" for name in ("System.Private.CoreLib", "System.Runtime", "System.Console")]
+            program = packages / "limits.dll"
+            harness.run("mcs", "-nostdlib", "-noconfig", *references, f"-out:{program}", DOTNET / "limits.cs")
+            for name, content in (("limits.dll", program.read_bytes()), ("limits.runtimeconfig.json", (DOTNET / "limits.runtimeconfig.json").read_bytes())):
+                self.client.write_file("small", f"/workspace/{name}", content)
+            archive = subprocess.Popen(["tar", "-C", runtime, "-c", "."], stdout=subprocess.PIPE)
+            self.daemon.cli("exec", "small", "--", "sh", "-c", "mkdir ~/dotnet && tar -C ~/dotnet -x", stdin=archive.stdout)
+            archive.stdout.close()
+            self.assertEqual(archive.wait(), 0)
+            found = json.loads(self.out("~/dotnet/dotnet exec limits.dll"))
+            self.assertEqual(found["cpus"], 1)
+            if V1:  # this version of .NET, the one that npm has, does not know control groups of version 2
+                self.assertEqual(found["memory"], MEMORY * 3 // 4)  # its default
 
     def test_memory_files_are_bounded_by_half_of_the_memory(self):
         sizes = self.out("df -B1 --output=size /dev/shm /tmp | tail -n +2").split()
