@@ -21,14 +21,16 @@ constexpr uint32_t kModeDirectory = 0040000;
 // The commits of a workspace.
 struct Commits {
   Commits(const repo_cache::RepoCache& repos, const ChangeSource& source)
-      : base(repos, source.repo_dir, source.base_commit) {
+      : compared_id(source.base_commit), base(repos, source.repo_dir, source.base_commit) {
     // A mirror that was lost and cloned again may lack a commit that upstream rewrote.
     const std::string& commit = source.compared_with();
-    if (commit != source.base_commit && repos.has_objects(source.repo_dir, {commit}))
-      moved.emplace(repos, source.repo_dir, commit);
+    if (commit == source.base_commit || !repos.has_objects(source.repo_dir, {commit})) return;
+    moved.emplace(repos, source.repo_dir, commit);
+    compared_id = commit;
   }
   CommitTree& compared() { return moved ? *moved : base; }
 
+  std::string compared_id;
   CommitTree base;
   std::optional<CommitTree> moved;
 };
@@ -208,16 +210,16 @@ auto two_looks(const repo_cache::RepoCache& repos, const ChangeSource& before,
   Commits others(repos, after);
   return steady_look(before, commits, limits, [&](Look& from) {
     return steady_look(after, others, limits,
-                       [&](Look& to) { return use(commits.compared(), from, to); });
+                       [&](Look& to) { return use(commits, others, from, to); });
   });
 }
 
-repo_cache::TwoTrees two_trees(const ChangeSource& before, const ChangeSource& after, Look& from,
-                               Look& to, const DiffScope& scope) {
-  const bool same = before.compared_with() == after.compared_with();
+repo_cache::TwoTrees two_trees(const Commits& before, const Commits& after, Look& from, Look& to,
+                               const DiffScope& scope) {
+  const bool same = before.compared_id == after.compared_id;
   return {.before = from.contents(same ? &to : nullptr),
           .after = to.contents(same ? &from : nullptr),
-          .after_commit = same ? "" : after.compared_with(),
+          .after_commit = same ? "" : after.compared_id,
           .only = scope.only};
 }
 
@@ -287,9 +289,9 @@ Patch Changes::patch(const ChangeSource& before, const ChangeSource& after,
                      const DiffScope& scope) const {
   const base::Background background;
   return two_looks(repos_, before, after, limits_,
-                   [&](const CommitTree& commit, Look& from, Look& to) {
-                     Patch patch = commit.patch_between(
-                         two_trees(before, after, from, to, scope),
+                   [&](Commits& commits, const Commits& others, Look& from, Look& to) {
+                     Patch patch = commits.compared().patch_between(
+                         two_trees(commits, others, from, to, scope),
                          diff_limits(scope, limits_, from.memory_bytes() + to.memory_bytes()));
                      return with_nested(std::move(patch), to, &from, scope);
                    });
@@ -299,9 +301,9 @@ std::vector<DiffStat> Changes::stat(const ChangeSource& before, const ChangeSour
                                     const DiffScope& scope) const {
   const base::Background background;
   return two_looks(repos_, before, after, limits_,
-                   [&](const CommitTree& commit, Look& from, Look& to) {
-                     return commit.stat_between(
-                         two_trees(before, after, from, to, scope),
+                   [&](Commits& commits, const Commits& others, Look& from, Look& to) {
+                     return commits.compared().stat_between(
+                         two_trees(commits, others, from, to, scope),
                          diff_limits(scope, limits_, from.memory_bytes() + to.memory_bytes()));
                    });
 }

@@ -81,6 +81,17 @@ TEST_CASE("a state does not differ from itself") {
   });
 }
 
+TEST_CASE("a newer base that the mirror lacks does not count") {
+  layers::in_own_namespace([] {
+    TwoStates two;
+    two.go_on();
+    two.edit("echo more >> README.md");
+    two.source.moved_commit = std::string(40, '1');
+    CHECK(two.names() == std::set<std::string>{"modified README.md"});
+    CHECK(two.replayed() == two.tree_of_workspace());
+  });
+}
+
 TEST_CASE("only differences between the two are listed, whatever both changed since the base") {
   layers::in_own_namespace([] {
     TwoStates two;
