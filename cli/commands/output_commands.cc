@@ -1,6 +1,7 @@
 // `logs` and `attach`: the output of an existing command.
 #include "cli/commands.h"
 #include "cli/stream/exec_session.h"
+#include "cli/stream/last_lines.h"
 #include "cli/views/exec_result.h"
 
 namespace moorage::cli {
@@ -9,7 +10,8 @@ namespace {
 struct LogsOptions {
   std::string name;
   std::string exec;
-  std::string since_offset = "0";
+  std::string since_offset;
+  std::string tail;
   bool follow = false;
   bool only_stdout = false;
   bool only_stderr = false;
@@ -18,6 +20,7 @@ struct LogsOptions {
     options.argument({"NAME", "", "A workspace (its latest command) or a command's id"}, name);
     options.optional_argument({"EXEC", "", "One command of the workspace"}, exec);
     options.flag({"-f,--follow", "", "Follow until the command ends"}, follow);
+    options.value({"-n,--tail", "N", "Only the last N lines"}, tail);
     options.value({"--since-offset", "N", "Skip the first N bytes of output"}, since_offset);
     options.flag({"--stdout", "", "Standard output only"}, only_stdout);
     options.flag({"--stderr", "", "Standard error only"}, only_stderr);
@@ -58,12 +61,23 @@ void check_belongs(Context& context, const std::string& exec, const std::string&
               "moorage logs " + exec + " | moorage ps " + workspace);
 }
 
-uint64_t parse_offset(const std::string& text) {
-  const bool digits = !text.empty() && text.size() < 19 &&
-                      text.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits)
-    throw Error(Code::invalid_argument, "--since-offset: '" + text + "' is not a number of bytes");
+uint64_t parse_count(const std::string& option, const std::string& text, const std::string& unit) {
+  if (text.size() >= 19 || text.find_first_not_of("0123456789") != std::string::npos)
+    throw Error(Code::invalid_argument, option + ": '" + text + "' is not a number of " + unit);
   return std::stoull(text);
+}
+
+// Where to begin: the start, unless an option says otherwise.
+uint64_t first_offset(Context& context, const LogsOptions& options, const SessionPlan& plan) {
+  if (!options.tail.empty() && !options.since_offset.empty())
+    throw Error(Code::invalid_argument, "--tail and --since-offset exclude each other");
+  if (!options.tail.empty()) {
+    const uint64_t lines = parse_count("--tail", options.tail, "lines");
+    return offset_of(context, {plan.exec, lines, plan.show_stdout, plan.show_stderr});
+  }
+  return options.since_offset.empty()
+             ? 0
+             : parse_count("--since-offset", options.since_offset, "bytes");
 }
 
 int print_logs(Context& context, const LogsOptions& options) {
@@ -75,7 +89,6 @@ int print_logs(Context& context, const LogsOptions& options) {
   if (!options.exec.empty()) check_belongs(context, exec, options.name);
   SessionPlan plan;
   plan.exec = exec;
-  plan.offset = parse_offset(options.since_offset);
   plan.follow = options.follow;
   plan.late = true;
   plan.role = Role::reads_logs;
@@ -84,6 +97,7 @@ int print_logs(Context& context, const LogsOptions& options) {
   plan.show_stdout = options.only_stdout || !options.only_stderr;
   plan.show_stderr = options.only_stderr || !options.only_stdout;
   plan.capture = context.json;
+  plan.offset = first_offset(context, options, plan);
   SessionEnd end = run_session(context, plan);
   if (end.how == SessionEnd::How::reader_gone) return finish_session(context, end);
   if (context.json) {

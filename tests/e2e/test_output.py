@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import random
+import subprocess
 import unittest
 
 import harness
@@ -70,6 +71,30 @@ class Output(harness.TestCase):
         self.daemon.restart()
         out = self.daemon.cli("logs", "logs")
         self.assertEqual((out.stdout, out.stderr), (b"to-out\n", b"to-err\n"))
+
+    def test_the_last_lines_are_those_that_tail_prints(self):
+        self.client.create(repo_url=self.url, name="tail")
+        texts = {"empty": b"", "one": b"x\n", "unfinished": b"a\nb\nc", "blank": b"\n\n\n", "long": b"z" * 300_000 + b"\nend\n",
+                 "many": b"".join(b"line %d\n" % n for n in range(60_000))}
+        for name, text in texts.items():
+            self.client.write_file("tail", f"/workspace/{name}", text)
+            exec_id = self.client.exec("tail", ["cat", name]).exec["id"]
+            lines = text.splitlines(keepends=True)
+            for count in (0, 1, 2, 5, 59_999, 10 ** 9):
+                out = self.daemon.cli("logs", exec_id, "--tail", str(count)).stdout
+                self.assertEqual(out, b"".join(lines[-count:] if count else []), (name, count))
+        self.assertEqual(self.daemon.cli("logs", "tail", "-n", "1").stdout, b"line 59999\n")
+        exec_id = self.client.exec("tail", "for i in 1 2 3; do echo out $i; echo err $i >&2; sleep 0.1; done").exec["id"]
+        self.assertEqual(self.daemon.cli("logs", exec_id, "-n", "2", "--stderr").stderr, b"err 2\nerr 3\n")
+        waits = "seq 5; until [ -e go ]; do sleep 0.05; done; echo six"
+        running = self.daemon.cli("exec", "-d", "tail", "--", "sh", "-c", waits).stdout.decode().split()[0]
+        harness.wait_until(lambda: self.daemon.cli("logs", running).stdout.endswith(b"5\n"), what="its first output")
+        following = self.daemon.cli_popen("logs", "-f", "--tail", "2", running, stdout=subprocess.PIPE)
+        self.assertEqual(following.stdout.read(4), b"4\n5\n")
+        self.client.write_file("tail", "/workspace/go", b"")
+        self.assertEqual(following.communicate()[0], b"six\n")
+        for wrong in (("--tail", "x"), ("--tail", "-1"), ("--tail", "1", "--since-offset", "1")):
+            self.assertIn(b"--tail", self.daemon.cli("logs", exec_id, *wrong, check=False).stderr)
 
     def test_reading_begins_at_any_byte(self):
         self.client.create(repo_url=self.url, name="offset")
