@@ -20,6 +20,7 @@ struct ExecOptions {
   std::string user;
   std::string timeout;
   bool tty = false;
+  int for_term = SIGTERM;
   bool detach = false;
   bool no_stdin = false;
   bool interactive = false;
@@ -122,6 +123,7 @@ SessionEnd stand_for(Context& context, const ExecOptions& options, const std::st
   plan.post_target = target;
   plan.post_body = body;
   plan.tty = options.tty;
+  plan.for_term = options.for_term;
   plan.forward_stdin = !options.no_stdin;
   plan.share_stdin = !options.interactive && !options.tty;
   plan.merged = merges_output(context, options);
@@ -195,6 +197,7 @@ Action shell_command(Options& options) {
   options.value({"--user", "NAME", "User in the sandbox"}, exec_options->user);
   options.value({"--cwd", "DIR", "Working directory; default: /workspace"}, exec_options->cwd);
   exec_options->tty = true;
+  exec_options->for_term = SIGHUP;  // an interactive shell ignores TERM
   return run_with(exec_options, [](Context& context, const ExecOptions& given) {
     return exec(context, given, {"bash", "-l"});
   });

@@ -127,6 +127,7 @@ class Session {
     ForwardPlan forward;
     forward.socket_path = context_.socket;
     forward.signals = forwarded_signals(plan_.role);
+    forward.for_term = plan_.for_term;
     forward.leaving = leaving_signals(plan_.role);
     forward.on_leave = [this](int signal) { leave_because_of(signal); };
     if (plan_.tty && context_.terminal.out) forward.window_fd = STDOUT_FILENO;

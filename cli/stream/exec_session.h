@@ -3,6 +3,7 @@
 // logs.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <string>
 
@@ -20,7 +21,8 @@ enum class Role : uint8_t { runs, joins, watches, reads_logs };
 
 struct SessionPlan : FollowTarget {
   Role role = Role::runs;
-  bool tty = false;  // raw mode when our standard input is a terminal
+  bool tty = false;        // raw mode when our standard input is a terminal
+  int for_term = SIGTERM;  // the command gets this for our TERM
   bool forward_stdin = true;
   uint64_t stdin_offset = 0;
   bool close_stdin_at_end = true;

@@ -99,7 +99,8 @@ void SignalForwarder::handle(int signal) {
   if (second) {
     posts_.push_back({"/cancel", ""});
   } else {
-    posts_.push_back({"/signal", JsonObject().add("signal", ::sigabbrev_np(signal)).str()});
+    const int sent = signal == SIGTERM ? plan_.for_term : signal;
+    posts_.push_back({"/signal", JsonObject().add("signal", ::sigabbrev_np(sent)).str()});
   }
 }
 

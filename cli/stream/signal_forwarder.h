@@ -19,6 +19,7 @@ namespace moorage::cli {
 struct ForwardPlan {
   std::string socket_path;
   std::vector<int> signals;  // forwarded
+  int for_term = SIGTERM;    // instead of TERM
   std::vector<int> leaving;  // calls on_leave for these, on the forwarding thread
   std::function<void(int signal)> on_leave;
   int window_fd = -1;  // the command's terminal gets the size of this one

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import shlex
+import signal
 import subprocess
 
 import harness
@@ -59,6 +60,18 @@ class Streams(harness.TestCase):
         cls.client.start("io")
         cls.list = cls.daemon.directory / "list"
         cls.list.write_text("one\ntwo\nthree\n")
+
+    def test_a_shell_ends_when_its_client_is_terminated(self):
+        ours, its = pty.openpty()
+        with open(ours, "rb", buffering=0) as terminal:
+            client = self.daemon.cli_popen("shell", "io", stdin=its, stdout=its, stderr=its)
+            os.close(its)
+            seen = b""
+            while b"$ " not in seen:
+                seen += terminal.read(1000)
+            client.terminate()  # as timeout(1) does; an interactive shell ignores TERM
+            self.assertEqual(client.wait(30), 128 + signal.SIGHUP)
+        self.assertEqual(self.client.execs("io")[0]["state"], "signalled")
 
     def shell(self, script, **options):
         """A script of the caller's shell; `run` is a command in the workspace, `list` a file of three lines."""
