@@ -5,6 +5,7 @@
 #include "cli/client/remote_path.h"
 #include "cli/commands.h"
 #include "cli/commands/patch_output.h"
+#include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
 namespace {
@@ -87,6 +88,7 @@ int print_diff(Context& context, const DiffOptions& wanted) {
                                    ? ""
                                    : "nothing is changed at these paths; moorage status " +
                                          wanted.name + " lists all changes";
+  if (!context.json && wanted.base == "work") note_moved_base(context, wanted.name);
   if (!wanted.stat && !wanted.name_only && !context.json)
     return print_patch(context, target, wanted.name, if_empty);
   const std::string answer = context.api().get(target + "&stat=1");

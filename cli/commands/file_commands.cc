@@ -11,6 +11,7 @@
 #include "cli/client/remote_path.h"
 #include "cli/commands.h"
 #include "cli/local/tree_copy.h"
+#include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
 namespace {
@@ -27,6 +28,7 @@ void print_status(Context& context, const std::string& name) {
   if (text.empty()) text = " clean     no changes since the base\n";
   if (json->flag("truncated")) text += " ...       more changes not listed\n";
   context.print(text);
+  note_moved_base(context, name);
 }
 
 struct FilesOptions {

@@ -74,12 +74,10 @@ void sync(Context& context, const std::string& name) {
   if (!workspace) return;
   context.print_label("synced", name + "   " + workspace->text("notice"));
   const int64_t behind = workspace->number("base.behind");
-  std::string branch = workspace->text("base.ref");
-  for (const std::string_view kind : {"refs/heads/", "refs/"})
-    if (branch.starts_with(kind)) branch.erase(0, kind.size());
-  if (behind == 0 || branch.starts_with("tags/")) return;
+  const std::string ref = workspace->text("base.ref");
+  if (behind == 0 || ref.starts_with("refs/tags/")) return;
   context.note(name + " is " + count_of(behind, "commit") + " behind; moorage exec " + name +
-               " -- git rebase --autostash origin/" + branch);
+               " -- git rebase --autostash origin/" + short_ref(ref));
 }
 
 }  // namespace

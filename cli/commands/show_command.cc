@@ -52,8 +52,7 @@ class Page {
   void base() {
     std::string text = ws_.text("repo.name", "no repository");
     const std::string commit = short_commit(ws_.text("base.commit"));
-    std::string ref = ws_.text("base.ref");
-    if (ref.starts_with("refs/heads/")) ref.erase(0, 11);
+    const std::string ref = short_ref(ws_.text("base.ref"));
     if (!ref.empty()) text += " " + ref;
     if (!commit.empty()) text += " " + commit;
     if (ws_.has("base.moved_to")) {

@@ -104,8 +104,7 @@ class Report {
   }
   Text base() const {
     Text text;
-    std::string ref = workspace_.text("base.ref");
-    if (ref.starts_with("refs/heads/")) ref.erase(0, 11);
+    const std::string ref = short_ref(workspace_.text("base.ref"));
     if (!ref.empty()) text.quote(ref).say(" at ");
     text.quote(workspace_.text("base.commit"));
     if (workspace_.has("base.moved_to")) {

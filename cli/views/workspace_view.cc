@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/client/accounts.h"
+#include "cli/client/context.h"
 #include "cli/output/text.h"
 
 namespace moorage::cli {
@@ -79,12 +80,22 @@ Cell state_cell(const Json& workspace, int64_t now_ms) {
 
 std::string short_commit(const std::string& commit) { return commit.substr(0, 7); }
 
+std::string short_ref(const std::string& ref) {
+  for (const std::string_view prefix : {"refs/heads/", "refs/tags/", "refs/"})
+    if (ref.starts_with(prefix)) return ref.substr(prefix.size());
+  return ref;
+}
+
+void note_moved_base(Context& context, const std::string& name) {
+  const Json workspace = Json::parse(context.api().get(context.workspace_path(name)));
+  if (!workspace.has("base.moved_to")) return;
+  context.note("the changes count from " + short_commit(workspace.text("base.moved_to")) +
+               ", after a rebase or merge inside");
+}
+
 std::string base_text(const Json& workspace) {
-  std::string ref = workspace.text("base.ref");
+  std::string ref = short_ref(workspace.text("base.ref"));
   if (ref.empty()) ref = short_commit(workspace.text("base.commit"));
-  for (const std::string_view prefix : {"refs/heads/", "refs/tags/", "refs/"}) {
-    if (ref.starts_with(prefix)) ref.erase(0, prefix.size());
-  }
   const int64_t behind = workspace.number("base.behind");
   if (ref.empty()) return "-";
   if (workspace.has("base.lost")) return ref + " rewritten";
@@ -174,7 +185,8 @@ std::string hours_text(const Json& sandbox, int64_t now_ms) {
 std::string changes_text(const Json& workspace) {
   const int64_t files = workspace.number("changes.files");
   if (files > 0) return count_of(files, "file");
-  return workspace.number("unpushed") > 0 ? "unpushed" : "-";
+  if (workspace.number("unpushed") > 0) return "unpushed";
+  return workspace.has("changes") ? "none" : "-";  // or not counted yet
 }
 
 std::string holder_text(const Json& holder) {

@@ -11,6 +11,8 @@
 
 namespace moorage::cli {
 
+class Context;
+
 // True when a check found the workspace damaged or changed outside.
 bool needs_check(const Json& workspace);
 // What a person types for the workspaces of a list: the name, or the id where the name is
@@ -59,5 +61,10 @@ std::string size_or_dash(const Json& json, std::string_view field);
 std::string origin_text(const Json& forked_elsewhere);
 // "4f1c2e9": seven digits of a commit.
 std::string short_commit(const std::string& commit);
+// "main" of "refs/heads/main", "pull/7/head" of "refs/pull/7/head".
+std::string short_ref(const std::string& ref);
+// Tells the user on standard error from which commit the changes of the workspace count, if that is
+// not the one at which it began.
+void note_moved_base(Context& context, const std::string& name);
 
 }  // namespace moorage::cli

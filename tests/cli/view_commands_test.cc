@@ -77,7 +77,7 @@ TEST_CASE("ls prints a line for each workspace and the free space") {
       ran.out ==
       "NAME    OWNER  REPO       BASE      STATE    DOING           CHANGES   DISK  HOLDER\n"
       "auth    you    acme/shop  main -23  running  my-agent 2h14m  37 files  412M  uid 1004\n"
-      "spike   -      acme/api   v2.1      stopped  -               -            0  -\n"
+      "spike   -      acme/api   v2.1      stopped  -               none         0  -\n"
       "lost-1  -      acme/api   main      CHECK    2 files differ\\x1b[31m: moorage show lost-1\n"
       "3 workspaces | 31G of 200G, 169G free\n");
 }
@@ -457,9 +457,14 @@ TEST_CASE("diff is raw in a pipe and counted with --stat") {
           200, R"([{"path":"src/a.ts","added":10,"removed":2,"binary":false,"change":"modified"},
                                  {"path":"b.png","added":0,"removed":0,"binary":true,"change":"added"}])");
     }
+    if (!call.target.ends_with("/diff?base=work"))
+      return call.reply(200, R"({"name":"auth","base":{"moved_to":"4f1c2e9a"}})");
     call.reply(200, patch);
   });
-  CHECK(run_moorage({"diff", "auth"}, {server.socket_path(), "", {}}).out == patch);
+  const auto ran = run_moorage({"diff", "auth"}, {server.socket_path(), "", {}});
+  CHECK(ran.out == patch);
+  CHECK(ran.err.find("the changes count from 4f1c2e9, after a rebase or merge inside") !=
+        std::string::npos);
   CHECK(run_moorage({"diff", "auth", "--stat"}, {server.socket_path(), "", {}}).out ==
         " src/a.ts | 12 ++++++++++--\n b.png    | binary added\n 2 files, +10 -2\n");
   test::Running on_terminal({"diff", "auth"}, {server.socket_path(), "", {{"NO_COLOR", "1"}}},
