@@ -1,7 +1,6 @@
 # Sourced by ./quickstart: installs the programs and runs the daemon, under systemd if available.
 
 socket=/run/moorage/mooraged.sock
-pid_file=/run/moorage/mooraged.pid
 
 # The package's service has the same name and uses the same store.
 refuse_package() {
@@ -21,11 +20,10 @@ install_programs() {
 
 daemon_answers() { /usr/local/bin/moorage version >/dev/null 2>&1 && [ -S "$socket" ] && /usr/local/bin/moorage info --json >/dev/null 2>&1; }
 
-# The pid of the daemon that serves our socket, if any.
+# The pid of the daemon that serves our socket, whoever started it; empty if there is none.
 daemon_pid() {
-  local pid
-  pid=$(cat "$pid_file" 2>/dev/null) || return 0
-  if [ "$(readlink "/proc/$pid/exe" 2>/dev/null | sed 's/ (deleted)$//')" = /usr/local/bin/mooraged ]; then echo "$pid"; fi
+  daemon_answers || return 0
+  /usr/local/bin/moorage --socket "$socket" info --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["pid"])'
 }
 
 systemd_runs() { [ -d /run/systemd/system ]; }
@@ -36,7 +34,7 @@ launch_daemon() {
   else
     mkdir -p /run/moorage /var/log/moorage
     # In a subshell, so that this shell does not report its end when the tour kills it.
-    (setsid /usr/local/bin/mooraged >>/var/log/moorage/mooraged.log 2>&1 </dev/null & echo $! >"$pid_file")
+    (setsid /usr/local/bin/mooraged >>/var/log/moorage/mooraged.log 2>&1 </dev/null &)
   fi
   wait_for_daemon
 }
@@ -75,7 +73,7 @@ start_service() {
   else
     stop_daemon
     launch_daemon
-    done_step "mooraged: running, pid $(cat "$pid_file"); no systemd here: start it by hand after a boot"
+    done_step "mooraged: running, pid $(daemon_pid); no systemd here: after a boot: setsid mooraged &"
   fi
 }
 

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -179,7 +180,9 @@ Error connect_trouble(const std::string& socket_path, const Error& cause) {
                  "no permission to connect to the daemon at " + socket_path, who_may(socket_path));
   }
   const std::string text = "cannot reach the daemon at " + socket_path + ": ";
-  const char* start = "start it with: sudo systemctl start moorage  or  sudo ./quickstart";
+  const char* start = ::access("/run/systemd/system", F_OK) == 0
+                          ? "start it with: sudo systemctl start moorage  or  sudo ./quickstart"
+                          : "start it with: sudo sh -c 'setsid mooraged &'  or  sudo ./quickstart";
   struct stat found {};
   if (::stat(socket_path.c_str(), &found) != 0)
     return Error(Code::unavailable, text + "the socket does not exist", start);

@@ -40,7 +40,8 @@ int print_info(Context& context) {
   const auto line = [&](const std::string& label, const std::string& about) {
     text += label_lines(label, about, context.terminal.columns);
   };
-  line("moorage", info->text("version"));
+  line("moorage", info->text("version") +
+                      (info->has("pid") ? "   daemon: pid " + info->text("pid") : std::string()));
   if (info->has("rescue")) line("RESCUE", info->text("rescue"));
   line("store", info->text("store") + " (" + info->text("store_id", "id unknown") + "), " +
                     size_text(*info, "space.free_bytes") + " free of " +

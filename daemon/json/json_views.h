@@ -88,6 +88,7 @@ std::string event_json(const state_db::Event& event);
 // Answers of GET /v1/info and GET /v1/config; plain data, filled in where the parts are wired.
 struct InfoView {
   std::string version;
+  int pid = 0;  // of the daemon
   std::string store_id;
   std::string store;
   std::string kernel;

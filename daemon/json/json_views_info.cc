@@ -70,6 +70,7 @@ std::string info_json(const InfoView& info) {
     return JsonObject{{"name", lossy_utf8(rule.name)}, {"text", lossy_utf8(rule.text)}};
   });
   JsonObject object{{"version", info.version},
+                    {"pid", info.pid},
                     {"store_id", info.store_id},
                     {"store", lossy_utf8(info.store)},
                     {"kernel", info.kernel},

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <array>
 
 #include "backends/remote/machines.h"
@@ -131,6 +133,7 @@ Reply events(Api&, const InfoSource& source, const Request& request) {
 InfoView look_at_host(Api& api, const backends::ProbeOptions& options) {
   InfoView info;
   info.version = MOORAGE_VERSION;
+  info.pid = ::getpid();
   info.store_id = api.store.store_id();
   info.store = options.store;
   info.kernel = backends::kernel_release();

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/os/files.h"
 #include "cli/client/api.h"
 #include "cli/client/json.h"
 #include "scripted_server.h"
@@ -101,7 +102,11 @@ TEST_CASE("a missing daemon and missing permission come with a hint") {
   CHECK(nobody.code() == Code::unavailable);
   CHECK(nobody.message() ==
         "cannot reach the daemon at /nonexistent/sock: the socket does not exist");
-  CHECK(nobody.hint() == "start it with: sudo systemctl start moorage  or  sudo ./quickstart");
+  const bool systemd = base::path_exists("/run/systemd/system");
+  CHECK(nobody.hint() ==
+        "start it with: sudo " +
+            std::string(systemd ? "systemctl start moorage" : "sh -c 'setsid mooraged &'") +
+            "  or  sudo ./quickstart");
 }
 
 TEST_CASE("an error answer becomes the error that the daemon sent") {

@@ -264,9 +264,9 @@ TEST_CASE("an error is a message and a hint, harmless on a terminal") {
 TEST_CASE("the socket comes from the option before the environment") {
   const Ran ran = run_moorage({"--socket", "/nonexistent/a", "ls"}, {"/nonexistent/b", "", {}});
   CHECK(ran.code == 1);
-  CHECK(ran.err ==
-        "moorage: cannot reach the daemon at /nonexistent/a: the socket does not exist\n"
-        "  hint: start it with: sudo systemctl start moorage  or  sudo ./quickstart\n");
+  CHECK(ran.err.starts_with(
+      "moorage: cannot reach the daemon at /nonexistent/a: the socket does not exist\n"
+      "  hint: start it with: sudo "));
 }
 
 TEST_CASE("--version is the command version, and neither needs a daemon") {

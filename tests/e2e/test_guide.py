@@ -195,7 +195,7 @@ class Guide(harness.TestCase):
             (r"https://github\.com/acme/shop", lambda: cls.url),
             (r"/etc/moorage/moorage\.yaml", lambda: str(cls.daemon.config)),
             (r"/run/moorage/mooraged\.sock", lambda: str(cls.daemon.socket)),
-            (r"\$\(pidof mooraged\)", lambda: str(cls.daemon.process.pid)),
+            (r"systemctl kill -s KILL moorage", lambda: f"kill -9 {cls.daemon.process.pid}"),
             (r"~/anthropic\.key", lambda: str(cls.key)),
             (r"~/git\.token", lambda: str(cls.token)),
             (r"\bdevs\b", lambda: "daemon"),  # a group that every host has

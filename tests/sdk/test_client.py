@@ -337,11 +337,16 @@ class Interruptions(Scripted):
 
         await self.stopped(read)
 
+    async def test_an_interrupted_wait_carries_the_id(self, client):
+        self.task, self.loop = asyncio.current_task(), asyncio.get_running_loop()
+        self.daemon.answers = [[lambda _: self.interrupt(), 5.0, CLOSE]]
+        await self.stopped(client.exec("ex_5").wait, "GET")
+
     async def interrupted_workspace(self, client):
         self.task, self.loop = asyncio.current_task(), asyncio.get_running_loop()
         return await self.workspace(client, [chunked(Moorage_Exec="ex_5") + chunk(position(0) + record(STDOUT, b"a")), lambda _: self.interrupt(), 5.0, CLOSE])
 
-    async def stopped(self, call):
+    async def stopped(self, call, method="POST"):
         try:
             await call()
         except (moorage.Interrupted, asyncio.CancelledError) as stopped:
@@ -350,7 +355,7 @@ class Interruptions(Scripted):
             self.task.uncancel()
         else:
             self.fail("not interrupted")
-        self.assertEqual([r.method for r in self.daemon.requests], ["POST"])  # nothing ended the command
+        self.assertEqual([r.method for r in self.daemon.requests], [method])  # nothing ended the command
 
     def interrupt(self):
         time.sleep(0.2)

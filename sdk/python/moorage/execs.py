@@ -14,6 +14,7 @@ from .results import ExecInfo, Result
 from .calls import Call
 from .session import Session
 from .streams import OutputStream, put_input
+from .transport import Interrupt, carrying
 
 WAIT_S = 60.0  # of one request; the daemon allows an hour
 
@@ -32,7 +33,10 @@ class Exec:
         return f"<{type(self).__name__} {self.id}>"
 
     def _json(self, method: str, rest: str, body: Any = None, **more: Any) -> Any:
-        return self._session.json(method, self._path + rest, body, exec_id=self.id, **more)
+        try:
+            return self._session.json(method, self._path + rest, body, exec_id=self.id, **more)
+        except Interrupt as stop:
+            raise carrying(stop, self.id) from None
 
     def info(self) -> ExecInfo:
         """Its record now."""

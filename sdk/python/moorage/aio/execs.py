@@ -13,6 +13,7 @@ from ..results import ExecInfo, Result
 from ..calls import Call
 from .session import AsyncSession
 from .streams import AsyncOutputStream, put_input
+from .transport import Interrupt, carrying
 
 WAIT_S = 60.0  # of one request; the daemon allows an hour
 
@@ -31,7 +32,10 @@ class AsyncExec:
         return f"<{type(self).__name__} {self.id}>"
 
     async def _json(self, method: str, rest: str, body: Any = None, **more: Any) -> Any:
-        return await self._session.json(method, self._path + rest, body, exec_id=self.id, **more)
+        try:
+            return await self._session.json(method, self._path + rest, body, exec_id=self.id, **more)
+        except Interrupt as stop:
+            raise carrying(stop, self.id) from None
 
     async def info(self) -> ExecInfo:
         """Its record now."""

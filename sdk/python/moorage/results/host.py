@@ -224,9 +224,10 @@ class Replica(Record):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Info(Record):
-    """Version, checks, backends, space and counts of the daemon and its host. rescue: why it is in rescue mode, or None."""
+    """Version, process id, checks, backends, space and counts of the daemon and its host. rescue: why it is in rescue mode, or None."""
 
     version: str = ""
+    pid: int = 0
     store_id: str = ""
     store: str = ""
     kernel: str = ""
