@@ -184,6 +184,12 @@ RefreshResult RepoCache::refresh(const std::string& repo, const RepoUrl& url, Du
   }
 }
 
+int64_t RepoCache::checked_wall_ms(const std::string& repo) const {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->checked_wall_ms.find(repo);
+  return found == state_->checked_wall_ms.end() ? 0 : found->second;
+}
+
 void RepoCache::fetch_more(const std::string& repo, const RepoUrl& url, const std::string& text,
                            Duration patience, const ProgressFunction& progress,
                            const GitAccess& access) {

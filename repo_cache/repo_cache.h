@@ -62,6 +62,8 @@ class RepoCache {
   // of a repository must have the same rights upstream: one's access serves those who share.
   RefreshResult refresh(const std::string& repo, const RepoUrl& url, Duration deadline,
                         const ProgressFunction& progress = {}, const GitAccess& access = {});
+  // When upstream last answered refresh(); 0: not yet.
+  int64_t checked_wall_ms(const std::string& repo) const;
 
   // Fetches something else that a person may name, and resolve() does not find: a full commit id,
   // or "pull/7/head", "refs/changes/34/1234/5". not_found; invalid_argument: no such form.

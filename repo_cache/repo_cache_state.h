@@ -39,6 +39,7 @@ struct RepoCache::State {
   // commit, since, ref: a sandbox may ask again and again
   std::map<std::string, std::map<std::tuple<std::string, std::string, std::string>, bool>> later;
   std::map<std::string, uint64_t> generations;  // incremented whenever answers expire
+  std::map<std::string, int64_t> checked_wall_ms;
 
   struct Turn {
     std::shared_ptr<SharedCheck> check;
@@ -63,6 +64,7 @@ struct RepoCache::State {
   void end(const std::string& repo, SharedCheck& check) {
     const std::lock_guard lock(mutex);
     if (check.result.fetched || check.error) forget_locked(repo);
+    if (!check.error) checked_wall_ms[repo] = check.result.checked_wall_ms;
     check.done = true;
     flights[repo].running = false;
     changed.notify_all();

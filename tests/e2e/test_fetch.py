@@ -1,5 +1,6 @@
 """A repository is fetched once, and a workspace starts at upstream's current commit."""
 
+import datetime
 import os
 import signal
 import threading
@@ -30,6 +31,18 @@ class Fetch(harness.TestCase):
         self.assertEqual(self.client.workspace("old")["base"]["behind"], 1)
         # `origin` inside shows upstream's state when the workspace was created.
         self.assertEqual(self.client.exec("new", "git rev-parse origin/main").stdout.decode().strip(), new)
+
+    def test_the_time_of_the_last_check_is_shown_everywhere(self):
+        self.client.create(repo_url=self.url, name="first-check")
+        for number in range(2):
+            before = time.time()
+            made = self.client.create(repo_url=self.url, name=f"check-{number}")
+            listed = next(w for w in self.client.workspaces() if w["name"] == made["name"])
+            repos = next(r for r in self.client.repos() if r["id"] == made["repo"]["id"])
+            for shown in (made["base"], listed["base"], self.client.workspace(made["name"])["base"], repos):
+                seconds = datetime.datetime.fromisoformat(shown["checked_at"]).timestamp()
+                self.assertGreater(seconds, before - 1)
+            time.sleep(1.1)
 
     def test_new_forced_and_deleted_branches_are_followed(self):
         repo = self.upstream / "acme" / "branches"

@@ -67,6 +67,14 @@ class Idle(harness.TestCase):
         self.assertEqual(self.stop_reasons("silent"), [])
         self.until_stopped("silent")
 
+    def test_an_ended_command_is_not_shown_as_work(self):
+        self.make("ended", idle_stop_s=60)
+        self.client.exec("ended", "true")
+        for _ in range(20):  # the check for idleness may see some of these
+            self.client.exec("ended", "sleep 0.3")
+            self.assertNotIn("exec", self.sandbox("ended").get("busy_with", ""))
+        self.client.stop("ended")
+
     def test_an_open_terminal_counts_as_work(self):
         self.make("terminal")
         record = self.client.start_exec("terminal", ["bash", "--norc"], tty={"columns": 80, "rows": 24})

@@ -51,6 +51,7 @@ inline constexpr int64_t kMostIdlePause_ms = 10'000;  // between two checks for 
 int64_t age_ms(const base::ProcessIdentity& init, const base::Clock& clock);
 
 // Result of the last check of a running sandbox (workspace/upkeep/idle_stop.h).
+inline constexpr const char* kBusyWithExec = "exec ";
 struct IdleState {
   std::string busy_with{};  // "exec ex_3"; empty: nothing
   int64_t idle_ms = 0;      // time without activity

@@ -202,19 +202,13 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const repo_cache:
   } else if (join) {
     join(id.str());
   }
-  {
-    const std::lock_guard lock(mutex_);
-    checked_[id] = result.checked_wall_ms;
-  }
-  auto row = table.get(id);
-  row.checked_wall_ms = std::max(row.checked_wall_ms, result.checked_wall_ms);
-  return row;
+  return with_last_check(context_, table.get(id));
 }
 
-int64_t Repositories::checked_wall_ms(base::RepoId id) {
-  const std::lock_guard lock(mutex_);
-  const auto found = checked_.find(id);
-  return found == checked_.end() ? 0 : found->second;
+state_db::RepositoryRow with_last_check(const Context& context, state_db::RepositoryRow row) {
+  const int64_t checked_wall_ms = context.repos.checked_wall_ms(repo_directory(row.id));
+  row.checked_wall_ms = std::max(row.checked_wall_ms, checked_wall_ms);
+  return row;
 }
 
 state_db::RepositoryRow Repositories::fetch(base::RepoId id, const Progress& progress,

@@ -37,6 +37,10 @@ struct ImportedWork {
   static ImportedWork parse(const std::string& subject);
 };
 
+// With the time at which upstream last answered. A row has that of the last news: to write it each
+// time would cost a sync.
+state_db::RepositoryRow with_last_check(const Context& context, state_db::RepositoryRow row);
+
 class Repositories {
  public:
   explicit Repositories(Context& context);
@@ -59,8 +63,6 @@ class Repositories {
                                 const JoinKey& join = {});
   // The URL of origin in its workspaces; empty: none.
   static std::string origin_of(state_db::Store& store, base::RepoId id);
-  // When upstream last answered this process; 0: not yet.
-  int64_t checked_wall_ms(base::RepoId id);
   // conflict while a workspace is based on it, including deleted ones that can be restored, and
   // while it is being fetched or its row is locked.
   void evict(base::RepoId id, const std::string& reason, const JoinKey& join = {});
@@ -125,8 +127,6 @@ class Repositories {
   Context& context_;
   UpstreamAccess upstream_;
   std::mutex mutex_;  // of the maps below
-  // When upstream last answered: in memory, because updating a row costs a sync.
-  std::map<base::RepoId, int64_t> checked_;
   std::map<base::RepoId, int> work_;
   void note_use(base::RepoId id, const std::string& commit = {});
   // By repository and commit of a base tree; an empty commit means the mirror.

@@ -70,7 +70,7 @@ void IdleKeeper::look() {
 
 std::string IdleKeeper::busy_with(const LiveSandbox& running) {
   for (const auto& exec : state_db::ExecTable(context_.store).running(running.sandbox)) {
-    if (exec.request.hook.empty()) return "exec " + exec.id.str();
+    if (exec.request.hook.empty()) return kBusyWithExec + exec.id.str();
   }
   if (leases_.is_held(running.workspace)) return "its lease";
   // A file transfer, or a command that is about to start.

@@ -33,13 +33,12 @@ std::vector<state_db::RepositoryRow> RepositoryVerbs::list(const Caller& caller)
   std::erase_if(rows, [&](const auto& row) {
     return row.state == state_db::RepositoryState::evicted || !sees(caller, row);
   });
+  for (auto& row : rows) row = with_last_check(context_, std::move(row));
   return rows;
 }
 
 state_db::RepositoryRow RepositoryVerbs::get(const Caller& caller, base::RepoId id) {
-  auto row = find_repository(context_.store, caller, id);
-  row.checked_wall_ms = std::max(row.checked_wall_ms, repositories_.checked_wall_ms(id));
-  return row;
+  return with_last_check(context_, find_repository(context_.store, caller, id));
 }
 
 void RepositoryVerbs::remove(const Caller& caller, base::RepoId id) {

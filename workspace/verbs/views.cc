@@ -14,6 +14,7 @@
 #include "workspace/archive/store.h"
 #include "workspace/changes/stable_read.h"
 #include "workspace/context/live_sandboxes.h"
+#include "workspace/repositories/repositories.h"
 #include "workspace/sandbox/given_up.h"
 #include "workspace/sandbox/spending.h"
 
@@ -54,17 +55,15 @@ RestView rest_of(const WorkspaceView& view, Context& context) {
   RestView shown;
   const base::Clock& clock = context.store.clock();
   const int64_t now = clock.boot_ms();
-  const auto seen = context.live.rest(view.row.id);
-  if (seen) {
-    shown.busy_with = seen->busy_with;
-    if (shown.busy_with.empty()) {
+  if (view.doing) {
+    shown.busy_with = kBusyWithExec + view.doing->id.str();
+  } else if (const auto seen = context.live.rest(view.row.id)) {
+    const bool ended = seen->busy_with.starts_with(kBusyWithExec);  // since that check
+    if (!ended) shown.busy_with = seen->busy_with;
+    if (seen->busy_with.empty()) {
       const int64_t since_ms = std::clamp<int64_t>(now - seen->boot_ms, 0, kMostIdlePause_ms);
       shown.idle_ms = seen->idle_ms + since_ms;
     }
-  }
-  if (view.doing) {
-    shown.busy_with = "exec " + view.doing->id.str();
-    shown.idle_ms = 0;
   }
   const int64_t idle_stop_ms = view.policy.idle_stop_s * 1000;
   if (shown.busy_with.empty() && idle_stop_ms > 0)
@@ -79,7 +78,7 @@ RestView rest_of(const WorkspaceView& view, Context& context) {
 WorkspaceView outline(Context& context, state_db::WorkspaceRow row, state_db::RepositoryRow repo) {
   WorkspaceView view;
   view.row = std::move(row);
-  view.repo = std::move(repo);
+  view.repo = with_last_check(context, std::move(repo));
   const auto id = view.row.id;
   view.integrity = state_db::IntegrityTable(context.store).get(id);
   view.sandbox = state_db::SandboxTable(context.store).live(id);
