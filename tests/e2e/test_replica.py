@@ -505,5 +505,18 @@ class Elsewhere(harness.TestCase):
         self.assertLess(sum(p.stat().st_size for p in new), 1 << 20)
 
 
+class OrderlyStop(TestCase):
+    settings = {**TestCase.settings, "replica.interval_s": 3600}
+
+    def test_the_last_changes_are_in_the_copy(self):
+        self.client.create(repo_url=self.url, name="one")
+        self.client.exec("one", "seq 1000 >last")
+        self.daemon.stop()
+        other = self.restored()
+        other.start()
+        self.assertEqual(other.client.exec("one", "wc -l <last").stdout, b"1000\n")
+        self.assertEqual(len(other.client.execs("one")), 2)
+
+
 if __name__ == "__main__":
     unittest.main()

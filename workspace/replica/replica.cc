@@ -39,12 +39,22 @@ void Replica::start() {
 bool Replica::stop(std::chrono::milliseconds patience) {
   if (!thread_.joinable()) return true;
   std::unique_lock lock(mutex_);
-  stopping_ = true;
+  const auto ended = [this] { return ended_; };
+  finishing_ = true;
   changed_.notify_all();
-  if (!changed_.wait_for(lock, patience, [this] { return ended_; })) return false;
+  if (!changed_.wait_for(lock, patience / 2, ended)) {
+    stopping_ = true;
+    changed_.notify_all();
+    if (!changed_.wait_for(lock, patience / 2, ended)) return false;
+  }
   lock.unlock();
   thread_.join();
   return true;
+}
+
+bool Replica::is_finishing() const {
+  const std::lock_guard lock(mutex_);
+  return finishing_;
 }
 
 void Replica::check_stopping() {
@@ -63,6 +73,7 @@ void Replica::run() {
       context_, rules_, [this] { check_stopping(); },
       [this](std::chrono::milliseconds time) { pause(time); });
   for (;;) {
+    const bool last = is_finishing();
     const auto begin = steady_clock::now();
     ReplicaStatus next = status();
     std::optional<ReplicaRound> round;
@@ -85,7 +96,7 @@ void Replica::run() {
       next.problem = error.what();
     }
     std::unique_lock lock(mutex_);
-    if (stopping_) return;
+    if (stopping_ || last) return;
     if (!round) ++next.failures;
     if (next.state != status_.state || next.problem != status_.problem) {
       const auto level = round ? base::LogLevel::info : base::LogLevel::error;
@@ -101,8 +112,7 @@ void Replica::run() {
     const auto took =
         std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - begin);
     const auto rest = std::max(rules_.interval - took, std::min(took, rules_.interval));
-    changed_.wait_for(lock, rest, [this] { return stopping_; });
-    if (stopping_) return;
+    changed_.wait_for(lock, rest, [this] { return finishing_; });
   }
 }
 

@@ -65,7 +65,8 @@ class Replica {
 
   bool is_on() const { return !rules_.directory.empty(); }
   void start();
-  // False: the other disk does not answer, and the thread is still waiting for it.
+  // With a last round, if half of the time is enough for it. False: the other disk does not answer,
+  // and the thread is still waiting for it.
   bool stop(std::chrono::milliseconds patience);
 
   ReplicaStatus status() const;
@@ -76,6 +77,7 @@ class Replica {
   // 0 if the workspace is stopped and completely in the copy, however old that is.
   std::optional<int64_t> behind_ms(base::WorkspaceId id, const std::string& seal) const;
   void run();
+  bool is_finishing() const;
   void check_stopping();  // throws
   void pause(std::chrono::milliseconds time);
 
@@ -83,7 +85,8 @@ class Replica {
   const Rules rules_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopping_ = false;
+  bool finishing_ = false;  // after one more round
+  bool stopping_ = false;   // now
   bool ended_ = true;
   ReplicaStatus status_;
   std::optional<int64_t> copied_boot_ms_;
