@@ -66,7 +66,7 @@ install_packages() {  # install_packages NAME...
       { tail -n 20 "$log" >&2; rm -f "$log"; fail "apt-get could not install ${missing[*]}" "see the lines above; check the network and free disk space"; }
     rm -f "$log"
   fi
-  done_step "${#missing[@]} installed, $# needed"
+  done_step "$# needed, ${#missing[@]} new"
 }
 
 # For engines that only tests start, in directories of their own: as services they would change the host's network rules.
@@ -83,6 +83,8 @@ install_without_services() {  # install_without_services NAME...
 
 build() {  # build PRESET [TARGET...]: build/PRESET/bin
   step build
+  # Without a terminal nothing else is printed for minutes.
+  [ -t 1 ] || echo "           building; the log is build/$1.log"
   # Share the compiler cache with other clones of the same sources.
   export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
   local log="$root/build/$1.log" targets=("${@:2}")

@@ -63,7 +63,7 @@ run_tour() {
   esac
   done_step "workspace $tour from $source (first time: with clone and checkout)"
   if [ -n "$earlier" ]; then
-    printf ' %-9s%s\n' earlier "the $tour before is deleted; for a week: moorage undelete $earlier --name $tour-earlier"
+    printf ' %-9s%s\n' earlier "the $tour before is deleted, with its forks; for a week: moorage undelete $earlier --name $tour-earlier"
   fi
 
   step exec

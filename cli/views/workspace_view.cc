@@ -128,9 +128,9 @@ std::string doing_text(const Json& workspace, int64_t now_ms) {
 std::string off_host_text(const Json& replica) {
   if (!replica.is_object()) return {};
   const std::string state = replica.text("state");
-  std::string text = "no off-host copy yet";
+  std::string text = "no replica yet";
   if (replica.has("behind_s"))
-    text = "off-host copy " + format_age_long(replica.number("behind_s") * 1000) + " behind";
+    text = "replica " + format_age_long(replica.number("behind_s") * 1000) + " behind";
   if (state == "failing" || state == "refused") text += ", not updated (moorage doctor)";
   return text;
 }

@@ -36,7 +36,7 @@ std::string stop_reason(const Json& workspace);
 std::string doing_text(const Json& workspace, int64_t now_ms);
 // "37 files", "unpushed", "-".
 std::string changes_text(const Json& workspace);
-// "off-host copy 12 s behind"; empty: none configured.
+// "replica 12 s behind"; empty: none configured.
 std::string off_host_text(const Json& replica);
 // How the changes of a machine with that overlay ("root", "user", "none") are found.
 std::string search_text(const std::string& overlay);

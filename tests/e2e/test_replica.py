@@ -112,7 +112,7 @@ class Follow(TestCase):
         later = [p for p in self.packs(layer) if p.name not in {p.name for p in first}]
         self.assertTrue(later and all(p.name.endswith(".more") for p in later), later)
         self.assertLess(max(p.stat().st_size for p in later), 1 << 20)
-        self.assertIn("off-host copy 0 s behind", self.daemon.cli("show", "tree").stdout.decode())
+        self.assertIn("replica 0 s behind", self.daemon.cli("show", "tree").stdout.decode())
 
         refused = Restored(self.replica)
         self.addCleanup(refused.remove)
@@ -194,7 +194,7 @@ class Destroyed(TestCase):
         time.sleep(3)
         self.caught_up()
         shown = self.daemon.cli("show", "busy-1").stdout.decode()
-        self.assertRegex(shown, r"off-host copy \d+ s behind")
+        self.assertRegex(shown, r"replica \d+ s behind")
         said = self.client.info()["replica"]["behind_s"]
         # Somebody removes it, and the daemon lives for a while.
         at = time.time()
@@ -215,7 +215,7 @@ class Destroyed(TestCase):
         client = other.client
         self.assertTrue(client.doctor(deep=True)["clean"], client.doctor(deep=True))
         for name in ("busy-1", "busy-2"):
-            self.assertIn("restored from an off-host copy", client.workspace(name)["integrity"]["reason"])
+            self.assertIn("restored from a replica", client.workspace(name)["integrity"]["reason"])
             lines = client.read_file(name, "lines").decode().splitlines()
             missing = at - float(lines[-1].split()[0])
             print(f"{name}: {missing:.1f} s of work are missing, {said} s had been said", flush=True)

@@ -210,7 +210,7 @@ void IntegrityCheck::set_recovered(const state_db::SandboxRow& sandbox) {
       sandbox.boot_id == base::boot_id()
           ? "recovered: its sandbox died, found at " + when + "; everything it wrote is kept"
       : sandbox.boot_id == state_db::kBootOfCopy
-          ? "recovered: restored from an off-host copy made while it ran, found at " + when +
+          ? "recovered: restored from a replica made while it ran, found at " + when +
                 "; the last writes may be missing"
           : "recovered: the host went down while it ran, found at " + when +
                 "; writes not synced before that may be missing";
