@@ -23,7 +23,11 @@ daemon_answers() { /usr/local/bin/moorage version >/dev/null 2>&1 && [ -S "$sock
 # The pid of the daemon that serves our socket, whoever started it; empty if there is none.
 daemon_pid() {
   daemon_answers || return 0
-  /usr/local/bin/moorage --socket "$socket" info --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["pid"])'
+  python3 -c '
+import socket, struct, sys
+daemon = socket.socket(socket.AF_UNIX)
+daemon.connect(sys.argv[1])
+print(struct.unpack("3i", daemon.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])' "$socket"
 }
 
 systemd_runs() { [ -d /run/systemd/system ]; }
