@@ -29,14 +29,12 @@ ReportProgress = Callable[[Progress], object]
 class AsyncWorkspace:
     """A workspace, from Client.create() or get(). It is on the host, and does not need this object.
 
-    id       like "ws_3"
-    name     its name when it was last read
-    info     its record when it was last read; refresh() reads it again
-    files    its files
+    id          like "ws_3"
+    name, info  its name and record when it was last read; refresh() reads it again
+    files       its files
 
     Errors of all calls: NotFoundError if it was deleted, ConflictError if a command runs or another holder has the lease,
     PermissionDeniedError, UnavailableError; and those that a method names.
-
     key: an idempotency key. Calls with the same key run once, for programs that repeat a call themselves.
     """
 
