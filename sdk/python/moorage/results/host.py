@@ -224,7 +224,7 @@ class Replica(Record):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Info(Record):
-    """Version, process id, checks, backends, space and counts of the daemon and its host. rescue: why it is in rescue mode, or None."""
+    """The daemon (version, process id), its checks, backends, space and counts. rescue: why it is in rescue mode, or None."""
 
     version: str = ""
     pid: int = 0
