@@ -1,5 +1,6 @@
 """Results: frozen dataclasses, named and documented as in docs/openapi.yaml. Times are aware datetimes."""
 
+from .changes import DiffStat, FileChange, LeftOut, Patch, Status
 from .commands import (
     ExecInfo, History, HistoryWorkspace, Result,
 )
@@ -12,9 +13,8 @@ from .host import (
 )
 from .workspaces import (
     Archive, Attempt, AttemptDiff, Base, BestOf, BestOfAttempt, BestOfStep, Blocked, Changes, ComparedFile, Comparison,
-    ComparisonSide, DiffStat, Doing, FileChange, ForkedElsewhere, Integrity, Lease, LeftOut, Limits, Lineage,
-    LineageWorkspace, MoveCheck, Patch, Place, RemoteMachine, ReplicaOfWorkspace, RepoOfWorkspace, Sandbox, Snapshot,
-    Status, Stopped, StoreSpace, Totals, WorkspaceInfo,
+    ComparisonSide, Doing, ForkedElsewhere, Integrity, Lease, Limits, Lineage, LineageWorkspace, MoveCheck, Place,
+    RemoteMachine, ReplicaOfWorkspace, RepoOfWorkspace, Sandbox, Snapshot, Stopped, StoreSpace, Totals, WorkspaceInfo,
 )
 from .record import Record
 
