@@ -11,6 +11,9 @@ constexpr Alias kAliases[] = {{"list", "ls"},
                               {"inspect", "show"},
                               {"describe", "show"},
                               {"backup", "export"},
+                              {"ws", "ls"},
+                              {"log", "logs"},
+                              {"snap", "snapshot"},
                               {"config get", "config show"},
                               {"config ls", "config show"},
                               {"config list", "config show"},
@@ -22,15 +25,29 @@ constexpr Alias kAliases[] = {{"list", "ls"},
                               {"credential delete", "credential rm"},
                               {"credential remove", "credential rm"}};
 
+constexpr std::string_view kList = "list the snapshots of a workspace: moorage snapshots NAME",
+                           kDrop = "delete a snapshot: moorage drop NAME SNAPSHOT";
+
 constexpr struct {
   std::string_view command;
   std::string_view way;
-} kMissing[] = {{"push",
-                 "push from inside: moorage exec NAME -- git push; or take the changes out: "
-                 "moorage diff NAME | git apply"},
-                {"pull",
-                 "take the changes out: moorage diff NAME | git apply; or fetch inside: "
-                 "moorage exec NAME -- git pull"}};
+} kMissing[] = {
+    {"push",
+     "push from inside: moorage exec NAME -- git push; or take the changes out: "
+     "moorage diff NAME | git apply"},
+    {"pull",
+     "take the changes out: moorage diff NAME | git apply; or fetch inside: "
+     "moorage exec NAME -- git pull"},
+    {"clone",
+     "a copy of a workspace: moorage fork NAME NEW; of a repository: moorage create "
+     "URL"},
+    {"copy", "a copy of a workspace: moorage fork NAME NEW; of files: moorage cp NAME:FILE ."},
+    {"snapshot ls", kList},
+    {"snapshot list", kList},
+    {"snapshot rm", kDrop},
+    {"snapshot delete", kDrop},
+    {"snapshot remove", kDrop},
+    {"snapshot restore", "restore one: moorage restore NAME SNAPSHOT"}};
 
 }  // namespace
 
@@ -65,7 +82,7 @@ std::optional<std::string> way_without(std::string_view missing_command,
   for (const auto& [command, way] : kMissing) {
     if (command != missing_command) continue;
     std::string text(way);
-    if (workspace.empty()) return text;
+    if (workspace.empty() || workspace.find_first_of("/:.") != std::string::npos) return text;
     for (size_t at = 0; (at = text.find(kName, at)) != std::string::npos; at += workspace.size())
       text.replace(at, kName.size(), workspace);
     return text;

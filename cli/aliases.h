@@ -21,7 +21,7 @@ std::vector<std::string_view> aliases_of(std::string_view command);
 // The command line with the name of the command in place of its alias.
 std::vector<std::string> without_aliases(std::vector<std::string> words);
 
-// How to do what a command that does not exist yet would do, to this workspace if it is named.
+// How to do what a command that does not exist would do, to this workspace if it is named.
 std::optional<std::string> way_without(std::string_view missing_command,
                                        const std::string& workspace = {});
 

@@ -32,7 +32,7 @@ void refuse_unknown_command(const Words& words, bool wants_help) {
   }
   const std::string& typed = plain[in_group ? 1 : 0];
   if (const auto way = way_without(before + typed, plain.size() > 1 ? plain[1] : ""))
-    throw Error(Code::invalid_argument, "there is no command '" + before + typed + "' yet", *way);
+    throw Error(Code::invalid_argument, "there is no command '" + before + typed + "'", *way);
   const auto meant = meant_command(group, typed);
   throw Error(Code::invalid_argument, "there is no command '" + before + typed + "'",
               meant ? "did you mean: moorage " + *meant : page);
@@ -249,6 +249,16 @@ void find_lease(const Context& context) {
   base::check(setenv("MOORAGE_LEASE", header.c_str(), 1), "set MOORAGE_LEASE");
 }
 
+// "snapshot ls NAME" is a snapshot of the workspace "ls": where that fails, another command was
+// meant.
+Error with_way(const Error& error, const Words& words) {
+  const Words plain = plain_words(words);
+  if (plain.size() < 2) return error;
+  if (error.code() != Code::not_found && error.code() != Code::invalid_argument) return error;
+  const auto way = way_without(plain[0] + " " + plain[1], plain.size() > 2 ? plain[2] : "");
+  return way ? Error(error.code(), error.message(), *way) : error;
+}
+
 bool wants_help(const Words& words) {
   return std::any_of(words.begin(), words.end(),
                      [](const std::string& word) { return word == "-h" || word == "--help"; });
@@ -274,7 +284,7 @@ int parse_and_run(Context& context, const Command* command, const Words& words) 
 }
 
 int run(Context& context, Words words) {
-  if (words == Words{"--version"}) words = {"version"};
+  if (words == Words{"--version"} || words == Words{"-v"}) words = {"version"};
   words = without_aliases(std::move(words));
   const Command* chosen = find_command(words);
   const int failed = chosen != nullptr && chosen->runs_command ? kFailedToRun : kFailed;
@@ -293,7 +303,7 @@ int run(Context& context, Words words) {
     refuse_missing_values(words);
     return parse_and_run(context, chosen, words);
   } catch (const Error& error) {
-    report(with_typed_options(error, typed), context);
+    report(with_way(with_typed_options(error, typed), typed), context);
   } catch (const std::exception& error) {
     report(Error(Code::internal, error.what(), "this is a bug in moorage"), context);
   }

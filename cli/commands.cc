@@ -28,7 +28,7 @@ constexpr Command kCommands[] = {
     {"create", kWorkspaces, "Create a workspace from a repository or a local directory",
      "moorage create https://github.com/acme/shop --name auth\n"
      "moorage create --from . --name try-1",
-     create_command, false, 1, "new make clone init"},
+     create_command, false, 1, "new make init"},
     {"ls", kWorkspaces, "List workspaces", "moorage ls\nmoorage ls --label task=AUTH-12",
      ls_command, false, 2, "workspaces dir"},
     {"show", kWorkspaces, "Show details of a workspace", "moorage show auth", show_command, false,
@@ -61,7 +61,7 @@ constexpr Command kCommands[] = {
     {"shell", kRun, "Open a login shell in a workspace", "moorage shell auth", shell_command, true,
      5, "ssh enter login sh bash console"},
     {"logs", kRun, "Print the output of a command, during or after its run", "moorage logs ex_3 -f",
-     logs_command, false, 6, "log output tail follow"},
+     logs_command, false, 6, "output tail follow"},
     {"run", kRun, "Run a command in a new, disposable workspace",
      "moorage run --rm --repo https://github.com/acme/shop -- make check", run_command, true},
     {"ps", kRun, "List running commands, or all commands of a workspace", "moorage ps", ps_command,
@@ -92,7 +92,7 @@ constexpr Command kCommands[] = {
     {"cp", kFiles, "Copy files or directories in or out",
      "moorage cp auth:dist ./dist\nmoorage cp notes.txt auth:/home/user/notes.txt\n"
      "tar c src | moorage cp - auth:src.tar",
-     cp_command, false, 0, "copy upload download scp rsync"},
+     cp_command, false, 0, "upload download scp rsync"},
     {"report", kFiles, "Write a page about a workspace for a reviewer",
      "moorage report auth > auth.md\nmoorage report auth -o auth.html", report_command, false, 0,
      "summary"},

@@ -44,7 +44,7 @@ std::string help_on(const std::vector<std::string>& typed) {
   const std::string& word = words[0];
   if (!names_in(word).empty()) return group_page(word);
   if (const auto way = way_without(word))
-    throw Error(Code::invalid_argument, "there is no command '" + word + "' yet", *way);
+    throw Error(Code::invalid_argument, "there is no command '" + word + "'", *way);
   auto meant = meant_command("", word);
   std::vector<std::string_view> topics;
   for (const Topic& topic : all_topics()) topics.push_back(topic.name);

@@ -6,6 +6,8 @@
 namespace moorage::cli {
 namespace {
 
+constexpr const char* kHidden = "";  // the group of options that the help leaves out
+
 // An empty value is a mistake, such as an unset variable. Treating it as a missing option would do
 // something the user did not ask for.
 void refuse_empty(CLI::Option* option, const std::string& names) {
@@ -16,6 +18,16 @@ void refuse_empty(CLI::Option* option, const std::string& names) {
                 name + (name.starts_with('-') ? " needs a value" : " is empty"));
   };
   option->check(check, "");
+}
+
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> names;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    names.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
 }
 
 template <typename To>
@@ -30,11 +42,13 @@ CLI::Option* add(CLI::App& app, const ToldOption& told, To& to) {
 void Options::flag(const OptionText& text, bool& to) {
   told_.push_back({.text = text});
   app_.add_flag(text.names, to, text.help);
+  if (!text.also.empty()) app_.add_flag(text.also, to)->group(kHidden);
 }
 
 void Options::value(const OptionText& text, std::string& to) {
   told_.push_back({.text = text, .takes_value = true});
   refuse_empty(add(app_, told_.back(), to), text.names);
+  if (!text.also.empty()) refuse_empty(app_.add_option(text.also, to)->group(kHidden), text.also);
 }
 
 void Options::values(const OptionText& text, std::vector<std::string>& to) {
@@ -57,6 +71,17 @@ void Options::arguments(const OptionText& text, std::vector<std::string>& to, bo
   add(app_, told_.back(), to);
 }
 
+void Options::without_effect(const std::string& name) { app_.add_flag(name)->group(kHidden); }
+
+void Options::refused(const std::string& name, bool takes_value, const Error& why) {
+  if (takes_value) {
+    app_.add_option_function<std::string>(name, [why](const std::string&) { throw Error(why); })
+        ->group(kHidden);
+  } else {
+    app_.add_flag_callback(name, [why] { throw Error(why); })->group(kHidden);
+  }
+}
+
 std::vector<ToldOption> told_by(const std::function<void(Options&)>& declare) {
   CLI::App app;
   Options options(app);
@@ -65,20 +90,13 @@ std::vector<ToldOption> told_by(const std::function<void(Options&)>& declare) {
 }
 
 std::vector<std::string> names_of(const ToldOption& option) {
-  std::vector<std::string> names;
-  const std::string& text = option.text.names;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    names.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return names;
+  return split_names(option.text.names);
 }
 
 const ToldOption* find_option(const std::vector<ToldOption>& options, const std::string& name) {
   for (const ToldOption& option : options) {
     if (option.is_argument) continue;
-    const auto names = names_of(option);
+    const auto names = split_names(option.text.names + "," + option.text.also);
     if (std::find(names.begin(), names.end(), name) != names.end()) return &option;
   }
   return nullptr;

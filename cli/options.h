@@ -27,6 +27,7 @@ struct OptionText {
   std::string
       placeholder;  // "URL"; empty for flags; for an argument its kind, if NAME does not say it
   std::string help;
+  std::string also = {};  // names from other programs: accepted, and in no help
 };
 
 // A declared option or argument, for completion, help and the manual pages.
@@ -53,6 +54,10 @@ class Options {
   void required_arguments(const OptionText& text, std::vector<std::string>& to) {
     arguments(text, to, true);
   }
+  // Accepts a flag of other programs that changes nothing here.
+  void without_effect(const std::string& name);
+  // For options that people guess and that cannot work: throws `why` where one is typed.
+  void refused(const std::string& name, bool takes_value, const Error& why);
   const std::vector<ToldOption>& told() const { return told_; }
 
  private:
@@ -98,7 +103,7 @@ Action run_with_workspace(Options& options, Run run) {
 // The options and arguments that `declare` declares, in its order; nothing is parsed.
 std::vector<ToldOption> told_by(const std::function<void(Options&)>& declare);
 std::vector<std::string> names_of(const ToldOption& option);  // "-f", "--follow"
-// nullptr when none has that name; arguments have none.
+// By its names or those from other programs; nullptr when none has it. Arguments have none.
 const ToldOption* find_option(const std::vector<ToldOption>& options, const std::string& name);
 
 // typed_options.cc. The daemon's refusals name the fields of its API: names the options that a

@@ -1,5 +1,6 @@
 """Writes the manual pages. packaging/man/*.in have the text; the programs provide the commands, options and settings for @TOPICS@,
-@GLOBAL@, @OPTIONS@ and @SETTINGS@, so no page can differ from them. Each command of moorage(1) gets a page of its own.
+@GLOBAL@, @OPTIONS@ and @SETTINGS@, so no page can differ from them. Each command of moorage(1) gets a page of its own,
+and each alias a page that leads to it.
 
     manpages.py MOORAGE MOORAGED CONFIG-FILE OUTPUT-DIRECTORY
 
@@ -157,6 +158,8 @@ def main():
         write_page(directory, template.stem, text)
     for command in table["commands"]:
         write_page(directory, page_name(command) + ".1", command_page(command, table, parts["@VERSION@"]))
+        for alias in command["aliases"]:
+            write_page(directory, page_name({"name": alias}) + ".1", f".so man1/{page_name(command)}.1\n")
 
 
 if __name__ == "__main__":

@@ -100,6 +100,15 @@ std::string KeptLeases::keep(const std::string& token) const {
   return name;
 }
 
+std::string KeptLeases::of_workspace(const std::string& id) const {
+  if (id.empty() || !is_of_us_alone(directory_)) return "";
+  for (const auto& name : base::list_directory(directory_)) {
+    if (!name.starts_with(id + ".")) continue;
+    if (const auto kept = read(directory_ + "/" + name)) return kept->token;
+  }
+  return "";
+}
+
 std::string KeptLeases::header(const std::string& named) const {
   const bool plain = dots(named) < 2 && named.find_first_of("/,") == named.npos;
   if (!plain || !is_of_us_alone(directory_)) return named;

@@ -1,6 +1,7 @@
 // The secrets of leases that this user acquired: one file each, which only the user can read,
 // ~/.local/state/moorage/leases/SOCKET/ws_12.5. A command uses one only when --lease or
-// MOORAGE_LEASE names it: two agents of one user must not use each other's lease.
+// MOORAGE_LEASE names it: two agents of one user must not use each other's lease. Only a release
+// finds it by its workspace.
 #pragma once
 
 #include <string>
@@ -23,6 +24,8 @@ class KeptLeases {
   // with that generation. Leases not saved here go to the daemon unchanged; it refuses them where
   // they matter.
   std::string header(const std::string& named) const;
+  // The token of the lease saved for "ws_12"; empty: none is.
+  std::string of_workspace(const std::string& id) const;
 
  private:
   std::string directory_;

@@ -22,7 +22,7 @@ struct ApplyOptions {
     options.argument({"NAME", "", "The workspace"}, name);
     options.optional_argument({"DIR", "", "A checkout; default: the current directory"}, directory);
     options.values({"--only", "PATH", "Only this file or directory of the workspace"}, only);
-    options.flag({"--check", "", "Only say whether it can be applied"}, check);
+    options.flag({"--check", "", "Only say whether it can be applied", "--dry-run"}, check);
   }
 };
 

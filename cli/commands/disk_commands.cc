@@ -85,7 +85,8 @@ struct GcOptions {
   std::string until_free;
 
   void declare(Options& options) {
-    options.flag({"--explain", "", "Show reclaimable space and why (default)"}, explain);
+    options.flag({"--explain", "", "Show reclaimable space and why (default)", "--dry-run"},
+                 explain);
     options.flag({"--run", "", "Reclaim it"}, run);
     options.value({"--until-free", "SIZE", "Stop when this much of the disk is free, like 20G"},
                   until_free);

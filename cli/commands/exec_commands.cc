@@ -28,13 +28,16 @@ struct ExecOptions {
   bool free_space = false;
 };
 
+constexpr const char* kAlsoCwd = "-w,--workdir";
+
 void declare_exec(Options& options, ExecOptions& exec) {
   options.flag({"-t,--tty", "", "Use a terminal; Ctrl-P Ctrl-Q detaches"}, exec.tty);
   options.value({"--timeout", "TIME", "Kill it and its children after this, like 5m"},
                 exec.timeout);
   options.values({"-e,--env", "K=V", "Set a variable; K alone copies yours"}, exec.env);
   options.value({"--user", "NAME", "User in the sandbox"}, exec.user);
-  options.value({"--cwd", "DIR", "Working directory, absolute or below /workspace"}, exec.cwd);
+  options.value({"--cwd", "DIR", "Working directory, absolute or below /workspace", kAlsoCwd},
+                exec.cwd);
   options.flag({"--sync", "", "Return when all its writes are safe on disk"}, exec.sync);
   options.flag({"--free-space", "", "Start even if the disk or its limit is full"},
                exec.free_space);
@@ -193,12 +196,20 @@ Action exec_command(Options& options) {
 
 Action shell_command(Options& options) {
   auto exec_options = std::make_shared<ExecOptions>();
+  auto command = std::make_shared<std::string>();
   options.argument({"NAME", "", "The workspace"}, exec_options->workspace);
+  options.value({"-c", "COMMAND", "Run only this, without a terminal"}, *command);
   options.value({"--user", "NAME", "User in the sandbox"}, exec_options->user);
-  options.value({"--cwd", "DIR", "Working directory; default: /workspace"}, exec_options->cwd);
-  exec_options->tty = true;
-  exec_options->for_term = SIGHUP;  // an interactive shell ignores TERM
-  return run_with(exec_options, [](Context& context, const ExecOptions& given) {
+  options.value({"--cwd", "DIR", "Working directory; default: /workspace", kAlsoCwd},
+                exec_options->cwd);
+  return run_with(exec_options, [command](Context& context, ExecOptions given) {
+    if (!context.command.empty()) {
+      throw Error(Code::invalid_argument, "moorage shell takes no command",
+                  "moorage exec " + given.workspace + " -- " + join_command(context.command));
+    }
+    if (!command->empty()) return exec(context, given, {"bash", "-l", "-c", *command});
+    given.tty = true;
+    given.for_term = SIGHUP;  // an interactive shell ignores TERM
     return exec(context, given, {"bash", "-l"});
   });
 }

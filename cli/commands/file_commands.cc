@@ -200,8 +200,10 @@ CopyTally copy_to(Context& context, const std::string& from, const RemotePath& t
 void copy(Context& context, const CopyOptions& options) {
   const auto from = parse_remote_path(options.from), to = parse_remote_path(options.to);
   if (from.has_value() == to.has_value()) {
-    throw Error(Code::invalid_argument, "one path must be NAME:PATH, the other a local path",
-                "put ./ before a local name with a colon");
+    throw Error(
+        Code::invalid_argument, "one path must be NAME:PATH, the other a local path",
+        from ? "put ./ before a local name with a colon"
+             : "a copy of a workspace: moorage fork " + join_command({options.from, options.to}));
   }
   if (from && options.to == kStream) return copy_to_stream(context, *from);
   const CopyTally tally = from                      ? copy_from(context, *from, options.to)

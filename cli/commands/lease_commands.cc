@@ -35,7 +35,7 @@ std::shared_ptr<LeaseOptions> declare_acquire(Options& options) {
   auto chosen = std::make_shared<LeaseOptions>();
   options.argument({"NAME", "", "The workspace"}, chosen->name);
   options.value({"--holder", "TEXT", "Name of the holder; default: USER@HOST"}, chosen->holder);
-  options.value({"--ttl", "SECONDS", "The lease lapses after this silence; default: 60"},
+  options.value({"--ttl", "TIME", "The lease lapses after this silence; default: 60s"},
                 chosen->ttl);
   options.flag({"--takeover", "", "Take over the lease, end the holder's commands"},
                chosen->takeover);
@@ -56,7 +56,7 @@ Json acquire(Context& context, const LeaseOptions& options) {
   JsonObject request;
   request.add("holder", options.holder.empty() ? default_holder() : options.holder);
   if (!options.ttl.empty())
-    request.add("ttl_s", static_cast<int64_t>(parse_number(options.ttl, "--ttl")));
+    request.add("ttl_s", (parse_duration_ms(options.ttl, "--ttl") + 999) / 1000);
   if (options.takeover) request.add("takeover", true);
   if (options.keep_execs) request.add("keep_execs", true);
   return Json::parse(
@@ -211,8 +211,20 @@ void show(Context& context, const std::string& workspace) {
   context.print_label("holder", lease->flag("held") ? holder_line(*lease) : last);
 }
 
+// A release need not name the lease that the caller saved for this workspace.
+void find_kept_lease(Context& context, const std::string& workspace) {
+  const char* named = std::getenv("MOORAGE_LEASE");
+  if (named != nullptr && *named != '\0') return;
+  const Json found = Json::parse(context.api().get(context.workspace_path(workspace)));
+  const std::string token = KeptLeases(context.socket).of_workspace(found.text("id"));
+  if (token.empty()) return;  // the daemon says what to do
+  base::check(setenv("MOORAGE_LEASE", token.c_str(), 1), "set MOORAGE_LEASE");
+}
+
 void release(Context& context, const std::string& workspace) {
-  context.api().send("DELETE", context.workspace_path(workspace, "/lease"));
+  find_kept_lease(context, workspace);
+  Api api(context.socket);  // sends the lease that was just found
+  api.send("DELETE", context.workspace_path(workspace, "/lease"));
   if (!context.json) context.print_label("released", workspace);
 }
 
@@ -225,6 +237,11 @@ struct ShareOptions {
     options.argument({"NAME", "", "The workspace"}, name);
     options.value({"--group", "GROUP", "A group of this host whose members may use it"}, group);
     options.flag({"--private", "", "Only the owner and root may use it"}, is_private);
+    const Error why(Code::invalid_argument,
+                    "a workspace is shared with a group of this host, for reading and writing",
+                    "moorage share NAME --group GROUP; add a person to it: usermod -aG GROUP USER");
+    options.refused("--user", true, why);
+    options.refused("--read-only", false, why);
   }
 };
 

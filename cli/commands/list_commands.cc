@@ -52,6 +52,7 @@ struct LsOptions {
   void declare(Options& options) {
     options.flag({"-a,--all", "", "Deleted and failed ones, too"}, all);
     options.flag({"--deleted", "", "Deleted workspaces that undelete can restore"}, deleted);
+    options.without_effect("-l");  // the list is long
     options.values({"--label", "K=V", "Only those with this label; K alone: any value"}, labels);
   }
 };

@@ -26,7 +26,8 @@ struct Wanted {
     options.value({"--runtime,--host", "NAME", "Runtime of the backend's engine, or host of ssh"},
                   runtime);
     options.flag({"--now", "", "Cancel running commands instead of waiting for them"}, now);
-    options.flag({"--check", "", "Only show what it would do and leave behind"}, check);
+    options.flag({"--check", "", "Only show what it would do and leave behind", "--dry-run"},
+                 check);
   }
 };
 

@@ -28,6 +28,8 @@ struct LeaseScene {
       return call.reply(
           201, R"({"held":true,"generation":5,"holder":"me","ttl_s":60,"token":")" + token + "\"}");
     }
+    if (call.is("GET /v1/workspaces/auth"))
+      return call.reply(200, R"({"id":"ws_1","name":"auth"})", test::json_header());
     call.reply(204, "");
   }};
   const std::string state = server.directory() + "/state";
@@ -87,10 +89,24 @@ TEST_CASE("with --json the answer has the secret, and nothing is saved") {
   CHECK(scene.files().empty());
 }
 
+TEST_CASE("a release finds the saved lease of its workspace") {
+  LeaseScene scene;
+  CHECK(scene.sent({}).empty());
+  scene.run({"lease", "acquire", "auth"});
+  CHECK(scene.sent({}) == scene.token);
+  const std::string other = scene.state + "/other";
+  base::make_directories(other);
+  scene.server.settle();
+  run_moorage({"lease", "release", "auth"},
+              {scene.server.socket_path(), "", {{"XDG_STATE_HOME", other}}});
+  CHECK(scene.server.seen().back().headers.count("moorage-lease") == 0);
+}
+
 TEST_CASE("a saved secret is sent only when its lease is named") {
   LeaseScene scene;
   scene.run({"lease", "acquire", "auth"});
-  CHECK(scene.sent({}).empty());
+  scene.run({"stop", "auth"});
+  CHECK(scene.server.seen().back().headers.count("moorage-lease") == 0);
   CHECK(scene.sent({"--lease", "5"}) == "5," + scene.token);
   CHECK(scene.sent({"--lease", "ws_1.5"}) == scene.token);
   CHECK(scene.sent({}, "ws_1.5") == scene.token);

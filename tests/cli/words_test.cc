@@ -139,11 +139,97 @@ TEST_CASE("a command that does not exist yet says how to do it today") {
   Scene scene;
   const std::string err = scene.run({"push", "auth"}).err;
   CHECK(contains(err,
-                 "there is no command 'push' yet\n  hint: push from inside: "
+                 "there is no command 'push'\n  hint: push from inside: "
                  "moorage exec auth -- git push; "));
   CHECK(contains(err, "moorage diff auth | git apply\n"));
   CHECK(contains(scene.run({"pull"}).err, "moorage diff NAME | git apply"));
   CHECK(scene.server.seen().empty());
+}
+
+TEST_CASE("a copy of a workspace is a fork") {
+  Scene scene;
+  CHECK(contains(scene.run({"clone", "auth", "b"}).err, "a workspace: moorage fork auth NEW;"));
+  CHECK(contains(scene.run({"clone", "https://x/y"}).err, "moorage create URL"));
+  CHECK(contains(scene.run({"copy", "auth", "b"}).err, "moorage fork auth NEW; of files:"));
+  CHECK(contains(scene.run({"cp", "auth", "b"}).err, "moorage fork auth b\n"));
+  CHECK(contains(scene.run({"cp", "auth:a", "busy:b"}).err, "put ./ before"));
+  CHECK(scene.server.seen().empty());
+}
+
+TEST_CASE("short words and swapped letters find their command") {
+  Scene scene;
+  CHECK(scene.run({"ws"}).out == scene.run({"ls"}).out);
+  CHECK(scene.run({"-v"}).out == scene.run({"--version"}).out);
+  CHECK(contains(scene.run({"snap", "auth", "green"}).out, "moorage restore auth"));
+  CHECK(scene.saw(R"(POST /v1/workspaces/auth/snapshots {"name":"green"})"));
+  CHECK(scene.run({"log", "--help"}).out == scene.run({"logs", "--help"}).out);
+  CHECK(contains(scene.run({"stauts", "auth"}).err, "did you mean: moorage status\n"));
+  CHECK(contains(scene.run({"exce", "auth"}).err, "did you mean: moorage exec\n"));
+}
+
+TEST_CASE("a snapshot of no workspace names the command that was meant") {
+  ScriptedServer server([](Call& call) {
+    call.reply(404, R"({"code":"not_found","message":"no workspace","hint":"moorage ls"})",
+               test::json_header());
+  });
+  const auto err = [&](const Words& words) {
+    return run_moorage(words, {server.socket_path(), {}, {}}).err;
+  };
+  CHECK(contains(err({"snapshot", "ls", "auth"}),
+                 "hint: list the snapshots of a workspace: "
+                 "moorage snapshots auth\n"));
+  CHECK(contains(err({"snapshot", "list"}), "moorage snapshots NAME\n"));
+  CHECK(contains(err({"snap", "rm", "auth", "green"}), "moorage drop auth SNAPSHOT\n"));
+  CHECK(contains(err({"snapshot", "auth"}), "hint: moorage ls\n"));
+}
+
+TEST_CASE("options of other programs mean those of moorage and are in no help") {
+  Scene scene;
+  for (const char* option : {"--workdir", "-w"}) {
+    scene.run({"exec", "-d", option, "src", "auth", "ls", "-l"});
+    CHECK(contains(scene.body_of("POST /v1/workspaces/auth/execs"), R"("cwd":"/workspace/src")"));
+  }
+  scene.run({"exec", "-d", "--workdir=/tmp", "spike", "ls"});
+  const std::string body = scene.body_of("POST /v1/workspaces/spike/execs");
+  CHECK(contains(body, R"("argv":["ls"])"));
+  CHECK(contains(body, R"("cwd":"/tmp")"));
+  CHECK(contains(scene.run({"exec", "auth", "-w", ""}).err, "--workdir needs a value"));
+  CHECK(scene.run({"ls", "-l"}).out == scene.run({"ls"}).out);
+  CHECK(scene.run({"ls", "-la"}).code == 0);
+  CHECK(scene.saw("GET /v1/workspaces?deleted=1"));
+  scene.run({"move", "auth", "--backend", "docker", "--dry-run"});
+  CHECK(scene.saw_begin("POST /v1/workspaces/auth/move/check"));
+  for (const char* command : {"exec", "run", "apply", "move", "gc", "ls"}) {
+    const std::string help = scene.run({command, "--help"}).out;
+    CHECK_FALSE(contains(help, "--workdir"));
+    CHECK_FALSE(contains(help, "--dry-run"));
+  }
+}
+
+TEST_CASE("shell runs one command with -c and names exec for another form") {
+  Scene scene;
+  scene.run({"shell", "auth", "-c", "cd src && ls"});
+  const std::string body = scene.body_of("POST /v1/workspaces/auth/execs");
+  CHECK(contains(body, R"("argv":["bash","-l","-c","cd src && ls"])"));
+  CHECK_FALSE(contains(body, "tty"));
+  CHECK(
+      contains(scene.run({"shell", "auth", "--", "ls", "-l"}).err, "moorage exec auth -- ls -l\n"));
+}
+
+TEST_CASE("a lease takes a time, and a share says with whom") {
+  Scene scene;
+  scene.run({"--json", "lease", "acquire", "auth", "--ttl", "10m", "--holder", "x"});
+  CHECK(contains(scene.body_of("POST /v1/workspaces/auth/lease"), R"("ttl_s":600)"));
+  scene.run({"--json", "lease", "acquire", "busy", "--ttl", "90", "--holder", "x"});
+  CHECK(contains(scene.body_of("POST /v1/workspaces/busy/lease"), R"("ttl_s":90)"));
+  for (const Words& words : {Words{"share", "auth", "--user", "bob"},
+                             Words{"share", "auth", "--group", "devs", "--read-only"}}) {
+    const Ran ran = scene.run(words);
+    CHECK(ran.code == 1);
+    CHECK(contains(ran.err, "shared with a group of this host, for reading and writing\n"));
+    CHECK(contains(ran.err, "moorage share NAME --group GROUP"));
+  }
+  CHECK(scene.server.count("POST /v1/workspaces/auth/share") == 0);
 }
 
 TEST_CASE("a command with options needs no -- before it") {

@@ -124,6 +124,8 @@ class Package(unittest.TestCase):
         named = re.findall(r"/usr/share/doc/[\w./-]+\w", gzip.decompress((place / "usr/share/man/man1/moorage.1.gz").read_bytes()).decode())
         self.assertEqual(named, ["/usr/share/doc/moorage/docs/openapi.yaml"])
         self.assertTrue((place / named[0][1:]).exists())
+        alias = gzip.decompress((place / "usr/share/man/man1/moorage-delete.1.gz").read_bytes()).decode()
+        self.assertEqual(alias, ".so man1/moorage-rm.1\n")
 
     def test_to_build_it_builds_no_test_and_compiles_sources_together(self):
         inputs = run("ninja", "-C", RELEASE, "-t", "inputs", "deb").splitlines()
