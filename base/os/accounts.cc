@@ -1,7 +1,9 @@
 #include "base/os/accounts.h"
 
+#include <grp.h>
 #include <pwd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -11,6 +13,8 @@ namespace moorage::base {
 namespace {
 
 constexpr size_t kEntryBytes = 16 << 10;
+constexpr size_t kMaxEntryBytes = 1 << 20;
+constexpr int kMaxGroups = 65'536;  // NGROUPS_MAX
 constexpr size_t kMostKnown = 10'000;
 constexpr std::chrono::minutes kRemembered{1};
 
@@ -53,6 +57,27 @@ class UserNames {
 std::string user_name(uint32_t uid) {
   static UserNames names;
   return names.name(uid);
+}
+
+std::optional<std::vector<uint32_t>> groups_of_user(uint32_t uid) {
+  std::vector<char> room(4096);
+  passwd entry{};
+  passwd* found = nullptr;
+  while (getpwuid_r(uid, &entry, room.data(), room.size(), &found) == ERANGE) {
+    if (room.size() >= kMaxEntryBytes) return std::nullopt;
+    room.resize(room.size() * 4);
+  }
+  if (found == nullptr) return std::nullopt;
+  int count = 64;
+  std::vector<gid_t> groups(static_cast<size_t>(count));
+  while (getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) {
+    if (count > kMaxGroups) return std::nullopt;
+    // glibc reported how many there are.
+    count = std::max(count, static_cast<int>(groups.size()) * 2);
+    groups.resize(static_cast<size_t>(count));
+  }
+  groups.resize(static_cast<size_t>(count));
+  return groups;
 }
 
 }  // namespace moorage::base

@@ -255,6 +255,7 @@ void share(Context& context, const ShareOptions& options) {
   const std::string team = workspace->text("team");
   context.print_label("shared",
                       workspace->text("name") + (team.empty() ? "   private" : "   with " + team));
+  if (workspace->has("notice")) context.note(workspace->text("notice"));
 }
 
 }  // namespace

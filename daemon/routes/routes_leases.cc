@@ -73,7 +73,7 @@ void add_lease_routes(Router& router, Api& api) {
   routes.add("DELETE /v1/workspaces/{}/lease", Right::write, release,
              {.keep = Keep::joined, .resume = resumed_none});
   routes.add("POST /v1/workspaces/{}/share", Right::govern, share,
-             {.keep = Keep::joined, .resume = resumed<&Api::updates>});
+             {.lane = Lane::slow, .keep = Keep::joined, .resume = resumed<&Api::updates>});
 }
 
 }  // namespace moorage::daemon

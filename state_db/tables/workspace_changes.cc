@@ -109,12 +109,12 @@ void WorkspaceTable::set_policy(base::WorkspaceId id, const PolicyChange& change
   });
 }
 
-void WorkspaceTable::set_team(base::WorkspaceId id, std::optional<uint32_t> gid) {
+void WorkspaceTable::set_team(base::WorkspaceId id, std::optional<uint32_t> gid,
+                              const std::string& text) {
   store_.transaction([&] {
     if (get(id).team_gid == gid) return;
     change(store_, "UPDATE workspaces SET team_gid = ? WHERE id = ?", gid, id);
-    store_.add_event("workspace.shared", {.workspace = id},
-                     gid ? "shared with group " + std::to_string(*gid) : "private");
+    store_.add_event("workspace.shared", {.workspace = id}, text);
   });
 }
 

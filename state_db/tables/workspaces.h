@@ -84,7 +84,8 @@ class WorkspaceTable {
   void set_policy(base::WorkspaceId id, const PolicyChange& change);
   // With an event that names the old and the new place, and `by`.
   void set_place(base::WorkspaceId id, const Place& place, const std::string& by);
-  void set_team(base::WorkspaceId id, std::optional<uint32_t> gid);  // with an event on a change
+  // With an event `text` on a change.
+  void set_team(base::WorkspaceId id, std::optional<uint32_t> gid, const std::string& text);
 
   void finish_delete(base::WorkspaceId id);  // deleting -> deleted, with the time
   // deleted -> ready, or archived if it was, optionally under another name. conflict: being purged,

@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import hashlib
 import os
+import pwd
 import signal
 import subprocess
 import time
@@ -395,6 +396,51 @@ class Race(harness.TestCase):
         old.lease_token = new["token"]
         self.assertEqual(old.exec("race", "ls late").exit_code, 2)
         old.delete("race", purge=True)
+
+
+class Team(harness.TestCase):
+    """A team-mate who loses access: an account of this host that is in no group but its own."""
+    MATE = "www-data"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.daemon.directory.chmod(0o711)
+        cls.daemon.socket.chmod(0o666)
+
+    def mate(self, *words, check=True):
+        account = pwd.getpwnam(self.MATE)
+        environment = {"PATH": os.environ["PATH"], "MOORAGE_SOCKET": str(self.daemon.socket)}
+        return harness.run(harness.BIN / "moorage", *words, check=check, env=environment, user=account.pw_uid, group=account.pw_gid,
+                           extra_groups=[])
+
+    def test_a_share_that_ends_ends_the_lease_and_names_the_commands(self):
+        self.client.create(repo_url=self.url, name="mine")
+        for taken_back in (("--private",), ("--group", "daemon")):
+            self.daemon.cli("share", "mine", "--group", self.MATE)
+            self.assertIn(f"shared with group {self.MATE}", [e["text"] for e in self.client.events() if e["kind"] == "workspace.shared"])
+            kept = self.mate("exec", "-d", "mine", "--", "sleep", "600").stdout.decode().strip()
+            own = self.client.start_exec("mine", ["sleep", "600"])["id"]
+            self.mate("--json", "lease", "acquire", "mine", "--keep-execs", "--holder", "bob")
+            self.daemon.cli("share", "mine", "--group", self.MATE)
+            self.assertEqual(self.client.show_lease("mine")["held"], True, "he still has access")
+            answer = self.daemon.cli("share", "mine", *taken_back).stderr.decode()
+            self.assertEqual(answer, f"moorage: still running: {kept} of {self.MATE}; to end it: moorage kill {kept}\n")
+            self.assertEqual(self.client.show_lease("mine")["ended"], "released")
+            self.client.write_file("mine", "file", b"x")
+            self.assertIn("no workspace", self.mate("exec", "mine", "--", "true", check=False).stderr.decode())
+            self.assertEqual(self.client.get_exec(kept)["state"], "running")
+            for exec_id in (kept, own):
+                self.client.cancel(exec_id)
+                self.client.wait(exec_id)
+        mine = self.client.acquire_lease("mine", "me")
+        self.daemon.cli("share", "mine", "--group", self.MATE)
+        self.assertEqual(self.daemon.cli("share", "mine", "--private").stderr, b"")
+        self.assertEqual(self.client.show_lease("mine")["generation"], mine["generation"])
+        self.assertEqual(self.client.show_lease("mine")["held"], True, "the owner's lease stays")
+        owner = harness.Client(str(self.daemon.socket))
+        owner.lease_token = mine["token"]
+        owner.release_lease("mine")
 
 
 if __name__ == "__main__":

@@ -128,9 +128,9 @@ TEST_CASE("viewers see their own workspaces and those shared with their groups")
   CHECK(workspaces.find_by_name("b", Viewer{1000, {71}}).empty());
   const auto b = workspaces.find_by_name("b").at(0).id;
   const auto seq = test.store->last_event();
-  workspaces.set_team(b, 70);
+  workspaces.set_team(b, 70, "shared with group devs");
   CHECK(test.store->last_event() == seq);
-  workspaces.set_team(b, std::nullopt);
+  workspaces.set_team(b, std::nullopt, "private");
   CHECK(last_event(*test.store) == "workspace.shared: private");
   CHECK(seen({1000, {70}}) == "a");
 }

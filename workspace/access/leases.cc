@@ -349,10 +349,11 @@ void Leases::release(const Caller& caller, const WorkspaceRow& row) {
   change.entry().row->ended = "released";
 }
 
-void Leases::end(base::WorkspaceId id, const std::string& how) {
+void Leases::end(base::WorkspaceId id, const std::string& how, std::optional<int64_t> generation) {
   Lock lock(mutex_);
   Change change(*this, lock, id);
-  if (!change.entry().row || !change.entry().row->held()) return;
+  const auto& row = change.entry().row;
+  if (!row || !row->held() || (generation && row->generation != *generation)) return;
   change.unlocked([&] { state_db::LeaseTable(store_).end(id, how); });
   change.entry().row->ended = how;
 }

@@ -80,7 +80,8 @@ class Leases {
   // Both need the current lease.
   LeaseView heartbeat(const Caller& caller, const state_db::WorkspaceRow& row);
   void release(const Caller& caller, const state_db::WorkspaceRow& row);
-  void end(base::WorkspaceId id, const std::string& how);  // regardless of the holder
+  // Regardless of the holder; given a generation, only that lease.
+  void end(base::WorkspaceId id, const std::string& how, std::optional<int64_t> generation = {});
 
   // The last lease, held or over; nullopt: never leased.
   std::optional<LeaseView> look(base::WorkspaceId id);

@@ -1,8 +1,5 @@
 #include "workspace/access/placement.h"
 
-#include <grp.h>
-#include <pwd.h>
-
 #include <algorithm>
 
 #include "backends/registry.h"
@@ -16,35 +13,11 @@ namespace {
 using state_db::WorkspaceLimits;
 
 constexpr const char* kOpen = "open";
-constexpr size_t kMaxEntryBytes = 1 << 20;
-constexpr int kMaxGroups = 65'536;  // NGROUPS_MAX
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
   for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
   return text;
-}
-
-// Empty if the user database does not know this user or does not answer.
-std::optional<std::vector<gid_t>> groups_of(uint32_t uid) {
-  std::vector<char> room(4096);
-  passwd entry{};
-  passwd* found = nullptr;
-  while (getpwuid_r(uid, &entry, room.data(), room.size(), &found) == ERANGE) {
-    if (room.size() >= kMaxEntryBytes) return std::nullopt;
-    room.resize(room.size() * 4);
-  }
-  if (found == nullptr) return std::nullopt;
-  int count = 64;
-  std::vector<gid_t> groups(static_cast<size_t>(count));
-  while (getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) {
-    if (count > kMaxGroups) return std::nullopt;
-    // glibc reported how many there are.
-    count = std::max(count, static_cast<int>(groups.size()) * 2);
-    groups.resize(static_cast<size_t>(count));
-  }
-  groups.resize(static_cast<size_t>(count));
-  return groups;
 }
 
 // Looks up the groups once, and only if a rule names some.
@@ -59,7 +32,7 @@ class Owner {
   // True also if the groups are unknown; `because` then says so.
   bool is_in(const std::vector<uint32_t>& groups, std::string& because) {
     if (groups.empty()) return true;
-    if (!asked_) groups_ = groups_of(uid_);
+    if (!asked_) groups_ = base::groups_of_user(uid_);
     asked_ = true;
     if (!groups_) {
       because = "it applies because the host's user database does not list the groups of " +
@@ -74,7 +47,7 @@ class Owner {
  private:
   const uint32_t uid_;
   bool asked_ = false;
-  std::optional<std::vector<gid_t>> groups_;
+  std::optional<std::vector<uint32_t>> groups_;
 };
 
 bool has_all(const Placement::Labels& labels, const Placement::Labels& wanted) {

@@ -1,10 +1,13 @@
 #include "workspace/verbs/update.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os/accounts.h"
 #include "state_db/store.h"
+#include "state_db/tables/execs.h"
 #include "state_db/tables/sandboxes.h"
 #include "workspace/access/keyed_request.h"
 #include "workspace/access/placement.h"
@@ -19,6 +22,15 @@ namespace {
 using state_db::WorkspaceState;
 
 constexpr int kTries = 10;
+constexpr size_t kMaxNamed = 10;  // commands in a notice
+
+// Whether this user may use it; not, if the host's user database does not list his groups.
+bool has_access(uint32_t uid, const state_db::WorkspaceRow& row) {
+  if (uid == 0 || uid == row.owner_uid) return true;
+  if (!row.team_gid) return false;
+  const auto groups = base::groups_of_user(uid);
+  return groups && std::find(groups->begin(), groups->end(), *row.team_gid) != groups->end();
+}
 
 // Disk limits apply at once.
 bool needs_new_sandbox(state_db::WorkspacePolicy before, const state_db::WorkspacePolicy& after) {
@@ -131,14 +143,44 @@ WorkspaceView Update::commit(const Caller& caller, base::WorkspaceId id, const C
 
 WorkspaceView Update::share(const Caller& caller, const std::string& name,
                             std::optional<uint32_t> team_gid) {
-  const auto row = find_workspace(context_.store, caller, name, Right::govern);
+  auto row = find_workspace(context_.store, caller, name, Right::govern);
+  row.team_gid = team_gid;
+  const JoinedVerb joined{.workspace = row.id, .notice = left_running(row)};
   state_db::WorkspaceTable table(context_.store);
   context_.store.transaction([&] {
-    table.set_team(row.id, team_gid);
-    join_key(context_.store, caller, JoinedVerb{.workspace = row.id}.subject());
+    table.set_team(row.id, team_gid,
+                   team_gid ? "shared with group " + group_name(*team_gid) : "private");
+    join_key(context_.store, caller, joined.subject());
   });
+  end_lost_lease(row);
   keep_about(context_, table.get(row.id));
-  return views_.view(table.get(row.id));
+  return joined.in(views_.view(table.get(row.id)));
+}
+
+// "still running: ex_5 of bob; to end it: moorage kill ex_5": commands of people without access.
+std::string Update::left_running(const state_db::WorkspaceRow& row) const {
+  std::string names, ways;
+  size_t count = 0;
+  std::map<uint32_t, bool> known;
+  for (const auto& exec : state_db::ExecTable(context_.store)
+                              .list({.workspace = row.id, .state = state_db::ExecState::running})) {
+    const uint32_t uid = exec.request.owner_uid;
+    const auto [stays, is_new] = known.try_emplace(uid, false);
+    if (is_new) stays->second = has_access(uid, row);
+    if (stays->second || ++count > kMaxNamed) continue;
+    names += (count == 1 ? "" : ", ") + exec.id.str() + " of " + user_name(uid);
+    ways += (count == 1 ? "moorage kill " : "; moorage kill ") + exec.id.str();
+  }
+  if (count == 0) return {};
+  if (count > kMaxNamed)
+    names += " and " + std::to_string(count - kMaxNamed) + " more (moorage ps " + row.name + ")";
+  return "still running: " + names + "; to end " + (count == 1 ? "it: " : "them: ") + ways;
+}
+
+void Update::end_lost_lease(const state_db::WorkspaceRow& row) {
+  const auto lease = leases_.held(row.id);
+  if (lease && !has_access(lease->row.holder_uid, row))
+    leases_.end(row.id, "released", lease->row.generation);
 }
 
 WorkspaceView Update::resume(const std::string& subject) {
@@ -146,6 +188,7 @@ WorkspaceView Update::resume(const std::string& subject) {
   const auto row = state_db::WorkspaceTable(context_.store).get(joined.workspace);
   hold_to_limit(context_, row);
   networks_.apply(row.id);
+  end_lost_lease(row);
   keep_about(context_, row);
   return joined.in(views_.look(joined.workspace));
 }

@@ -22,14 +22,18 @@ class Update {
   // Adds and removes network rules; they apply before it returns, to open connections, too.
   WorkspaceView change_rules(const Caller& caller, const std::string& name,
                              const RuleChange& change);
+  // Without a team it is private again. The lease of somebody who loses access ends; the view's
+  // notice names his commands that still run.
   WorkspaceView share(const Caller& caller, const std::string& name,
-                      std::optional<uint32_t> team_gid);  // empty: private again
+                      std::optional<uint32_t> team_gid);
   // An update or a share whose daemon died after its commit: the steps after it.
   WorkspaceView resume(const std::string& subject);
 
  private:
   using Change = std::function<void(state_db::WorkspacePolicy&)>;
   void check_naming(const state_db::WorkspaceRow& row, const Naming& naming) const;
+  std::string left_running(const state_db::WorkspaceRow& row) const;
+  void end_lost_lease(const state_db::WorkspaceRow& row);
   WorkspaceView commit(const Caller& caller, base::WorkspaceId id, const Change& change,
                        const Naming& naming = {});
 
