@@ -90,7 +90,8 @@ void print_config(Context& context, const std::string& wanted) {
   for (const Json& setting : config.items()) {
     const std::string name = setting.text("name");
     names.push_back(name);
-    if (wanted.empty() || name == wanted || name.starts_with(wanted + "."))
+    if (wanted.empty() || name == wanted || name.starts_with(wanted + ".") ||
+        name.starts_with(wanted + "["))
       settings.push_back(setting);
   }
   if (settings.empty() && !wanted.empty()) {

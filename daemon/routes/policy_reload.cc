@@ -8,7 +8,10 @@
 namespace moorage::daemon {
 namespace {
 
-bool is_rule(const SettingView& setting) { return setting.name.starts_with("policy["); }
+// "policy[1]", or "policy" without any.
+bool is_rule(const SettingView& setting) {
+  return setting.name == "policy" || setting.name.starts_with("policy[");
+}
 
 // Names of those that differ; both lists have the other settings in one order.
 std::vector<std::string> differing(const std::vector<SettingView>& before,

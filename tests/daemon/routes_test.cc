@@ -338,6 +338,37 @@ TEST_CASE("a reload puts new rules into effect, and a wrong file keeps the forme
   CHECK(config.find("{backends: [lxc]}") != std::string::npos);
 }
 
+TEST_CASE("a reload shows the rules in force when the first comes and the last goes") {
+  Wired wired;
+  Served served;
+  add_all_routes(served.router(), wired.api(), wired.info());
+  served.start();
+  const auto reload = [&](const std::vector<SettingView>& policy, size_t rules) {
+    workspace::PlacementRule rule;
+    rule.name = "policy rule 1 (f:2)";
+    wired.next_read.rules =
+        std::make_shared<const std::vector<workspace::PlacementRule>>(rules, rule);
+    wired.next_read.shown = {{"api.socket", "/run/x", "", "f:1", ""}};
+    wired.next_read.shown.insert(wired.next_read.shown.end(), policy.begin(), policy.end());
+    const auto done = boost::json::parse(served.post("/v1/config/reload", "").body);
+    CHECK(done.at("rules").to_number<size_t>() == rules);
+    CHECK(done.at("need_restart").as_array().empty());
+    return served.ask("GET /v1/config HTTP/1.1\r\n\r\n").body;
+  };
+  const SettingView none{"policy", "[]", "", "default", ""};
+  const SettingView one{"policy[1]", "{max: {cpus: 1}}", "", "f:2", ""};
+  const auto has = [](const std::string& config, const std::string& name) {
+    return config.find("\"" + name + "\"") != std::string::npos;
+  };
+  CHECK(has(reload({none}, 0), "policy"));
+  const std::string added = reload({one}, 1);
+  CHECK_FALSE(has(added, "policy"));
+  CHECK(has(added, "policy[1]"));
+  const std::string removed = reload({none}, 0);
+  CHECK(has(removed, "policy"));
+  CHECK_FALSE(has(removed, "policy[1]"));
+}
+
 TEST_CASE("info and config show the wired values") {
   Wired wired;
   wired.info().host.version = "9.9";
