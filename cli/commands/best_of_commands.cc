@@ -212,20 +212,25 @@ void print_promotion(Context& context, const Json& best_of) {
   }
 }
 
+void print_forks(const Context& context, const Json& best_of) {
+  std::string kept, deleted;
+  for (const Json& attempt : best_of.items("attempts")) {
+    if (!attempt.has("name")) continue;
+    std::string& names = attempt.flag("kept") ? kept : deleted;
+    names += (names.empty() ? "" : ", ") + attempt.text("name");
+  }
+  if (!kept.empty()) context.print_label("kept", kept + "; delete one: moorage rm FORK");
+  if (!deleted.empty())
+    context.print_label("deleted", deleted + "; restore one: moorage undelete FORK");
+}
+
 void print_end(Context& context, const Json& best_of) {
   const std::string state = best_of.text("state");
   const std::string reason = best_of.text("reason");
   print_attempts(context, best_of);
   context.print_label(state, best_of.text("id") + (reason.empty() ? "" : "   " + reason));
   print_promotion(context, best_of);
-  std::string kept;
-  for (const Json& attempt : best_of.items("attempts")) {
-    if (attempt.flag("kept")) kept += " " + attempt.text("name");
-  }
-  if (!kept.empty() && state != "running" && state != "preparing") {
-    context.print_label(
-        "kept", "all forks; delete one: moorage rm FORK; restore it: moorage undelete FORK");
-  }
+  if (state != "running" && state != "preparing") print_forks(context, best_of);
 }
 
 // "3 of 5 ended, 1 passed; 2/5 testing, 4/5 applying"

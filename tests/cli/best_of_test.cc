@@ -45,7 +45,19 @@ TEST_CASE("the table of attempts says how each ended, harmless on a terminal") {
   CHECK(ran.out.find('\x1b') == std::string::npos);
   CHECK(ran.out.find("\u202e") == std::string::npos);
   CHECK(ran.out.find("auth now has the contents of auth-2") != std::string::npos);
-  CHECK(ran.out.find("moorage rm FORK") != std::string::npos);
+  CHECK(ran.out.find("kept     auth-1, auth-2; delete one: moorage rm FORK\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("a best-of names the forks that are there and those that were deleted") {
+  ScriptedServer server([&](Call& call) {
+    std::string json = best_of_json("done", R"(,"chosen":2,"promotion":"done")");
+    json.replace(json.find(R"("kept":true)"), 11, R"("kept":false)");
+    call.reply(200, json, test::json_header());
+  });
+  const Ran ran = run_moorage({"best-of", "bo_1"}, {server.socket_path(), "", {}});
+  CHECK(ran.out.find("kept     auth-2; delete one: moorage rm FORK\n") != std::string::npos);
+  CHECK(ran.out.find("deleted  auth-1; restore one: moorage undelete FORK\n") != std::string::npos);
 }
 
 TEST_CASE("a refused promotion is a failure with the command to do it by hand") {
