@@ -20,6 +20,9 @@ constexpr std::pair<std::string_view, const char*> kBecause[] = {
 // The daemon's text in the record of a command that was ended by a stop.
 constexpr std::string_view kWithSandbox = "ended with its sandbox: ";
 
+// The daemon's text begins so in the record of a command that its sandbox's lifetime ended.
+constexpr std::string_view kLifetime = "lifetime of ";
+
 bool told_by_state(const Json& exec) {
   const std::string state = exec.text("state");
   return state == "timed_out" || state == "oom_killed" || state == "cancelled";
@@ -32,6 +35,8 @@ std::string category_text(const Json& exec) {
   if (category == "cancelled" && error.starts_with("cancelled by ")) return error;
   if (category == "stopped" && error.starts_with(kWithSandbox))
     return error.substr(kWithSandbox.size());
+  if (category == "cancelled" && error.starts_with(kLifetime))
+    return "cancelled (" + error.substr(0, error.find(" (")) + ")";
   std::replace(category.begin(), category.end(), '_', ' ');
   return category;
 }
@@ -91,7 +96,12 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading, const Js
       if (category == word) notices.push_back(id + text);
     }
   }
-  if (!error.empty()) notices.push_back(id + ": " + error);
+  if (state == "cancelled" && error.starts_with(kLifetime)) {
+    notices.push_back(id + ": " + end_text(exec) + "; to change it: moorage set " +
+                      exec.text("workspace", "NAME") + " --max-lifetime TIME");
+  } else if (!error.empty()) {
+    notices.push_back(id + ": " + error);
+  }
   const int64_t omitted = exec.number("omitted_bytes");
   if (omitted > 0) {
     notices.push_back(id + " exceeded its output limit: " +

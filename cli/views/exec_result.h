@@ -39,7 +39,8 @@ struct CapturedOutput {
 // and, when output was cut, "output_truncated": true.
 std::string json_with_output(const Json& exec, const CapturedOutput& output);
 // The words for an end, the same everywhere: "exited 0", "exited 127 (not found)", "signal 9",
-// "timed out", "out of memory", "cancelled by alice", "interrupted (stopped by alice)"; "running".
+// "timed out", "out of memory", "cancelled by alice", "cancelled (lifetime of 8h)", "interrupted
+// (stopped by alice)"; "running".
 std::string end_text(const Json& exec);
 bool has_ended(const Json& exec);
 

@@ -132,6 +132,8 @@ TEST_CASE("one end has the same words in ps, history and wait") {
   words(R"("state":"oom_killed","category":"out_of_memory")", "out of memory");
   words(R"("state":"cancelled","category":"cancelled","error":"cancelled by alice")",
         "cancelled by alice");
+  words(R"x("state":"cancelled","category":"cancelled","error":"lifetime of 1s (max_lifetime_s)")x",
+        "cancelled (lifetime of 1s)");
   words(
       R"("state":"interrupted","category":"stopped","error":"ended with its sandbox: idle for 30m")",
       "interrupted (idle for 30m)");

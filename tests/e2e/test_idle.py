@@ -206,6 +206,14 @@ class Lifetime(harness.TestCase):
         stopping = [e for e in events if e["kind"] == "sandbox.state" and e["to"] == "stopping"]
         self.assertLess(warning[0]["seq"], stopping[0]["seq"])
         self.assertEqual([e for e in events if e["kind"] == "workspace.state" and e["to"] not in ("creating", "ready")], [])
+        ended = "cancelled (lifetime of 4s)"
+        for words in (("ps", "-a", "capped"), ("history", "capped"), ("report", "capped")):
+            self.assertIn(ended, self.daemon.cli(*words).stdout.decode(), words)
+        for words in (("wait", record["id"]), ("logs", record["id"])):
+            said = self.daemon.cli(*words, check=False)
+            self.assertIn(ended, said.stderr.decode(), words)
+        for words in (("ls",), ("show", "capped")):
+            self.assertIn("lifetime of 4s (max_lifetime_s)", self.daemon.cli(*words).stdout.decode(), words)
         self.assertEqual(self.client.exec("capped", "cat work").stdout, b"work\n")
 
     def test_the_setting_is_the_default(self):

@@ -189,8 +189,7 @@ void IdleKeeper::stop_old(const LiveSandbox& running) {
   const auto live = state_db::SandboxTable(context_.store).live(running.workspace);
   const int64_t most_s = effective_policy(row.policy, context_.options).max_lifetime_s;
   if (!live || live->id != running.sandbox || most_s == 0) return;
-  const std::string reason =
-      "its sandbox reached its lifetime of " + short_time(most_s) + " (max_lifetime_s)";
+  const std::string reason = "lifetime of " + short_time(most_s) + " (max_lifetime_s)";
   pre_stop_.run(row);
   watcher_.end_all(running.sandbox,
                    {state_db::ExecState::cancelled, state_db::ExecCategory::cancelled, reason}, {});
