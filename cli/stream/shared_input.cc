@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,9 +25,17 @@ bool is_seekable_file(int fd) {
   return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && ::lseek(fd, 0, SEEK_CUR) >= 0;
 }
 
+// Of a stream: recvmsg(2) of any other gives whole messages.
+bool is_socket(int fd) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  return ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+// Of a socket, also one that is shut down for writing at the other end.
 bool has_writers(int fd) {
-  pollfd polled{fd, POLLIN, 0};
-  return ::poll(&polled, 1, 0) <= 0 || (polled.revents & POLLHUP) == 0;
+  pollfd polled{fd, POLLIN | POLLRDHUP, 0};
+  return ::poll(&polled, 1, 0) <= 0 || (polled.revents & (POLLHUP | POLLRDHUP)) == 0;
 }
 
 size_t waiting_bytes(int fd) {
@@ -53,15 +62,28 @@ size_t take_some(int pipe, int nowhere, size_t size) {
   }
 }
 
+size_t receive_some(int socket, std::vector<char>& into, size_t size) {
+  into.resize(std::max(into.size(), size));
+  for (;;) {
+    const ssize_t taken = ::recv(socket, into.data(), size, MSG_DONTWAIT);
+    if (taken >= 0) return static_cast<size_t>(taken);
+    if (errno == EAGAIN) return 0;
+    if (errno != EINTR) base::throw_errno("take from standard input");
+  }
+}
+
 }  // namespace
 
-bool SharedInput::suits(int fd) { return is_pipe(fd) || is_seekable_file(fd); }
+bool SharedInput::suits(int fd) { return is_pipe(fd) || is_socket(fd) || is_seekable_file(fd); }
 
-SharedInput::SharedInput(int fd) : fd_(fd), is_pipe_(is_pipe(fd)) {
-  if (!is_pipe_) {
+SharedInput::SharedInput(int fd)
+    : fd_(fd),
+      kind_(is_pipe(fd)     ? Kind::pipe
+            : is_socket(fd) ? Kind::socket
+                            : Kind::file) {
+  if (kind_ == Kind::file)
     start_ = base::check(::lseek(fd, 0, SEEK_CUR), "find the place in standard input");
-    return;
-  }
+  if (kind_ != Kind::pipe) return;
   spare_ = base::make_pipe();
   nowhere_ = base::open_file("/dev/null", O_WRONLY);
   // As many pages as the pipe has; with fewer, copies are shorter.
@@ -70,7 +92,7 @@ SharedInput::SharedInput(int fd) : fd_(fd), is_pipe_(is_pipe(fd)) {
 }
 
 SharedInput::Peek SharedInput::peek(uint64_t from, char* buffer, size_t size) {
-  if (is_pipe_) return peek_pipe(from, buffer, size);
+  if (kind_ != Kind::file) return peek_stream(from, buffer, size);
   for (;;) {
     const ssize_t got = ::pread(fd_, buffer, size, start_ + static_cast<off_t>(from));
     if (got >= 0) return {static_cast<size_t>(got), got == 0};
@@ -78,10 +100,27 @@ SharedInput::Peek SharedInput::peek(uint64_t from, char* buffer, size_t size) {
   }
 }
 
-SharedInput::Peek SharedInput::peek_pipe(uint64_t from, char* buffer, size_t size) {
+SharedInput::Peek SharedInput::peek_stream(uint64_t from, char* buffer, size_t size) {
   const auto known = static_cast<size_t>(from - consumed_);
   const bool written_to = has_writers(fd_);  // before the count, which is then final
   if (waiting_bytes(fd_) <= known) return {0, !written_to};
+  return kind_ == Kind::pipe ? peek_pipe(known, buffer, size) : peek_socket(known, buffer, size);
+}
+
+SharedInput::Peek SharedInput::peek_socket(size_t known, char* buffer, size_t size) {
+  copy_.resize(known + size);
+  ssize_t copied = 0;
+  do {
+    copied = ::recv(fd_, copy_.data(), copy_.size(), MSG_PEEK | MSG_DONTWAIT);
+  } while (copied < 0 && errno == EINTR);
+  if (copied < 0 && errno == EAGAIN) return {};
+  const auto all = static_cast<size_t>(base::check(copied, "copy standard input"));
+  if (all <= known) return {};
+  std::copy(copy_.begin() + static_cast<ssize_t>(known), copy_.begin() + copied, buffer);
+  return {all - known, false};
+}
+
+SharedInput::Peek SharedInput::peek_pipe(size_t known, char* buffer, size_t size) {
   ssize_t copied = 0;
   do {
     copied = ::tee(fd_, spare_.write_end.get(), known + size, SPLICE_F_NONBLOCK);
@@ -102,14 +141,16 @@ SharedInput::Peek SharedInput::peek_pipe(uint64_t from, char* buffer, size_t siz
 
 void SharedInput::consume(uint64_t until) {
   if (until <= consumed_) return;
-  if (!is_pipe_) {
+  if (kind_ == Kind::file) {
     base::check(::lseek(fd_, start_ + static_cast<off_t>(until), SEEK_SET),
                 "move in standard input");
     consumed_ = until;
     return;
   }
   while (consumed_ < until) {
-    const size_t taken = take_some(fd_, nowhere_.get(), static_cast<size_t>(until - consumed_));
+    const auto size = static_cast<size_t>(until - consumed_);
+    const size_t taken =
+        kind_ == Kind::pipe ? take_some(fd_, nowhere_.get(), size) : receive_some(fd_, copy_, size);
     if (taken == 0) return;
     consumed_ += taken;
   }

@@ -1,6 +1,7 @@
 #include "cli/stream/shared_input.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -25,6 +26,29 @@ TEST_CASE("input of a pipe is copied ahead and taken as far as it was read") {
   CHECK(base::read_up_to(pipe.read_end.get(), 3) == "two");
   input.consume(8);  // of which nothing is there any more
   CHECK(input.consumed() == 4);
+}
+
+TEST_CASE("input of a socket is copied ahead and taken as far as it was read") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  const Fd ours(ends[0]);
+  Fd theirs(ends[1]);
+  REQUIRE(SharedInput::suits(ours.get()));
+  SharedInput input(ours.get());
+  char piece[64];
+  CHECK(input.peek(0, piece, sizeof piece).bytes == 0);
+  base::write_all(theirs.get(), "one ");
+  REQUIRE(input.peek(0, piece, sizeof piece).bytes == 4);
+  base::write_all(theirs.get(), "two three");
+  REQUIRE(input.peek(4, piece, sizeof piece).bytes == 9);
+  CHECK(std::string(piece, 9) == "two three");
+  CHECK_FALSE(input.can_wait(13));
+  input.consume(8);
+  CHECK(input.consumed() == 8);
+  CHECK_FALSE(input.peek(13, piece, sizeof piece).at_end);
+  theirs.reset();
+  CHECK(input.peek(13, piece, sizeof piece).at_end);
+  CHECK(base::read_up_to(ours.get(), 64) == "three");
 }
 
 TEST_CASE("taking input never waits, even if another reader was faster") {

@@ -7,7 +7,9 @@ import os
 import pty
 import shlex
 import signal
+import socket
 import subprocess
+import threading
 
 import harness
 import raw_api
@@ -94,6 +96,31 @@ class Streams(harness.TestCase):
         for source, end in (('cat "$list" | ', ""), ("", ' < "$list"')):
             script = source + '{ run io -- sh -c "read a; echo 1 \\$a"; run io -- sh -c "read a; echo 2 \\$a"; cat; }' + end
             self.assertEqual(self.shell(script), "1 one\n2 two\nthree\n", script)
+
+    def test_a_socket_is_shared_like_a_pipe(self):
+        """As node gives them to its children."""
+        script = 'run io -- true; run io -- sh -c "read a; echo 1 \\$a"; run io -- sh -c "read a; echo 2 \\$a"; cat'
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.sendall(self.list.read_bytes())
+            ours.shutdown(socket.SHUT_WR)
+            self.assertEqual(self.shell(script, stdin=theirs), "1 one\n2 two\nthree\n")
+
+    def test_a_large_socket_is_read_in_part(self):
+        script = "run io -- python3 -c 'import os; n = 3000000\nwhile n: n -= os.write(1, os.read(0, min(n, 65536)))' | sha256sum; cat | sha256sum"
+        data = "".join(f"{n}\n" for n in range(1, 1_000_001)).encode()
+        ours, theirs = socket.socketpair()
+
+        def send():
+            with ours:
+                ours.sendall(data)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        with theirs:
+            expected = [hashlib.sha256(part).hexdigest() for part in (data[:3_000_000], data[3_000_000:])]
+            self.assertEqual(self.shell(script, stdin=theirs).split()[::2], expected)
+        sender.join()
 
     def test_a_large_pipe_is_read_in_part(self):
         script = "seq 1 1000000 | { run io -- python3 -c 'import os; n = 3000000\nwhile n: n -= os.write(1, os.read(0, min(n, 65536)))' | sha256sum; cat | sha256sum; }"
