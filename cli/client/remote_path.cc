@@ -86,7 +86,7 @@ void RemoteFiles::read_objects(const BodySink& sink) {
 
 std::string RemoteFiles::origin() {
   const Json workspace = Json::parse(context_.api().get(context_.workspace_path(workspace_)));
-  return workspace.text("repo.url");
+  return workspace.text("repo.origin");
 }
 
 void RemoteFiles::write(const std::string& path, const std::optional<FileState>& state,

@@ -47,7 +47,7 @@ class RemoteFiles {
   std::string list_json(const std::string& path);
   void read(const std::string& path, const BodySink& sink);
   void read_objects(const BodySink& sink);  // of its repository, as a pack of git
-  std::string origin();                     // the URL of its repository; empty: none
+  std::string origin();                     // the URL of its git's origin; empty: none
   // Without a state: for now, with the usual mode.
   void write(const std::string& path, const std::optional<FileState>& state,
              const BodySource& source);

@@ -155,6 +155,7 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
                     {"backend", row.backend},
                     {"image", row.image},
                     {"disposable", row.disposable}};
+  put_text(object["repo"].as_object(), "origin", view.origin);
   put_text(object, "runtime", row.runtime);
   put_policy(object, view.policy);
   object["used_execs"] = row.used_execs;

@@ -78,6 +78,21 @@ class Copies(harness.TestCase):
             self.assertLess(here.st_blocks, 1024)
             os.unlink(self.place / "one")
 
+    def test_a_copy_of_a_checkout_has_the_remote_that_git_shows_inside(self):
+        local = self.place / "checkout"
+        harness.make_repository(local)
+        for url, shown in ((None, ""), ("https://user:secret@git.example/acme/shop.git", "https://git.example/acme/shop.git\n")):
+            with self.subTest(url):
+                if url:
+                    harness.git(local, "remote", "add", "origin", url)
+                name = "from-url" if url else "from-none"
+                self.daemon.cli("create", "--from", local, "--name", name)
+                inside = self.client.exec(name, ["git", "config", "remote.origin.url"]).stdout.decode()
+                self.cp(f"{name}:/workspace", name)
+                copied = harness.git(self.place / name, "config", "remote.origin.url", check=False)
+                self.assertEqual((inside, copied), (shown, shown.strip()))
+                self.assertEqual(self.client.workspace(name)["repo"].get("origin", ""), shown.strip())
+
     def git(self, *words):
         return subprocess.run(["git", *words], cwd=self.place / "repo", capture_output=True, check=False, text=True,
                               env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"})

@@ -125,10 +125,6 @@ bool has_file(int git, const char* name) {
   return fstatat(git, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_size > 0;
 }
 
-bool is_local(Context& context, const state_db::WorkspaceRow& row) {
-  return !has_upstream(state_db::RepositoryTable(context.store).get(row.repository).scope);
-}
-
 std::string incoming_mark(Context& context, base::LayerId layer) {
   return context.storage.layer_path(layer) + "/incoming";
 }
@@ -147,9 +143,11 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
   // During a repair the agent may already have packed branches of its own.
   if (!has_packed_refs(git.get())) put(git.get(), "packed-refs", packed_refs(context, row), owner);
   const auto rewritten = rewritten_urls(context, row);
-  const std::string origin = Repositories::origin_of(context.store, row.repository);
+  const auto repository = state_db::RepositoryTable(context.store).get(row.repository);
+  const std::string origin = Repositories::origin_of(repository);
   // An imported checkout may name another origin than when its base tree was made.
-  const bool own_config = !rewritten.empty() || (is_local(context, row) && !origin.empty());
+  const bool own_config =
+      !rewritten.empty() || (!has_upstream(repository.scope) && !origin.empty());
   if (own_config && !has_file(git.get(), "config"))
     put(git.get(), "config", repo_cache::git_config(origin, rewritten), owner);
   const bool own_index = !row.head_commit.empty() || !row.raw_commit.empty();

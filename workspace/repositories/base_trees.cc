@@ -175,8 +175,7 @@ void Repositories::make_sound(base::RepoId id, const std::string& commit,
 }
 
 // The origin of an import is only a name in the agent's git configuration: we never fetch it.
-std::string Repositories::origin_of(state_db::Store& store, base::RepoId id) {
-  const auto repository = state_db::RepositoryTable(store).get(id);
+std::string Repositories::origin_of(const state_db::RepositoryRow& repository) {
   const bool is_named = has_upstream(repository.scope) || repository.fetch_url != repository.url;
   return is_named ? repository.fetch_url : "";
 }
@@ -185,8 +184,8 @@ std::string Repositories::origin_of(state_db::Store& store, base::RepoId id) {
 void Repositories::make_tree(base::RepoId id, const std::string& commit, const Progress& progress,
                              bool again) {
   const std::string repo = repo_directory(id);
-  const std::string name = state_db::RepositoryTable(context_.store).get(id).name;
-  const std::string refusal = "the files of " + name + " do not fit";
+  const auto row = state_db::RepositoryTable(context_.store).get(id);
+  const std::string refusal = "the files of " + row.name + " do not fit";
   const std::string old_index = again && context_.base_trees.exists(repo, commit)
                                     ? context_.base_trees.index(repo, commit)
                                     : "";
@@ -198,7 +197,7 @@ void Repositories::make_tree(base::RepoId id, const std::string& commit, const P
   context_.base_trees.set_aside(repo, commit, torn ? StoodOn::no : StoodOn::maybe);
   if (!again && make_delta(id, commit)) return;
   const auto info = context_.base_trees.write(
-      repo, commit, origin_of(context_.store, id), kCheckoutDeadline, adapt(progress),
+      repo, commit, origin_of(row), kCheckoutDeadline, adapt(progress),
       [&] { require_room(context_.options, refusal); }, old_index);
   after_base_tree.pass();
   put_row(context_, id, commit, info);
@@ -245,7 +244,8 @@ void Repositories::rebase(const BaseTreeRow& row) {
   const auto guard = lock_if_free(context_, row.repository.str() + "." + row.commit);
   if (!guard || !state_db::BaseTreeTable(context_.store).find(row.repository, row.commit)) return;
   const auto info = context_.base_trees.make_whole(
-      repo, row.commit, origin_of(context_.store, row.repository), kCheckoutDeadline, [&] {
+      repo, row.commit, origin_of(state_db::RepositoryTable(context_.store).get(row.repository)),
+      kCheckoutDeadline, [&] {
         require_room(context_.options, "cannot rebase a base tree");
         if (stopping_) throw Error(Code::conflict, "the daemon is stopping");
       });

@@ -62,7 +62,7 @@ class Repositories {
   state_db::RepositoryRow fetch(base::RepoId id, const Progress& progress,
                                 const JoinKey& join = {});
   // The URL of origin in its workspaces; empty: none.
-  static std::string origin_of(state_db::Store& store, base::RepoId id);
+  static std::string origin_of(const state_db::RepositoryRow& repository);
   // conflict while a workspace is based on it, including deleted ones that can be restored, and
   // while it is being fetched or its row is locked.
   void evict(base::RepoId id, const std::string& reason, const JoinKey& join = {});

@@ -65,6 +65,7 @@ struct RestView {
 struct WorkspaceView {
   state_db::WorkspaceRow row;
   state_db::RepositoryRow repo;
+  std::string origin;  // the URL of origin in its git; empty: none
   state_db::IntegrityRow integrity;
   std::optional<state_db::SandboxRow> sandbox;            // the live one
   std::optional<state_db::SandboxRow> ended_sandbox;      // the last one, while none is live

@@ -79,6 +79,7 @@ WorkspaceView outline(Context& context, state_db::WorkspaceRow row, state_db::Re
   WorkspaceView view;
   view.row = std::move(row);
   view.repo = with_last_check(context, std::move(repo));
+  view.origin = Repositories::origin_of(view.repo);
   const auto id = view.row.id;
   view.integrity = state_db::IntegrityTable(context.store).get(id);
   view.sandbox = state_db::SandboxTable(context.store).live(id);

@@ -49,11 +49,12 @@ class Attempt(Record):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class RepoOfWorkspace(Record):
-    """The repository of a workspace."""
+    """The repository of a workspace. origin: the URL of that remote in its git; None: it has none."""
 
     id: str
     name: str = ""
     url: str = ""
+    origin: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
