@@ -14,7 +14,7 @@
 #include "base/os/fd.h"
 #include "base/os/file_time.h"
 #include "base/os/files.h"
-#include "base/os/sparse_file.h"
+#include "cli/local/copied_file.h"
 #include "cli/local/git_copy.h"
 
 namespace moorage::cli {
@@ -23,20 +23,11 @@ namespace {
 constexpr int kDeepest = 400;  // each level holds a descriptor
 constexpr uint32_t kPermissions = 0777;
 
-void keep_state(int fd, const std::string& name, const FileState& state) {
-  base::check(::fchmod(fd, state.mode & kPermissions), "set the mode of " + name);
-  const auto times = base::modified_at(state.modified_ns);
-  base::check(::futimens(fd, times.data()), "set the time of " + name);
-}
-
 FileState state_of(const struct stat& status) {
   return {status.st_mode & kPermissions, base::file_time_ns(status.st_mtim)};
 }
 
-bool is_file(int fd) {
-  struct stat status {};
-  return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-}
+FileState usual_state(uint32_t mode) { return {mode, base::system_clock().wall_ms() * 1'000'000}; }
 
 std::string parent_of(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -78,21 +69,18 @@ class CopyOut {
     }
     // Last: a read-only directory cannot be filled, and filling it changes its time. One that was
     // here before may belong to somebody else.
-    if (created) keep_state(self.get(), name, state);
+    if (created) set_state(self.get(), name, state);
   }
 
   void file(int parent, const std::string& name, const std::string& from, const FileState& state,
-            int follow) {
-    const Fd out = create(parent, name, follow);
-    base::SparseFile content(out.get());
+            Links links) {
+    CopiedFile copied(parent, name, links);
     files_.read(from, [&](std::string_view bytes) {
-      is_file(out.get()) ? content.write(bytes) : base::write_all(out.get(), bytes);
+      copied.write(bytes);
       tally_.bytes += bytes.size();
     });
+    copied.commit(state);
     ++tally_.files;
-    if (!is_file(out.get())) return;  // a pipe or device that the user named
-    content.finish();
-    keep_state(out.get(), name, state);
   }
 
  private:
@@ -118,7 +106,7 @@ class CopyOut {
     } else if (entry.type == "symlink") {
       link(parent, entry);
     } else if (entry.type == "file") {
-      file(parent, entry.name, from, {entry.mode, entry.modified_ns}, O_NOFOLLOW);
+      file(parent, entry.name, from, {entry.mode, entry.modified_ns}, Links::replaced);
     } else {
       ++tally_.skipped;
     }
@@ -130,9 +118,9 @@ class CopyOut {
     bool borrows = false;
     git_entries(self, from, "", entries, depth, borrows);
     const bool top = from == ".git" || from == "/workspace/.git";
-    const Fd config = create(self, "config", O_NOFOLLOW);
-    base::write_all(config.get(), new_git_config(top ? files_.origin() : ""));
-    base::check(::fchmod(config.get(), 0644), "set the mode of config");
+    CopiedFile config(self, "config", Links::replaced);
+    config.write(new_git_config(top ? files_.origin() : ""));
+    config.commit(usual_state(0644));
     if (borrows) complete(local);
     if (!make_index(local)) ++tally_.without_index;
     ++tally_.repositories;
@@ -164,7 +152,7 @@ class CopyOut {
         const Fd child = base::open_file_at(self, entry.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
         git_entries(child.get(), path, below, list(path), depth + 1, borrows);
       } else if (entry.type == "file" && keeps_git_file(below)) {
-        file(self, entry.name, path, {entry.mode, entry.modified_ns}, O_NOFOLLOW);
+        file(self, entry.name, path, {entry.mode, entry.modified_ns}, Links::replaced);
       } else if (entry.type == "file" && below == kAlternates) {
         borrows = borrows_objects(small_file(path));
       }
@@ -181,23 +169,8 @@ class CopyOut {
   }
 
   void link(int parent, const RemoteEntry& entry) {
-    ::unlinkat(parent, entry.name.c_str(), 0);
-    const int made = ::symlinkat(entry.target.c_str(), parent, entry.name.c_str());
-    base::check(made, "create " + entry.name);
-    const auto times = base::modified_at(entry.modified_ns);
-    base::check(::utimensat(parent, entry.name.c_str(), times.data(), AT_SYMLINK_NOFOLLOW),
-                "set the time of " + entry.name);
+    create_link(parent, entry.name, entry.target, entry.modified_ns);
     ++tally_.links;
-  }
-
-  static Fd create(int parent, const std::string& name, int follow) {
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-    int fd = ::openat(parent, name.c_str(), kFlags | follow, 0600);
-    if (fd < 0 && errno == ELOOP) {  // a link has the file's name: replace it
-      ::unlinkat(parent, name.c_str(), 0);
-      fd = ::openat(parent, name.c_str(), kFlags | O_EXCL | follow, 0600);
-    }
-    return Fd(base::check(fd, "create " + name));
   }
 
   RemoteFiles& files_;
@@ -284,8 +257,6 @@ bool is_root(const std::string& path) {
   return path.empty() || path == "/workspace" || path == "/home/user";
 }
 
-FileState usual_state(uint32_t mode) { return {mode, base::system_clock().wall_ms() * 1'000'000}; }
-
 }  // namespace
 
 CopyTally copy_out(RemoteFiles& files, const std::string& wanted, const std::string& to) {
@@ -300,7 +271,7 @@ CopyTally copy_out(RemoteFiles& files, const std::string& wanted, const std::str
                    0);
   } else {
     copy.file(AT_FDCWD, to, from, remote_state(files, from, "file").value_or(usual_state(kFile)),
-              0);
+              Links::followed);
   }
   return tally;
 }

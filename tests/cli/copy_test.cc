@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@ using namespace moorage;
 using test::Call;
 using test::Ran;
 using test::run_moorage;
+using test::Running;
 using test::ScriptedServer;
 
 namespace {
@@ -39,6 +41,8 @@ struct FakeFiles {
   std::map<std::string, std::string> contents;
   std::map<std::string, std::string> written;  // path -> "mode content", "link target", "dir"
   std::set<std::string> refused;               // unwritable paths: their directory is missing
+  std::string cut;                             // a path whose bytes end too early
+  std::string endless;                         // one whose bytes never end
   std::string outside;                         // a path outside the workspace
   std::mutex mutex;
 
@@ -63,6 +67,16 @@ struct FakeFiles {
       return call.reply(200, "{}");
     }
     const bool list = call.path == "/v1/workspaces/auth/files";
+    if (!list && path == cut) {
+      call.begin(200);
+      call.chunk("half");
+      return call.drop();
+    }
+    if (!list && path == endless) {
+      call.begin(200);
+      call.chunk("half");
+      return call.wait_until_client_leaves();
+    }
     const auto& place = list ? listings : contents;
     if (const auto found = place.find(path); found != place.end()) {
       return call.reply(200, list ? R"({"entries":[)" + found->second + "]}" : found->second);
@@ -150,6 +164,83 @@ TEST_CASE("a file goes into an existing directory, otherwise to the new name") {
   CHECK(mode_of(scene.here("b.txt")) == (S_IFREG | 0640));
   CHECK(scene.run({"cp", "auth:a.txt", scene.server.directory()}).code == 0);
   CHECK(base::read_file(scene.here("a.txt")) == "content");
+}
+
+TEST_CASE("a copy that fails or is ended changes no file and adds none") {
+  Scene scene;
+  scene.files.listings[""] = R"({"name":"cut","type":"file","mode":420},
+                                {"name":"endless","type":"file","mode":420})";
+  scene.files.listings["d"] = R"({"name":"whole","type":"file","mode":420},
+                                 {"name":"cut","type":"file","mode":420})";
+  scene.files.contents = {{"cut", ""}, {"endless", ""}, {"outside", ""}, {"d/whole", "new"}};
+  scene.files.cut = "cut";
+  scene.files.endless = "endless";
+  base::make_directories(scene.here("in/d"), 0755);
+  const std::string keep = scene.here("in/keep");
+  base::write_file(keep, "precious", 0640);
+  const auto unchanged = [&] {
+    CHECK(base::read_file(keep) == "precious");
+    CHECK(mode_of(keep) == (S_IFREG | 0640));
+    CHECK(base::list_directory(scene.here("in")).size() == 2);
+  };
+  for (const char* path : {"auth:cut", "auth:missing"}) {
+    CAPTURE(path);
+    CHECK(scene.run({"cp", path, keep}).code == 1);
+    CHECK(scene.run({"cp", path, scene.here("in/new")}).code == 1);
+    unchanged();
+  }
+  for (const int number : {SIGTERM, SIGINT, SIGKILL}) {
+    const size_t before = scene.server.count("GET /v1/workspaces/auth/file");
+    Running copy({"cp", "auth:endless", keep}, {scene.server.socket_path(), "", {}});
+    while (scene.server.count("GET /v1/workspaces/auth/file") == before) ::usleep(1000);
+    ::usleep(100'000);  // some bytes have arrived
+    copy.signal(number);
+    CHECK(copy.finish().code != 0);
+    unchanged();
+  }
+  scene.files.cut = "d/cut";
+  base::write_file(scene.here("in/d/cut"), "precious");
+  CHECK(scene.run({"cp", "auth:d", scene.here("in")}).code == 1);
+  CHECK(base::read_file(scene.here("in/d/cut")) == "precious");
+  CHECK(base::read_file(scene.here("in/d/whole")) == "new");
+  CHECK(base::list_directory(scene.here("in/d")).size() == 2);
+}
+
+TEST_CASE("a link, a file with several names and a pipe are written through") {
+  Scene scene;
+  scene.files.contents["a"] = "new";
+  const std::string file = scene.here("file"), other = scene.here("other"),
+                    link = scene.here("link");
+  base::write_file(file, "old and longer");
+  REQUIRE(::link(file.c_str(), other.c_str()) == 0);
+  REQUIRE(::symlink("file", link.c_str()) == 0);
+  CHECK(scene.run({"cp", "auth:missing", link}).code == 1);
+  CHECK(scene.run({"cp", "auth:missing", other}).code == 1);
+  CHECK(base::read_file(file) == "old and longer");
+  CHECK(scene.run({"cp", "auth:a", other}).code == 0);
+  CHECK(base::read_file(file) == "new");
+  scene.files.contents["a"] = "newer";
+  CHECK(scene.run({"cp", "auth:a", link}).code == 0);
+  CHECK(base::read_file(other) == "newer");
+  CHECK(S_ISLNK(mode_of(link)));
+  CHECK(scene.run({"cp", "auth:a", "/dev/stdout"}).out.starts_with("newer"));
+  CHECK(scene.run({"cp", "auth:a", "/dev/null"}).code == 0);
+  CHECK(S_ISCHR(mode_of("/dev/null")));
+}
+
+TEST_CASE("a link replaces a file of its name only when it is complete") {
+  Scene scene;
+  base::make_directories(scene.here("d/sub"), 0755);
+  base::write_file(scene.here("d/file"), "precious");
+  scene.files.listings["d"] = R"({"name":"file","type":"symlink","target":""})";
+  CHECK(scene.run({"cp", "auth:d", scene.server.directory()}).code == 1);
+  CHECK(base::read_file(scene.here("d/file")) == "precious");
+  scene.files.listings["d"] = R"({"name":"file","type":"symlink","target":"x"})";
+  CHECK(scene.run({"cp", "auth:d", scene.server.directory()}).code == 0);
+  CHECK(S_ISLNK(mode_of(scene.here("d/file"))));
+  scene.files.listings["d"] = R"({"name":"sub","type":"symlink","target":"x"})";
+  CHECK(scene.run({"cp", "auth:d", scene.server.directory()}).code == 1);
+  CHECK(base::list_directory(scene.here("d")).size() == 2);
 }
 
 TEST_CASE("a tree goes in with modes and links") {

@@ -78,6 +78,26 @@ class Copies(harness.TestCase):
             self.assertLess(here.st_blocks, 1024)
             os.unlink(self.place / "one")
 
+    def test_a_refused_copy_leaves_the_file_that_it_would_replace(self):
+        self.inside("ln -sf /etc/passwd abs; ln -sf loop loop; rm -f fifo; mkfifo fifo; mkdir -p full; ln -sf /etc/passwd full/abs")
+        (self.place / "dir").mkdir()
+        keep = self.place / "keep"
+        for name in ("abs", "loop", "fifo", "missing", "full/abs", "/etc/passwd"):
+            with self.subTest(name):
+                for file in (keep, self.place / "dir" / pathlib.Path(name).name):
+                    file.write_text("precious")
+                self.assertEqual(self.cp(f"cp:{name}", "keep", check=False).returncode, 1)
+                self.assertEqual(self.cp(f"cp:{name}", "dir", check=False).returncode, 1)
+                self.assertEqual(self.cp(f"cp:{name}", "never", check=False).returncode, 1)
+                self.assertEqual([file.read_text() for file in (keep, self.place / "dir" / pathlib.Path(name).name)], ["precious"] * 2)
+                self.assertFalse((self.place / "never").exists())
+
+    def test_a_copy_to_a_full_output_fails(self):
+        self.inside("echo text > text")
+        with open("/dev/full", "wb") as full:
+            self.assertEqual(self.cp("cp:text", "-", check=False, stdout=full, capture_output=False, stderr=subprocess.DEVNULL).returncode, 1)
+        self.assertEqual(self.cp("cp:text", "/dev/full", check=False).returncode, 1)
+
     def test_a_copy_of_a_checkout_has_the_remote_that_git_shows_inside(self):
         local = self.place / "checkout"
         harness.make_repository(local)
