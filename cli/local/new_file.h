@@ -1,6 +1,9 @@
 // A file that a command writes. Until it is committed it is PATH.part. An existing file is
-// replaced, or else kept and the new one refused.
+// replaced, or else kept and the new one refused. A link, device or pipe is never replaced: as root
+// that would break /dev/null for the whole host.
 #pragma once
+
+#include <sys/stat.h>
 
 #include <string>
 
@@ -12,12 +15,16 @@ namespace moorage::cli {
 
 enum class Existing { replaced, refused };
 
-// Throws already_exists for PATH.part, which another process may be writing, and, if refused, for
-// PATH.
+// Throws invalid_argument for a PATH that is not a file, and already_exists for PATH.part, which
+// another process may be writing, and, if refused, for PATH.
 inline base::AtomicFileOptions new_file(const std::string& path,
                                         Existing existing = Existing::replaced) {
   base::AtomicFileOptions options{
       .suffix = ".part", .replaces = existing == Existing::replaced, .elsewhere = true};
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode))
+    throw Error(Code::invalid_argument, path + " is not a regular file",
+                "choose another name; - is standard output");
   if (!options.replaces && base::path_exists(path))
     throw Error(Code::already_exists, path + " already exists",
                 "replace it with --force, or choose another name");

@@ -298,6 +298,11 @@ TEST_CASE("a report is refused when it cannot be written as requested") {
   base::write_file(file, "mine");
   CHECK(has(refused({"report", "shop", "-o", file}), "already exists"));
   CHECK(base::read_file(file) == "mine");
+  const std::string link = server.directory() + "/link.html";
+  REQUIRE(::symlink("there.html", link.c_str()) == 0);
+  for (const std::string& other : {link, std::string("/dev/null")})
+    CHECK(has(refused({"report", "shop", "-o", other, "--force"}), "is not a regular file"));
+  CHECK(base::read_file(file) == "mine");
   CHECK(
       run_moorage({"report", "shop", "-o", file, "--force"}, {server.socket_path(), "", {}}).code ==
       0);
