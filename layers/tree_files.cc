@@ -307,9 +307,10 @@ void TreeFiles::Writer::commit() {
 }
 
 // Overlay has O_TMPFILE only since Linux 6.3, so the file needs a name at once.
-TreeFiles::Writer TreeFiles::begin_write(const std::string& path, uint32_t mode) const {
+TreeFiles::Writer TreeFiles::begin_write(const std::string& path,
+                                         std::optional<uint32_t> mode) const {
   WriteTarget target = write_target(roots_, path);
-  mode_t bits = mode != 0 ? mode & 0777 : target.existing_mode.value_or(0644);
+  const mode_t bits = mode ? *mode & 0777 : target.existing_mode.value_or(0644);
   const std::string temporary = unguessable_name();
   UploadNote note(notes_, target.parent, temporary);
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;

@@ -62,7 +62,7 @@ class TreeFiles {
   // Starts a durable write; write() appends bytes, commit() gives them the name. Without commit
   // nothing remains; a killed process leaves a file ".moorage-<32 hex digits>", which has a note.
   // Parents must exist. A link at the end of the path is followed as by open(2), inside, and stays
-  // a link. Mode 0 keeps an existing file's permission bits; a new file gets 0644.
+  // a link. Without a mode an existing file keeps its own, and a new one gets 0644.
   class Writer {
    public:
     Writer(UploadNote note, Fd directory, std::string name, std::string temporary, Fd file)
@@ -90,7 +90,7 @@ class TreeFiles {
     base::SparseFile content_;
     bool synced_ = false;
   };
-  Writer begin_write(const std::string& path, uint32_t mode) const;
+  Writer begin_write(const std::string& path, std::optional<uint32_t> mode) const;
   void make_directory(const std::string& path) const;  // parents too
   // Of an existing one, with the rights of the agent's user; absent: unchanged.
   struct DirectoryState {

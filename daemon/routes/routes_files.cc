@@ -142,13 +142,13 @@ std::optional<layers::FileEntry> entry_of(const layers::TreeFiles& files, const 
   }
 }
 
-// Permission bits, octal as chmod takes them; setuid, setgid and sticky are refused. 0: keep the
-// file's mode, or 0644 for a new file.
-uint32_t mode_of(const Request& request) {
-  const std::string text = request.query_text("mode").value_or("0");
+// Permission bits, octal as chmod takes them; setuid, setgid and sticky are refused.
+std::optional<uint32_t> mode_of(const Request& request) {
+  const auto text = request.query_text("mode");
+  if (!text) return std::nullopt;
   uint32_t mode = 0;
-  const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, mode, 8);
+  const char* end = text->data() + text->size();
+  const auto parsed = std::from_chars(text->data(), end, mode, 8);
   if (parsed.ec != std::errc() || parsed.ptr != end || mode > 0777) {
     throw Error(Code::invalid_argument,
                 "the query parameter 'mode' must be octal permission bits from 0 to 0777");
@@ -230,7 +230,8 @@ constexpr const char* kNoFile = "cannot write the file";
 // caller's right to write before the body, and again when the file gets its name.
 class WorkspaceFileSink : public BodySink {
  public:
-  WorkspaceFileSink(Api& api, const Request& request, const std::string& path, uint32_t mode)
+  WorkspaceFileSink(Api& api, const Request& request, const std::string& path,
+                    std::optional<uint32_t> mode)
       : api_(api),
         caller_(request.caller),
         lease_(lease(api, request, Right::write)),
@@ -278,7 +279,7 @@ class WorkspaceFileSink : public BodySink {
 std::unique_ptr<BodySink> write(Api& api, const Request& request) {
   workspace::require_room(api.context.options, kNoFile);
   const std::string path = request.required_query("path");
-  const uint32_t mode = mode_of(request);
+  const auto mode = mode_of(request);
   const auto row =
       workspace::find_workspace(api.store, request.caller, request.parameter(0), Right::write);
   api.quotas.require_room(row, 0);

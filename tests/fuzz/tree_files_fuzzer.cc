@@ -18,7 +18,8 @@ void read(const layers::TreeFiles& files, const std::string& path) {
 }
 
 void write(const layers::TreeFiles& files, const std::string& path, uint8_t how) {
-  auto writer = files.begin_write(path, how & 1 ? 0 : 0600);
+  const auto mode = how & 1 ? std::nullopt : std::optional<uint32_t>(0600);
+  auto writer = files.begin_write(path, mode);
   writer.write("written");
   if (how & 2) writer.commit();
 }

@@ -24,7 +24,7 @@ struct TreeFixture : StorageFixture {
   ActiveMounts mounts = storage->mount(chain, kFirstHostId);
   TreeFiles files{{{"/workspace", mounts.tree.get()}, {"/home/user", mounts.home.get()}}, kOwner};
 
-  void put(const std::string& path, std::string_view bytes, uint32_t mode = 0) {
+  void put(const std::string& path, std::string_view bytes, std::optional<uint32_t> mode = {}) {
     TreeFiles::Writer writer = files.begin_write(path, mode);
     writer.write(bytes);
     writer.commit();
@@ -80,12 +80,15 @@ TEST_CASE("a write keeps the mode of an existing file unless one is given") {
   CHECK(tree.files.stat("bin/run").mode == 0755);
   tree.put("bin/run", "#!/bin/sh\n", 04600);
   CHECK(tree.files.stat("bin/run").mode == 0600);
+  tree.put("bin/run", "#!/bin/sh\n", 0);
+  CHECK(tree.files.stat("bin/run").mode == 0);
+  CHECK(tree.get("bin/run") == "#!/bin/sh\n");
 }
 
 TEST_CASE("a write without commit has no effect") {
   TreeFixture tree;
   {
-    TreeFiles::Writer writer = tree.files.begin_write("README.md", 0);
+    TreeFiles::Writer writer = tree.files.begin_write("README.md", {});
     writer.write("half");
     TreeFiles::Writer moved = std::move(writer);
     moved.write("more");
@@ -100,7 +103,7 @@ TEST_CASE("a write has a note while it has a temporary file") {
   const TreeFiles files({{"/workspace", tree.mounts.tree.get()}}, kOwner, notes);
   tree.files.make_symlink("../deep/er/file", "bin/link");
   {
-    TreeFiles::Writer writer = files.begin_write("bin/link", 0);
+    TreeFiles::Writer writer = files.begin_write("bin/link", {});
     TreeFiles::Writer moved = std::move(writer);
     const auto names = base::list_directory(notes.directory);
     REQUIRE(names.size() == 1);
@@ -110,10 +113,10 @@ TEST_CASE("a write has a note while it has a temporary file") {
     CHECK(tree.files.list("deep/er").entries[0].name == "." + names[0]);
   }
   CHECK(base::list_directory(notes.directory).empty());
-  TreeFiles::Writer writer = files.begin_write("new", 0);
+  TreeFiles::Writer writer = files.begin_write("new", {});
   writer.commit();
   CHECK(tree.files.stat("new").type == FileType::file);
-  CHECK(refusal([&] { files.begin_write("gone/new", 0); }) == Code::not_found);
+  CHECK(refusal([&] { files.begin_write("gone/new", {}); }) == Code::not_found);
   { const TreeFiles::Writer dropped = std::move(writer); }
   CHECK(base::list_directory(notes.directory).empty());
 }
