@@ -11,6 +11,7 @@
 #include "cli/client/remote_path.h"
 #include "cli/commands.h"
 #include "cli/local/tree_copy.h"
+#include "cli/local/unkept.h"
 #include "cli/views/workspace_view.h"
 
 namespace moorage::cli {
@@ -77,6 +78,29 @@ void list_files(Context& context, const FilesOptions& options) {
   context.print_table(table);
 }
 
+bool has_directory(RemoteFiles& files, const std::string& path) {
+  if (path.empty()) return true;
+  try {
+    return files.list(path).has_value();
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found) return false;
+    throw;
+  }
+}
+
+void print_contents(Context& context, const RemotePath& from) {
+  RemoteFiles files(context, from.workspace);
+  try {
+    files.read(from.path, [&context](std::string_view bytes) { context.print(bytes); });
+  } catch (const Error& error) {
+    const bool may_be = error.code() == Code::conflict || error.code() == Code::invalid_argument;
+    if (!may_be || !has_directory(files, from.path)) throw;
+    throw Error(Code::invalid_argument, from.path + " is a directory",
+                "moorage exec " + from.workspace + " -- " + join_command({"tar", "c", from.path}) +
+                    " > FILE.tar");
+  }
+}
+
 struct CatOptions {
   std::string file;
   std::string path;
@@ -102,9 +126,7 @@ void print_file(Context& context, const CatOptions& options) {
     throw Error(Code::invalid_argument, "no file after the colon in '" + text + "'",
                 "moorage cat " + text + "README.md");
   }
-  RemoteFiles(context, remote->workspace).read(remote->path, [&context](std::string_view bytes) {
-    context.print(bytes);
-  });
+  print_contents(context, *remote);
 }
 
 struct CopyOptions {
@@ -114,6 +136,7 @@ struct CopyOptions {
   void declare(Options& options) {
     options.argument({"FROM", "", "A local path, NAME:PATH, or - for standard input"}, from);
     options.argument({"TO", "", "NAME:PATH, a local path, or - for standard output"}, to);
+    for (const char* name : {"-r", "-R", "-a", "-p"}) options.without_effect(name);  // always so
   }
 };
 
@@ -129,16 +152,6 @@ bool is_local_directory(const std::string& path) {
   return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-bool has_directory(RemoteFiles& files, const std::string& path) {
-  if (path.empty()) return true;
-  try {
-    return files.list(path).has_value();
-  } catch (const Error& error) {
-    if (error.code() == Code::not_found) return false;
-    throw;
-  }
-}
-
 bool is_remote_directory(RemoteFiles& files, const std::string& path) {
   return path.ends_with('/') || has_directory(files, path);
 }
@@ -151,9 +164,7 @@ void copy_to_stream(Context& context, const RemotePath& from) {
     throw Error(Code::invalid_argument, "only one file can be copied to standard output",
                 "moorage cp " + from.workspace + ":FILE -");
   }
-  RemoteFiles(context, from.workspace).read(from.path, [&context](std::string_view bytes) {
-    context.print(bytes);
-  });
+  print_contents(context, from);
 }
 
 CopyTally copy_from_stream(Context& context, const RemotePath& to) {
@@ -197,36 +208,7 @@ CopyTally copy_to(Context& context, const std::string& from, const RemotePath& t
   }
 }
 
-void copy(Context& context, const CopyOptions& options) {
-  const auto from = parse_remote_path(options.from), to = parse_remote_path(options.to);
-  if (from.has_value() == to.has_value()) {
-    throw Error(
-        Code::invalid_argument, "one path must be NAME:PATH, the other a local path",
-        from ? "put ./ before a local name with a colon"
-             : "a copy of a workspace: moorage fork " + join_command({options.from, options.to}));
-  }
-  if (from && options.to == kStream) return copy_to_stream(context, *from);
-  const CopyTally tally = from                      ? copy_from(context, *from, options.to)
-                          : options.from == kStream ? copy_from_stream(context, *to)
-                                                    : copy_to(context, options.from, *to);
-  if (tally.skipped > 0 && tally.files + tally.directories + tally.links == 0) {
-    throw Error(Code::invalid_argument,
-                "nothing copied: " + options.from + " is a device, socket or pipe");
-  }
-  if (context.json) {
-    return context.print_json(JsonObject()
-                                  .add("files", tally.files)
-                                  .add("directories", tally.directories)
-                                  .add("links", tally.links)
-                                  .add("skipped", tally.skipped)
-                                  .add("repositories", tally.repositories)
-                                  .add("incomplete_repositories", tally.incomplete)
-                                  .add("git_links", tally.git_links)
-                                  .add("bytes", static_cast<int64_t>(tally.bytes)));
-  }
-  std::string text = count_of(tally.files, "file") + ", " + format_size(tally.bytes);
-  if (tally.links > 0) text += ", " + count_of(tally.links, "link");
-  context.print_label("copied", text);
+void note_left_out(Context& context, const CopyTally& tally) {
   if (tally.repositories > 0) {
     context.note(
         ".git was copied without its configuration, hooks and index, which could run programs "
@@ -248,6 +230,56 @@ void copy(Context& context, const CopyOptions& options) {
   if (tally.skipped > 0) {
     context.note(count_of(tally.skipped, "entry") + " skipped: devices, sockets or pipes");
   }
+  if (!tally.special_modes.empty()) {
+    context.note("copied without setuid, setgid and sticky bits: " + some_of(tally.special_modes));
+  }
+}
+
+void refuse_places(const CopyOptions& options) {
+  const auto from = parse_remote_path(options.from), to = parse_remote_path(options.to);
+  if (!from) {
+    throw Error(Code::invalid_argument, "one path must be NAME:PATH, the other a local path",
+                "a copy of a workspace: moorage fork " + join_command({options.from, options.to}));
+  }
+  if (from->workspace != to->workspace) {
+    throw Error(Code::invalid_argument,
+                "both paths are in workspaces: " + from->workspace + " and " + to->workspace,
+                "copy to a local path first; put ./ before a local name with a colon");
+  }
+  const auto named = [](const std::string& path) { return path.empty() ? "." : path; };
+  throw Error(Code::invalid_argument, "both paths are in " + from->workspace,
+              "copy inside: moorage exec " + from->workspace + " -- " +
+                  join_command({"cp", "-r", named(from->path), named(to->path)}));
+}
+
+void copy(Context& context, const CopyOptions& options) {
+  const auto from = parse_remote_path(options.from), to = parse_remote_path(options.to);
+  if (from.has_value() == to.has_value()) refuse_places(options);
+  if (from && options.to == kStream) return copy_to_stream(context, *from);
+  const CopyTally tally = from                      ? copy_from(context, *from, options.to)
+                          : options.from == kStream ? copy_from_stream(context, *to)
+                                                    : copy_to(context, options.from, *to);
+  if (tally.skipped > 0 && tally.files + tally.directories + tally.links == 0) {
+    throw Error(Code::invalid_argument,
+                "nothing copied: " + options.from + " is a device, socket or pipe");
+  }
+  if (context.json) {
+    return context.print_json(
+        JsonObject()
+            .add("files", tally.files)
+            .add("directories", tally.directories)
+            .add("links", tally.links)
+            .add("skipped", tally.skipped)
+            .add("repositories", tally.repositories)
+            .add("incomplete_repositories", tally.incomplete)
+            .add("git_links", tally.git_links)
+            .add("special_modes", static_cast<int64_t>(tally.special_modes.size()))
+            .add("bytes", static_cast<int64_t>(tally.bytes)));
+  }
+  std::string text = count_of(tally.files, "file") + ", " + format_size(tally.bytes);
+  if (tally.links > 0) text += ", " + count_of(tally.links, "link");
+  context.print_label("copied", text);
+  note_left_out(context, tally);
 }
 
 }  // namespace

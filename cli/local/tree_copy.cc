@@ -21,7 +21,7 @@ namespace moorage::cli {
 namespace {
 
 constexpr int kDeepest = 400;  // each level holds a descriptor
-constexpr uint32_t kPermissions = 0777;
+constexpr uint32_t kPermissions = 0777, kSpecial = 07000;
 
 FileState state_of(const struct stat& status) {
   return {status.st_mode & kPermissions, base::file_time_ns(status.st_mtim)};
@@ -42,6 +42,10 @@ std::string plain(const std::string& path) {
   std::string normal = std::filesystem::path(path).lexically_normal().string();
   if (normal.size() > 1 && normal.ends_with('/')) normal.pop_back();
   return normal == "." ? "" : normal;
+}
+
+void note_special(CopyTally& tally, const std::string& path, uint32_t mode) {
+  if ((mode & kSpecial) != 0) tally.special_modes.push_back(path);
 }
 
 void check_depth(int depth, const std::string& path) {
@@ -69,7 +73,9 @@ class CopyOut {
     }
     // Last: a read-only directory cannot be filled, and filling it changes its time. One that was
     // here before may belong to somebody else.
-    if (created) set_state(self.get(), name, state);
+    if (!created) return;
+    set_state(self.get(), name, state);
+    note_special(tally_, from, state.mode);
   }
 
   void file(int parent, const std::string& name, const std::string& from, const FileState& state,
@@ -80,6 +86,7 @@ class CopyOut {
       tally_.bytes += bytes.size();
     });
     copied.commit(state);
+    note_special(tally_, from, state.mode);
     ++tally_.files;
   }
 
@@ -189,8 +196,10 @@ class CopyIn {
     struct stat found {};
     base::check(::fstatat(parent, name.c_str(), &found, follow), "read " + name);
     if (S_ISDIR(found.st_mode)) {
+      note_special(tally_, to, found.st_mode);
       directory(parent, name, to, state_of(found), depth);
     } else if (S_ISREG(found.st_mode)) {
+      note_special(tally_, to, found.st_mode);
       file(parent, name, to, state_of(found));
     } else if (S_ISLNK(found.st_mode)) {
       link(parent, name, to, state_of(found));

@@ -1,11 +1,13 @@
 // Copies trees between the local file system and a workspace through the file API, as the calling
 // user. Names and links from a sandbox are untrusted: each directory is entered by its descriptor,
-// without following links, so that nothing is written outside the destination. Drops set-id bits;
-// skips and counts sockets, pipes and devices. Keeps modes, times of modification and holes.
+// without following links, so that nothing is written outside the destination. Keeps permission
+// bits, times of modification and holes. Drops and names set-id and sticky bits; skips and counts
+// sockets, pipes and devices.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cli/client/remote_path.h"
 
@@ -18,6 +20,7 @@ struct CopyTally {
   int64_t incomplete = 0;    // of those: objects that they borrow inside did not come along
   int64_t without_index = 0;
   int64_t git_links = 0;  // .git files of worktrees and submodules, which are left out
+  std::vector<std::string> special_modes = {};  // paths that lost set-id or sticky bits
 };
 
 // The remote path, file or directory, becomes the local path `to`.

@@ -81,6 +81,8 @@ struct FakeFiles {
     if (const auto found = place.find(path); found != place.end()) {
       return call.reply(200, list ? R"({"entries":[)" + found->second + "]}" : found->second);
     }
+    if (!list && listings.contains(path))
+      return call.reply(409, R"({"code":"conflict","message":"a directory"})");
     if (list && contents.contains(path))
       return call.reply(400, R"({"code":"invalid_argument","message":"a file"})");
     call.reply(404, R"({"code":"not_found","message":"nothing there"})");
@@ -98,6 +100,10 @@ struct Scene {
   }
   std::string here(const std::string& name) { return server.directory() + "/" + name; }
 };
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 uint32_t mode_of(const std::string& path) {
   struct stat found {};
@@ -120,7 +126,9 @@ TEST_CASE("a directory comes out with its modes, links and odd names") {
   scene.files.contents["dist/odd\xff\n"] = "odd";
   const Ran ran = scene.run({"cp", "auth:dist", scene.here("out")});
   CHECK(ran.out == " copied   3 files, 14, 1 link\n");
-  CHECK(ran.err == "moorage: 1 entry skipped: devices, sockets or pipes\n");
+  CHECK(ran.err ==
+        "moorage: 1 entry skipped: devices, sockets or pipes\n"
+        "moorage: copied without setuid, setgid and sticky bits: dist/sub/setuid\n");
   CHECK(base::read_file(scene.here("out/run.sh")) == "#!/bin/sh\n");
   CHECK(mode_of(scene.here("out/run.sh")) == (S_IFREG | 0755));
   CHECK(mode_of(scene.here("out/sub")) == (S_IFDIR | 0750));
@@ -264,11 +272,38 @@ TEST_CASE("a tree goes in with modes and links") {
 TEST_CASE("cp needs one local and one remote path") {
   Scene scene;
   CHECK(scene.run({"cp", "a", "b"}).code == 1);
-  CHECK(scene.run({"cp", "a:b", "c:d"}).code == 1);
+  CHECK(has(scene.run({"cp", "a:b", "c:d"}).err, "both paths are in workspaces: a and c"));
+  CHECK(has(scene.run({"cp", "auth:b c", "auth:"}).err,
+            "hint: copy inside: moorage exec auth -- cp -r 'b c' .\n"));
+  scene.files.listings["d"] = "";
+  CHECK(has(scene.run({"cp", "auth:d", "-"}).err,
+            "moorage: d is a directory\n  hint: moorage exec auth -- tar c d > FILE.tar\n"));
   CHECK_FALSE(cli::parse_remote_path("./a:b"));
   CHECK_FALSE(cli::parse_remote_path("/a:b"));
   CHECK(cli::parse_remote_path("auth:")->path == "");
   CHECK(cli::parse_remote_path("auth:a:b")->path == "a:b");
+}
+
+TEST_CASE("the options of cp that copy more are accepted") {
+  Scene scene;
+  scene.files.contents["a"] = "content";
+  for (const char* option : {"-r", "-R", "-a", "-p", "-rp"}) {
+    CAPTURE(option);
+    CHECK(scene.run({"cp", option, "auth:a", scene.here("b")}).code == 0);
+  }
+}
+
+TEST_CASE("modes without any bit are kept both ways") {
+  Scene scene;
+  scene.files.listings[""] = R"({"name":"a","type":"file","mode":0})";
+  scene.files.listings["d"] = R"({"name":"a","type":"file","mode":0})";
+  scene.files.contents["a"] = scene.files.contents["d/a"] = "content";
+  CHECK(scene.run({"cp", "auth:a", scene.here("a")}).code == 0);
+  CHECK(mode_of(scene.here("a")) == S_IFREG);
+  CHECK(scene.run({"cp", "auth:d", scene.here("d")}).code == 0);
+  CHECK(mode_of(scene.here("d/a")) == S_IFREG);
+  CHECK(scene.run({"cp", scene.here("a"), "auth:there"}).code == 0);
+  CHECK(scene.files.written.at("there") == "0000 content");
 }
 
 TEST_CASE("files escapes names, cat prints raw bytes") {

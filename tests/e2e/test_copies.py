@@ -78,6 +78,23 @@ class Copies(harness.TestCase):
             self.assertLess(here.st_blocks, 1024)
             os.unlink(self.place / "one")
 
+    def test_modes_are_kept_exactly_and_lost_bits_are_named(self):
+        tree = self.place / "modes"
+        tree.mkdir()
+        for mode in (0o000, 0o001, 0o200, 0o777, 0o4755, 0o2644):
+            (tree / f"{mode:04o}").write_text("x")
+            os.chmod(tree / f"{mode:04o}", mode)
+        self.assertIn(b"setuid, setgid and sticky bits: modes/2644, modes/4755", self.cp("modes", "cp:modes").stderr)
+        expected = {f"{mode:04o}": mode & 0o777 for mode in (0o000, 0o001, 0o200, 0o777, 0o4755, 0o2644)}
+        seen = self.inside("cd modes; stat -c '%n %a' *; chmod 4755 4755").split()
+        self.assertEqual({name: int(mode, 8) for name, mode in zip(seen[::2], seen[1::2], strict=True)}, expected)
+        self.assertIn(b"setuid, setgid and sticky bits: modes/4755", self.cp("cp:modes", "modes-back").stderr)
+        self.assertEqual({path.name: path.stat().st_mode & 0o7777 for path in (self.place / "modes-back").iterdir()}, expected)
+        self.cp("modes/0000", "cp:closed")
+        self.assertEqual(self.inside("stat -c %a closed"), "0\n")
+        self.cp("cp:closed", "closed")
+        self.assertEqual((self.place / "closed").stat().st_mode & 0o7777, 0)
+
     def test_a_refused_copy_leaves_the_file_that_it_would_replace(self):
         self.inside("ln -sf /etc/passwd abs; ln -sf loop loop; rm -f fifo; mkfifo fifo; mkdir -p full; ln -sf /etc/passwd full/abs")
         (self.place / "dir").mkdir()
@@ -97,6 +114,10 @@ class Copies(harness.TestCase):
         with open("/dev/full", "wb") as full:
             self.assertEqual(self.cp("cp:text", "-", check=False, stdout=full, capture_output=False, stderr=subprocess.DEVNULL).returncode, 1)
         self.assertEqual(self.cp("cp:text", "/dev/full", check=False).returncode, 1)
+
+    def test_a_directory_is_not_copied_to_standard_output(self):
+        refused = self.cp("cp:src", "-", check=False)
+        self.assertEqual((refused.returncode, refused.stderr), (1, b"moorage: src is a directory\n  hint: moorage exec cp -- tar c src > FILE.tar\n"))
 
     def test_a_copy_of_a_checkout_has_the_remote_that_git_shows_inside(self):
         local = self.place / "checkout"
