@@ -526,6 +526,30 @@ class Trees(Scripted):
                 await fix.files.download("", target)
             self.assertEqual(outside.read_text(), "mine")
 
+    async def test_odd_arguments_are_refused_by_their_names_and_not_sent(self, client):
+        fix = await self.workspace(client)
+        files = fix.files
+        invalid = moorage.InvalidArgumentError
+        for call, kind, text in (
+                (lambda: files.read(""), invalid, "path is empty"), (lambda: files.read("a\0b"), invalid, "path has a null character"),
+                (lambda: files.read(5), TypeError, "path must be a string or a path, not 5"), (lambda: files.list("\0"), invalid, "path has a null"),
+                (lambda: files.stat(None), TypeError, "path must be"), (lambda: files.remove(""), invalid, "path is empty"),
+                (lambda: files.rename("a", ""), invalid, "target is empty"), (lambda: files.rename("a\0", "b"), invalid, "source has a null"),
+                (lambda: files.symlink("a", "\0"), invalid, "target has a null"), (lambda: files.make_dir(None), TypeError, "path must be"),
+                (lambda: files.write("a", "x", mode="755"), TypeError, "mode must be an integer like 0o644, not '755'"),
+                (lambda: files.write("a", "x", mode=0o4755), invalid, "mode must be permission bits"), (lambda: files.write("a", None), TypeError, "content must be bytes"),
+                (lambda: files.write("a", io.StringIO("x")), TypeError, "content must be bytes"), (lambda: files.download("a\0", "b"), invalid, "path has a null"),
+                (lambda: files.upload(__file__, "a\0"), invalid, "path has a null"), (lambda: fix.run("make", timeout="5"), TypeError, "timeout must be a number of seconds, not '5'"),
+                (lambda: fix.run("make", timeout=float("inf")), ValueError, "timeout must be"), (lambda: fix.run("make", cwd="a\0"), invalid, "cwd has a null"),
+                (lambda: fix.run("make", cwd=5), TypeError, "cwd must be"), (lambda: fix.run("make", input=5), TypeError, "input must be bytes"),
+                (lambda: client.exec("ex_5").wait(timeout="5"), TypeError, "timeout must be a number")):
+            with self.assertRaisesRegex(kind, text):
+                await call()
+        for name in ("timeout", "reconnect_s"):
+            with self.assertRaisesRegex(TypeError, f"{name} must be a number of seconds, not '5'"):
+                moorage.Client(self.daemon.path, **{name: "5"})
+        self.assertEqual(self.daemon.requests, [])
+
     async def test_a_listing_that_is_not_whole_is_an_error(self, client):
         fix = await self.workspace(client, reply(200, {"entries": [], "truncated": True}))
         async with self.raises(moorage.ResourceExhaustedError):

@@ -8,6 +8,9 @@ first result. An answer is final, with these exceptions: too many connections (4
 from __future__ import annotations
 
 import dataclasses
+import io
+import math
+import numbers
 import os
 import time
 import urllib.parse
@@ -16,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
 from .decode import put_words
-from .errors import ConflictError, MoorageError
+from .errors import ConflictError, InvalidArgumentError, MoorageError
 from .http1 import Head, Query
 from .results import Limits
 
@@ -134,6 +137,7 @@ def socket_path(given: Path | None) -> str:
 
 def reconnect_s(given: float | None) -> float:
     if given is not None:
+        seconds_of(given, "reconnect_s")
         return given
     text = os.environ.get("MOORAGE_RECONNECT_S", "")
     return float(text) if text.isdecimal() and int(text) > 0 else RECONNECT_S
@@ -164,9 +168,66 @@ def command_text(command: Command) -> str | list[str]:
     return command if isinstance(command, str) else [os.fsdecode(word) for word in command]
 
 
+def raw_path(path: Path | bytes, name: str = "path") -> bytes:
+    """name: of the parameter, for the refusal."""
+    try:
+        raw = os.fsencode(path)
+    except TypeError:
+        raise TypeError(f"{name} must be a string or a path, not {path!r}") from None
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"{name} cannot be the name of a file: {path!r}") from None
+    if b"\0" in raw:
+        raise InvalidArgumentError(f"{name} has a null character: {path!r}")
+    return raw
+
+
+def raw_file_path(path: Path | bytes, name: str = "path") -> bytes:
+    """The same for one that must not be empty."""
+    raw = raw_path(path, name)
+    if not raw:
+        raise InvalidArgumentError(f"{name} is empty")
+    return raw
+
+
+def text_path(path: Path | bytes, name: str = "path") -> str:
+    """As from os.fsdecode."""
+    return os.fsdecode(raw_path(path, name))
+
+
+def mode_text(mode: int | None) -> str | None:
+    if mode is None:
+        return None
+    if isinstance(mode, bool) or not isinstance(mode, numbers.Integral):
+        raise TypeError(f"mode must be an integer like 0o644, not {mode!r}")
+    if not 0 <= mode <= 0o777:
+        raise InvalidArgumentError(f"mode must be permission bits from 0 to 0o777, not {mode:#o}")
+    return f"{mode:04o}"
+
+
+def content_of(content: Body | str, name: str) -> Body:
+    """Text becomes UTF-8."""
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, (bytearray, memoryview)):
+        return bytes(content)
+    if isinstance(content, io.TextIOBase) or not (isinstance(content, bytes) or hasattr(content, "read")):
+        raise TypeError(f"{name} must be bytes, text or a file open for reading bytes, not {content!r}")
+    return content
+
+
+def seconds_of(seconds: float | None, name: str) -> float | None:
+    """The same, or TypeError."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+        raise TypeError(f"{name} must be a number of seconds, not {seconds!r}")
+    return seconds
+
+
 def milliseconds(seconds: float) -> int:
     """A time limit. ValueError unless it is more than 0, which would mean the limit of the settings."""
-    if not seconds > 0:
+    seconds_of(seconds, "timeout")
+    if not 0 < seconds < math.inf:
         raise ValueError(f"timeout must be more than 0 seconds, not {seconds!r}; None: no limit of this call")
     return max(1, round(seconds * 1000))
 

@@ -44,7 +44,8 @@ class Client:
     def __init__(self, socket: Path | None = None, *, timeout: float | None = None, reconnect_s: float | None = None,
                  lease: str | None = None) -> None:
         path = calls.socket_path(socket)
-        self._session = Session(path, timeout, calls.reconnect_s(reconnect_s), calls.lease_token(path, lease))
+        silence_s = calls.seconds_of(timeout, "timeout")
+        self._session = Session(path, silence_s, calls.reconnect_s(reconnect_s), calls.lease_token(path, lease))
         self.repositories = Repositories(self._session)
         self.credentials = Credentials(self._session)
         self.approvals = Approvals(self._session)

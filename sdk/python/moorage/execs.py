@@ -7,11 +7,12 @@ import signal
 import time
 from typing import Any
 
+from . import calls
+from .calls import Call
 from .decode import decode
 from .errors import TimeoutError
 from .http1 import segment
 from .results import ExecInfo, Result
-from .calls import Call
 from .session import Session
 from .streams import OutputStream, put_input
 from .transport import Interrupt, carrying
@@ -44,7 +45,8 @@ class Exec:
 
     def wait(self, timeout: float | None = None) -> ExecInfo:
         """Waits for its end. timeout: seconds, None: no limit. TimeoutError, which carries the id, if it still runs then."""
-        end = None if timeout is None else time.monotonic() + timeout
+        limit = calls.seconds_of(timeout, "timeout")
+        end = None if limit is None else time.monotonic() + limit
         while True:
             left = WAIT_S if end is None else max(0.0, min(WAIT_S, end - time.monotonic()))
             info = decode(ExecInfo, self._json("GET", "/wait", query={"timeout_ms": round(left * 1000)},
@@ -52,7 +54,7 @@ class Exec:
             if not info.running:
                 return info
             if end is not None and time.monotonic() >= end:
-                raise TimeoutError(f"{self.id} still runs after {timeout:g} s", exec_id=self.id)
+                raise TimeoutError(f"{self.id} still runs after {limit:g} s", exec_id=self.id)
 
     def output(self, offset: int = 0, *, follow: bool = True, tail_bytes: int | None = None,
                late: bool | None = None) -> OutputStream:

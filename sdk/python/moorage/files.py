@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from . import calls, tree
-from .calls import Body, Call, Path
+from .calls import Body, Call, Path, raw_file_path, raw_path, text_path
 from .decode import decode, decode_list, put_text
 from .errors import InvalidArgumentError, MoorageError, NotFoundError, ResourceExhaustedError
 from .results import FileInfo
@@ -16,10 +16,6 @@ from .tree import Copied, LocalDirectory
 from .session import Session, parsed
 
 Entries = list[FileInfo]
-
-
-def inside(path: Path) -> bytes:
-    return os.fsencode(path)
 
 
 class Files:
@@ -38,7 +34,7 @@ class Files:
 
     def read(self, path: Path) -> bytes:
         """The bytes of a file."""
-        return self._session.whole(self._path + "/file", {"path": inside(path)})
+        return self._session.whole(self._path + "/file", {"path": raw_file_path(path)})
 
     def read_text(self, path: Path, encoding: str = "utf-8") -> str:
         """A file as text. UnicodeDecodeError if it is not in that encoding."""
@@ -46,13 +42,13 @@ class Files:
 
     def read_tagged(self, path: Path) -> tuple[bytes, str]:
         """(bytes, tag) of a file of at most 1 GiB: a change with if_match=tag succeeds only while it has these bytes."""
-        call = Call("GET", self._path + "/file", {"path": inside(path), "hash": 1}, accept="*/*")
+        call = Call("GET", self._path + "/file", {"path": raw_file_path(path), "hash": 1}, accept="*/*")
         head, body = self._session.request(call)
         return body, head.header("ETag") or ""
 
     def pieces(self, path: Path) -> Iterator[bytes]:
         """The bytes of a file piece by piece, for one that is too large for memory."""
-        for piece in self._session.pieces(Call("GET", self._path + "/file", {"path": inside(path)}, accept="*/*")):
+        for piece in self._session.pieces(Call("GET", self._path + "/file", {"path": raw_file_path(path)}, accept="*/*")):
             yield piece
 
     def list(self, path: Path = "") -> Entries:
@@ -64,12 +60,12 @@ class Files:
         return decode_list(FileInfo, answer["entries"])
 
     def _listing(self, path: Path) -> dict[str, Any]:
-        answer = self._session.json("GET", self._path + "/files", query={"path": inside(path)})
+        answer = self._session.json("GET", self._path + "/files", query={"path": raw_path(path)})
         return dict(answer)
 
     def stat(self, path: Path) -> FileInfo:
         """Type, size, mode and time of a file or directory; a link is not followed. NotFoundError."""
-        directory, name = tree.split(os.fspath(path))
+        directory, name = tree.split(text_path(path))
         if not name or name in (".", ".."):
             raise InvalidArgumentError(f"{os.fspath(path)!r} has no name to look for in its directory")
         for entry in self.list(directory):
@@ -84,7 +80,7 @@ class Files:
         except NotFoundError:
             return False
         except InvalidArgumentError:
-            return self._is_top(os.fspath(path))
+            return self._is_top(text_path(path))
         return True
 
     def _is_top(self, path: str) -> bool:
@@ -106,34 +102,34 @@ class Files:
         file. if_match: a tag, or "*" for any existing file; if_none_match="*": only if it does not exist;
         PreconditionFailedError otherwise. The result's `tag` is the new tag.
         """
-        body = content.encode() if isinstance(content, str) else content
-        call = Call("PUT", self._path + "/file", {"path": inside(path), "mode": None if mode is None else f"{mode:04o}"}, body,
+        call = Call("PUT", self._path + "/file", {"path": raw_file_path(path), "mode": calls.mode_text(mode)},
+                    calls.content_of(content, "content"),
                     headers={"If-Match": if_match, "If-None-Match": if_none_match}, key=key or "", silence_s=calls.LONG_SILENCE_S)
-        return decode(FileInfo, {"name": tree.split(os.fspath(path))[1], **parsed((self._session.request(call))[1])})
+        return decode(FileInfo, {"name": tree.split(text_path(path))[1], **parsed((self._session.request(call))[1])})
 
     def remove(self, path: Path, *, recursive: bool = False, if_match: str | None = None, key: str | None = None) -> None:
         """Removes a file, a link, or a directory with recursive=True. if_match: as for write()."""
-        query = {"path": inside(path), "recursive": 1 if recursive else None}
+        query = {"path": raw_file_path(path), "recursive": 1 if recursive else None}
         self._session.json("DELETE", self._path + "/file", query=query, headers={"If-Match": if_match}, key=key)
 
     def rename(self, source: Path, target: Path, *, if_match: str | None = None, key: str | None = None) -> None:
         """Renames within /workspace or within /home/user. if_match: of the source, as for write()."""
         body: dict[str, Any] = {}
-        put_text(body, "from", inside(source))
-        put_text(body, "to", inside(target))
+        put_text(body, "from", raw_file_path(source, "source"))
+        put_text(body, "to", raw_file_path(target, "target"))
         self._session.json("POST", self._path + "/files/move", body, headers={"If-Match": if_match}, key=key)
 
     def make_dir(self, path: Path, *, key: str | None = None) -> None:
         """Creates a directory and its parents; it may exist already."""
         body: dict[str, Any] = {}
-        put_text(body, "path", inside(path))
+        put_text(body, "path", raw_file_path(path))
         self._session.json("POST", self._path + "/files/mkdir", body, key=key)
 
     def symlink(self, path: Path, target: Path, *, key: str | None = None) -> None:
         """Creates a link at `path`, which must not exist. target: stored unchanged; it need not exist."""
         body: dict[str, Any] = {}
-        put_text(body, "path", inside(path))
-        put_text(body, "target", inside(target))
+        put_text(body, "path", raw_file_path(path))
+        put_text(body, "target", raw_file_path(target, "target"))
         self._session.json("POST", self._path + "/files/symlink", body, key=key)
 
     # -- trees ----------------------------------------------------------------------------------------
@@ -145,7 +141,7 @@ class Files:
         in an existing directory stay. OSError for what cannot be read here.
         """
         found = tree.look(local)
-        return self._upload(os.fspath(local), found, os.fspath(path), 0)
+        return self._upload(os.fspath(local), found, text_path(path), 0)
 
     def _upload(self, local: str, entry: tree.LocalEntry, path: str, depth: int) -> Copied:
         tree.check_depth(depth, path)
@@ -180,7 +176,7 @@ class Files:
         Modes, times and links are kept; links are not followed, and an existing one is replaced. What processes inside
         change meanwhile may arrive in part. OSError for what cannot be written here.
         """
-        remote = os.fspath(path)
+        remote = text_path(path)
         try:
             answer = self.list(remote)
         except MoorageError as error:

@@ -112,7 +112,7 @@ class Workspace:
         body = _start_body(command, timeout, env, cwd, user, tty, merge_output, sync, free_space, stdin=input is not None)
         call = Call("POST", self._path + "/execs", {}, json.dumps(body).encode(), calls.JSON, "application/vnd.moorage.output",
                     key=key or "")
-        stream = OutputStream(self._session, start=call, stdin=input.encode() if isinstance(input, str) else input)
+        stream = OutputStream(self._session, start=call, stdin=None if input is None else calls.content_of(input, "input"))
         stream._timeout_s = timeout
         return stream
 
@@ -489,7 +489,7 @@ def _start_body(command: Command, timeout: float | None, env: Mapping[str, str] 
                        merge_output=merge_output or None, sync=sync or None, free_space=free_space or None, stdin=stdin or None)
     put_words(body, "argv", calls.argv_of(command))
     if cwd is not None:
-        put_text(body, "cwd", os.fsencode(os.path.join("/workspace", cwd)))
+        put_text(body, "cwd", os.path.join(b"/workspace", calls.raw_path(cwd, "cwd")))
     return body
 
 

@@ -43,7 +43,8 @@ class AsyncClient:
     def __init__(self, socket: Path | None = None, *, timeout: float | None = None, reconnect_s: float | None = None,
                  lease: str | None = None) -> None:
         path = calls.socket_path(socket)
-        self._session = AsyncSession(path, timeout, calls.reconnect_s(reconnect_s), calls.lease_token(path, lease))
+        silence_s = calls.seconds_of(timeout, "timeout")
+        self._session = AsyncSession(path, silence_s, calls.reconnect_s(reconnect_s), calls.lease_token(path, lease))
         self.repositories = AsyncRepositories(self._session)
         self.credentials = AsyncCredentials(self._session)
         self.approvals = AsyncApprovals(self._session)
