@@ -526,6 +526,41 @@ class Trees(Scripted):
                 await fix.files.download("", target)
             self.assertEqual(outside.read_text(), "mine")
 
+    async def test_a_failed_download_changes_no_file(self, client):
+        file = self.listing({"name": "a", "type": "file", "mode": 0o640})
+        for is_cut, failure in ((True, [chunked("application/octet-stream") + chunk(b"half"), CLOSE]), (False, refuse(404, "not_found"))):
+            with tempfile.TemporaryDirectory() as place:
+                top = pathlib.Path(place)
+                (top / "keep").write_text("precious")
+                (top / "link").symlink_to("keep")
+                for name in ("keep", "link", "new"):
+                    fix = await self.workspace(client, refuse(400, "invalid_argument"), file, failure)
+                    async with self.raises(moorage.MoorageError):
+                        await fix.files.download("a", top / name)
+                    if not is_cut or name != "link":  # which is written through
+                        self.assertEqual((top / "keep").read_text(), "precious")
+                    self.assertEqual(sorted(os.listdir(place)), ["keep", "link"])
+                    (top / "keep").write_text("precious")
+                (top / "a").write_text("precious")
+                fix = await self.workspace(client, file, failure)
+                async with self.raises(moorage.MoorageError):
+                    await fix.files.download("", top)
+                self.assertEqual(((top / "a").read_text(), sorted(os.listdir(place))), ("precious", ["a", "keep", "link"]))
+
+    async def test_a_download_replaces_a_file_and_writes_through_links_and_other_names(self, client):
+        file = self.listing({"name": "a", "type": "file", "mode": 0o640})
+        with tempfile.TemporaryDirectory() as place:
+            top = pathlib.Path(place)
+            (top / "first").write_text("old")
+            os.link(top / "first", top / "second")
+            (top / "link").symlink_to("first")
+            for name, seen in (("second", "first"), ("link", "second"), ("alone", "alone"), ("alone", "alone")):
+                fix = await self.workspace(client, refuse(400, "invalid_argument"), file, reply(200, name.encode()))
+                await fix.files.download("a", top / name)
+                self.assertEqual(((top / seen).read_text(), (top / seen).stat().st_mode & 0o7777), (name, 0o640))
+            self.assertTrue((top / "link").is_symlink())
+            self.assertEqual(sorted(os.listdir(place)), ["alone", "first", "link", "second"])
+
     async def test_odd_arguments_are_refused_by_their_names_and_not_sent(self, client):
         fix = await self.workspace(client)
         files = fix.files

@@ -173,8 +173,8 @@ class Files:
     def download(self, path: Path, local: Path) -> Copied:
         """Copies a file or directory of the workspace here, as `local`. The parent of `local` must exist.
 
-        Modes, times and links are kept; links are not followed, and an existing one is replaced. What processes inside
-        change meanwhile may arrive in part. OSError for what cannot be written here.
+        Modes, times and links are kept; links are not followed, and an existing one is replaced. A file is replaced when
+        it is complete. What processes inside change meanwhile may arrive in part. OSError for what cannot be written here.
         """
         remote = text_path(path)
         try:
@@ -188,10 +188,10 @@ class Files:
     def _download_file(self, path: str, local: str) -> Copied:
         entry = self.stat(path)
         size = 0
-        with open(local, "wb") as file:
+        with tree.CopiedFile(local) as file:
             for piece in self.pieces(path):
                 size += file.write(piece)
-            tree.settle(file, entry if entry.is_file else None)
+            file.settle(entry if entry.is_file else None)
         return Copied(files=1, bytes=size)
 
     def _download(self, path: str, found: Entries, directory: LocalDirectory, mode: int | None, depth: int) -> Copied:
@@ -219,5 +219,5 @@ class Files:
         with directory.create(entry.name) as file:
             for piece in self.pieces(path):
                 size += file.write(piece)
-            tree.settle(file, entry)
+            file.settle(entry)
         return Copied(files=1, bytes=size)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import secrets
 import stat
 from typing import BinaryIO
 
@@ -73,24 +74,19 @@ class LocalDirectory:
             pass
         return LocalDirectory(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self.fd))
 
-    def create(self, name: str) -> BinaryIO:
+    def create(self, name: str) -> CopiedFile:
         """A file to write. A link of this name is replaced, not followed."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            fd = os.open(name, flags, 0o600, dir_fd=self.fd)
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            os.unlink(name, dir_fd=self.fd)
-            fd = os.open(name, flags | os.O_EXCL, 0o600, dir_fd=self.fd)
-        return os.fdopen(fd, "wb")
+        return CopiedFile(name, self.fd)
 
     def link(self, name: str, target: str) -> None:
+        """Replaces what has this name, unless it is a directory."""
+        beside = name_beside(name)
+        os.symlink(target, beside, dir_fd=self.fd)
         try:
-            os.unlink(name, dir_fd=self.fd)
-        except FileNotFoundError:
-            pass
-        os.symlink(target, name, dir_fd=self.fd)
+            os.rename(beside, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        except OSError:
+            os.unlink(beside, dir_fd=self.fd)
+            raise
 
     def close(self, mode: int | None = None) -> None:
         """mode: set last, as a read-only directory cannot be filled."""
@@ -101,14 +97,99 @@ class LocalDirectory:
             os.close(self.fd)
 
 
-def settle(file: BinaryIO, entry: FileInfo | None) -> None:
-    """Gives a written file the mode and the time of its original."""
-    file.flush()
-    if entry is None:
-        return
-    os.fchmod(file.fileno(), entry.mode & PERMISSIONS)
-    if entry.mtime_at is not None:
-        os.utime(file.fileno(), (entry.mtime_at.timestamp(), entry.mtime_at.timestamp()))
+def name_beside(path: str) -> str:
+    return os.path.join(os.path.dirname(path), ".moorage-" + secrets.token_hex(8))
+
+
+class CopiedFile:
+    """A file that a download writes. It gets its name in settle(): a download that fails changes nothing.
+
+    Written through instead: a link that the caller named, a file with several names or of another owner, a pipe and a
+    device. They are opened, and so emptied, with the first bytes or in settle().
+    """
+
+    def __init__(self, name: str, directory: int | None = None) -> None:
+        """directory: of the name; a link there is replaced. None: the caller named a path, and a link is followed."""
+        self._name, self._directory = name, directory
+        self._file: BinaryIO | None = None
+        self._beside: str | None = None
+        self._usual_mode = 0o644  # without an original
+        found = self._found()
+        if self._suits_replacing(found):
+            self._create_beside(found)
+
+    def __enter__(self) -> CopiedFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._remove_beside()
+
+    def write(self, piece: bytes) -> int:
+        if self._file is None:
+            self._file = self._open_itself()
+        return self._file.write(piece)
+
+    def settle(self, entry: FileInfo | None) -> None:
+        """The file is complete: gives it the mode and the time of its original, if that is a file, and its name."""
+        self.write(b"")
+        assert self._file is not None
+        self._file.flush()
+        fd = self._file.fileno()
+        if entry is not None and stat.S_ISREG(os.fstat(fd).st_mode):
+            os.fchmod(fd, entry.mode & PERMISSIONS)
+            if entry.mtime_at is not None:
+                os.utime(fd, (entry.mtime_at.timestamp(), entry.mtime_at.timestamp()))
+        elif self._beside is not None:
+            os.fchmod(fd, self._usual_mode)
+        if self._beside is not None:
+            os.rename(self._beside, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            self._beside = None
+
+    def _found(self) -> os.stat_result | None:
+        try:
+            return os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def _suits_replacing(self, found: os.stat_result | None) -> bool:
+        if found is None:
+            return not self._name.endswith("/")
+        if stat.S_ISLNK(found.st_mode):
+            return self._directory is not None
+        return (stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+                and os.access(self._name, os.W_OK, dir_fd=self._directory, effective_ids=True))
+
+    def _create_beside(self, found: os.stat_result | None) -> None:
+        beside = name_beside(self._name)
+        try:
+            fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._directory)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            return  # the file itself may still be writable
+        self._beside, self._file = beside, os.fdopen(fd, "wb")
+        if found is None or not stat.S_ISREG(found.st_mode):
+            return
+        self._usual_mode = found.st_mode & PERMISSIONS
+        try:
+            os.fchown(fd, found.st_uid, found.st_gid)
+        except PermissionError:
+            self._file.close()
+            self._file = None
+            self._remove_beside()
+
+    def _remove_beside(self) -> None:
+        if self._beside is not None:
+            os.unlink(self._beside, dir_fd=self._directory)
+            self._beside = None
+
+    def _open_itself(self) -> BinaryIO:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        if self._directory is not None:
+            flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in a tree may have no reader
+        return os.fdopen(os.open(self._name, flags, 0o666, dir_fd=self._directory), "wb")
 
 
 @dataclasses.dataclass(frozen=True)

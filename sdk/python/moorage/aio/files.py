@@ -172,8 +172,8 @@ class AsyncFiles:
     async def download(self, path: Path, local: Path) -> Copied:
         """Copies a file or directory of the workspace here, as `local`. The parent of `local` must exist.
 
-        Modes, times and links are kept; links are not followed, and an existing one is replaced. What processes inside
-        change meanwhile may arrive in part. OSError for what cannot be written here.
+        Modes, times and links are kept; links are not followed, and an existing one is replaced. A file is replaced when
+        it is complete. What processes inside change meanwhile may arrive in part. OSError for what cannot be written here.
         """
         remote = text_path(path)
         try:
@@ -187,10 +187,10 @@ class AsyncFiles:
     async def _download_file(self, path: str, local: str) -> Copied:
         entry = await self.stat(path)
         size = 0
-        with open(local, "wb") as file:
+        with tree.CopiedFile(local) as file:
             async for piece in self.pieces(path):
                 size += file.write(piece)
-            tree.settle(file, entry if entry.is_file else None)
+            file.settle(entry if entry.is_file else None)
         return Copied(files=1, bytes=size)
 
     async def _download(self, path: str, found: Entries, directory: LocalDirectory, mode: int | None, depth: int) -> Copied:
@@ -218,5 +218,5 @@ class AsyncFiles:
         with directory.create(entry.name) as file:
             async for piece in self.pieces(path):
                 size += file.write(piece)
-            tree.settle(file, entry)
+            file.settle(entry)
         return Copied(files=1, bytes=size)
