@@ -75,7 +75,16 @@ std::string number_text(double value) {
 }
 
 std::string count_text(uint64_t n, std::string_view noun) {
-  return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
+  std::string text = std::to_string(n) + " " + std::string(noun);
+  if (n == 1) return text;
+  if (noun.ends_with('y')) return text.substr(0, text.size() - 1) + "ies";
+  return text + (noun.ends_with('x') ? "es" : "s");
+}
+
+std::string verb_text(uint64_t n, std::string_view verb) {
+  if (n != 1) return std::string(verb);
+  if (verb == "were") return "was";
+  return verb == "have" ? "has" : std::string(verb) + "s";
 }
 
 }  // namespace moorage::base

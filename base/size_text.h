@@ -1,4 +1,5 @@
-// Sizes and counts for people: "412M", "1.2G", plain bytes below 1 KiB; "1 file", "37 files".
+// Sizes and counts for people: "412M", "1.2G", plain bytes below 1 KiB; "1 file", "37 files", "1
+// entry", "2 entries".
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,8 @@ std::optional<uint64_t> parse_size(std::string_view text);
 std::string exact_size_text(uint64_t bytes);
 // The shortest text that parses to the same number: 0.1, 2.5, 1234567.
 std::string number_text(double value);
-std::string count_text(uint64_t n, std::string_view noun);  // a noun with a plural in s
+std::string count_text(uint64_t n, std::string_view noun);
+// The verb of a sentence about so many, given as for several: "differ" -> "differs" for one.
+std::string verb_text(uint64_t n, std::string_view verb);
 
 }  // namespace moorage::base

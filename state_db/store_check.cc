@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "state_db/connection.h"
 #include "state_db/damaged_copies.h"
 #include "state_db/statement.h"
@@ -89,12 +90,12 @@ std::vector<std::string> Store::check_id_ranges() {
   if (shared > 0)
     problems.push_back("ids of " + std::to_string(shared) + " sandboxes overlap those of others");
   if (held > 0)
-    problems.push_back(std::to_string(held) +
-                       (held == 1 ? " id range belongs" : " id ranges belong") +
+    problems.push_back(base::count_text(static_cast<uint64_t>(held), "id range") + " " +
+                       base::verb_text(static_cast<uint64_t>(held), "belong") +
                        " to destroyed sandboxes");
   if (without > 0)
-    problems.push_back(std::to_string(without) +
-                       (without == 1 ? " sandbox has" : " sandboxes have") + " no id range");
+    problems.push_back(base::count_text(static_cast<uint64_t>(without), "sandbox") + " " +
+                       base::verb_text(static_cast<uint64_t>(without), "have") + " no id range");
   return problems;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/size_text.h"
 #include "cli/client/kept_leases.h"
 #include "cli/client/remote_path.h"
 #include "cli/commands.h"
@@ -148,7 +149,9 @@ void apply(Context& context, const ApplyOptions& options) {
   }
   std::string text = count_of(static_cast<int64_t>(applied.taken + applied.merged), "file");
   if (applied.merged > 0) text += ", " + std::to_string(applied.merged) + " merged with yours";
-  if (applied.present > 0) text += "; " + std::to_string(applied.present) + " were there already";
+  if (applied.present > 0)
+    text += "; " + std::to_string(applied.present) + " " +
+            base::verb_text(applied.present, "were") + " there already";
   context.print_label(options.check ? "fits" : "applied", text + "   " + top);
 }
 

@@ -1,4 +1,5 @@
 // `start`, `stop`, `rm`, `undelete`: one request each, one line of answer.
+#include "base/size_text.h"
 #include "cli/client/workspace_pages.h"
 #include "cli/commands.h"
 #include "cli/views/progress.h"
@@ -82,7 +83,7 @@ std::vector<std::string> own_running(Context& context) {
   }
   if (others > 0)
     context.note("of other users, " + count_of(others, "sandbox") + " still " +
-                 (others == 1 ? "runs" : "run") + "; moorage ls lists them");
+                 base::verb_text(static_cast<uint64_t>(others), "run") + "; moorage ls lists them");
   return names;
 }
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/os/files.h"
 #include "base/os/open_beneath.h"
+#include "base/size_text.h"
 #include "cli/local/git_calls.h"
 #include "cli/local/swap.h"
 
@@ -263,9 +264,8 @@ class Planner {
 };
 
 [[noreturn]] void throw_conflicts(const std::vector<std::string>& conflicts) {
-  std::string text = std::to_string(conflicts.size()) +
-                     (conflicts.size() == 1 ? " file conflicts" : " files conflict") +
-                     "; nothing was changed";
+  std::string text = base::count_text(conflicts.size(), "file") + " " +
+                     base::verb_text(conflicts.size(), "conflict") + "; nothing was changed";
   for (size_t n = 0; n < std::min(kMostListed, conflicts.size()); ++n)
     text += "\n  " + conflicts[n];
   if (conflicts.size() > kMostListed)

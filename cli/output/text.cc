@@ -98,10 +98,7 @@ std::string format_took(int64_t ms) {
 }
 
 std::string count_of(int64_t n, std::string_view noun) {
-  std::string text = std::to_string(n) + " " + std::string(noun);
-  if (n == 1) return text;
-  if (noun.ends_with('y')) return text.substr(0, text.size() - 1) + "ies";
-  return text + (noun.ends_with('x') ? "es" : "s");
+  return base::count_text(static_cast<uint64_t>(n), noun);
 }
 
 int64_t parse_duration_ms(std::string_view text, std::string_view what) {

@@ -28,3 +28,12 @@ TEST_CASE("an exact size reads back the same") {
   for (const uint64_t bytes : {uint64_t{1000001}, uint64_t{1536} << 20, uint64_t{8} << 30})
     CHECK(parse_size(exact_size_text(bytes)) == bytes);
 }
+
+TEST_CASE("one thing and several are counted in the grammar of each") {
+  CHECK(count_text(1, "tag") + " " + verb_text(1, "differ") == "1 tag differs");
+  CHECK(count_text(2, "tag") + " " + verb_text(2, "differ") == "2 tags differ");
+  CHECK(count_text(0, "entry") + " " + verb_text(0, "were") == "0 entries were");
+  CHECK(count_text(1, "entry") + " " + verb_text(1, "were") == "1 entry was");
+  CHECK(count_text(1, "sandbox") + " " + verb_text(1, "have") == "1 sandbox has");
+  CHECK(count_text(3, "sandbox") + " " + verb_text(3, "have") == "3 sandboxes have");
+}

@@ -152,7 +152,7 @@ class Checkout(harness.TestCase):
         self.assertNotIn("gone", after)
         self.assertEqual(after["own"], before["own"])
         again = self.daemon.cli("apply", self.name, self.local)
-        self.assertIn(b"were there already", again.stdout)
+        self.assertIn(b"; 6 were there already", again.stdout)
         self.assertEqual(contents(self.local), after)
         self.assertFalse([name for name in os.listdir(self.local) if name.startswith(".moorage-apply")])
 

@@ -39,7 +39,7 @@ class Sync(harness.TestCase):
         self.assertIn(f"origin/main {first[:7]} -> {newest[:7]}", text.stdout.decode())
         self.assertIn("origin/old is gone", text.stdout.decode())
         self.assertIn("tag v3 is new", text.stdout.decode())
-        self.assertIn("1 tag inside differ from upstream's and stay", text.stdout.decode())
+        self.assertIn("1 tag inside differs from upstream's and stays", text.stdout.decode())
         self.assertIn("1 commit behind; moorage exec news -- git rebase --autostash origin/main", text.stderr.decode())
         self.assertEqual(self.out("news", "git rev-parse origin/main origin/HEAD HEAD v2"), f"{newest}\n{newest}\n{head}\n{head}")
         self.assertEqual(self.out("news", "git for-each-ref --format='%(refname)' refs/remotes"),
@@ -182,7 +182,7 @@ class Sync(harness.TestCase):
         harness.git(source, "tag", "v1/rc")
         harness.git(source, "branch", "next")
         notice = self.client.sync("odd")["notice"]
-        self.assertIn("1 tag inside differ from upstream's and stay", notice)
+        self.assertIn("1 tag inside differs from upstream's and stays", notice)
         self.assertEqual(self.out("odd", "git rev-parse origin/main origin/next work v1"), "\n".join([newest, newest, first, first]))
         self.assertEqual(self.out("odd", "git for-each-ref --format='%(refname)' refs/remotes"),
                          "refs/remotes/origin/HEAD\nrefs/remotes/origin/main\nrefs/remotes/origin/next")

@@ -30,9 +30,9 @@ std::string text_of(const layers::Differences& differences, int64_t sealed_wall_
     return "its files differ from those left at " + base::format_utc(sealed_wall_ms) +
            "; it has too many paths to find the changed one";
   }
-  std::string text = base::count_text(differences.count, "path") +
-                     (differences.count == 1 ? " differs" : " differ") +
-                     " from the files left at " + base::format_utc(sealed_wall_ms);
+  std::string text = base::count_text(differences.count, "path") + " " +
+                     base::verb_text(differences.count, "differ") + " from the files left at " +
+                     base::format_utc(sealed_wall_ms);
   const char* before = ": ";
   for (const auto& path : differences.first) {
     text += before + base::escape_for_message(path);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os/files.h"
+#include "base/size_text.h"
 #include "state_db/reads.h"
 #include "state_db/store.h"
 #include "state_db/tables/layers.h"
@@ -384,8 +385,10 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
 void Snapshots::refuse_busy(const state_db::WorkspaceRow& row) {
   const auto holders = processes_of(context_, row);
   if (holders.empty()) return;
-  const std::string run = holders.size() == 1 ? " still runs in " : " still run in ";
-  throw Error(Code::conflict, name_processes(holders) + run + row.name, kBusyHint);
+  throw Error(Code::conflict,
+              name_processes(holders) + " still " + base::verb_text(holders.size(), "run") +
+                  " in " + row.name,
+              kBusyHint);
 }
 
 // Ends running processes only on request.

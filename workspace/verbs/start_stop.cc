@@ -5,6 +5,7 @@
 #include "backends/backend.h"
 #include "base/crash_point.h"
 #include "base/error.h"
+#include "base/size_text.h"
 #include "state_db/store.h"
 #include "state_db/tables/sandboxes.h"
 #include "workspace/access/keyed_request.h"
@@ -165,7 +166,7 @@ std::string name_commands(const std::vector<state_db::ExecRow>& execs) {
     text += (n == 0 ? "" : ", ") + execs[n].id.str() + " (" + command + ")";
   }
   if (execs.size() > kNamed) text += " and " + std::to_string(execs.size() - kNamed) + " more";
-  return text + (execs.size() == 1 ? " runs" : " run");
+  return text + " " + base::verb_text(execs.size(), "run");
 }
 
 std::vector<base::ExecId> make_way(state_db::Store& store, const Caller& caller,

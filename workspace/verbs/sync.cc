@@ -40,8 +40,9 @@ std::string notice_of(const ReferenceChanges& changes) {
   if (changes.all > changes.texts.size())
     text += " and " + std::to_string(changes.all - changes.texts.size()) + " more";
   if (changes.kept_tags > 0) {
-    text += (text.empty() ? "" : "; ") + base::count_text(changes.kept_tags, "tag") +
-            " inside differ from upstream's and stay";
+    text += (text.empty() ? "" : "; ") + base::count_text(changes.kept_tags, "tag") + " inside " +
+            base::verb_text(changes.kept_tags, "differ") + " from upstream's and " +
+            base::verb_text(changes.kept_tags, "stay");
   }
   return text;
 }
