@@ -55,6 +55,7 @@ class Page {
     const std::string ref = short_ref(ws_.text("base.ref"));
     if (!ref.empty()) text += " " + ref;
     if (!commit.empty()) text += " " + commit;
+    text += work_text(ws_);
     if (ws_.has("base.moved_to")) {
       text += ", after a rebase or merge inside " + short_commit(ws_.text("base.moved_to"));
     }

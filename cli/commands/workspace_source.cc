@@ -103,7 +103,7 @@ void create(Context& context, const WorkspaceSource& source) {
   const std::string commit = short_commit(workspace->text("base.commit"));
   std::string base = workspace->text("repo.name") + " " + base_text(*workspace);
   if (!base.ends_with(commit)) base += " " + commit;
-  if (workspace->has("base.work")) base += " with your uncommitted work";
+  base += work_text(*workspace);
   std::string text = label_line("base", base);
   if (workspace->flag("base.stale")) {
     text += label_line("STALE", "upstream did not answer; using the last fetch");

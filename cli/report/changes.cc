@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/clock.h"
+#include "base/size_text.h"
 #include "cli/client/context.h"
 #include "cli/client/json_items.h"
 #include "cli/report/commands.h"
@@ -55,12 +56,15 @@ ChangedFiles list_changes(Context& context, const std::string& workspace, size_t
   return changes;
 }
 
-void write_changes(ReportWriter& writer, const ChangedFiles& changes,
-                   const std::string& workspace) {
-  if (changes.files == 0) return writer.paragraph("Nothing differs from the base commit.");
-  writer.paragraph(count_of(changes.files, "file") + " differ from the base commit: +" +
-                   std::to_string(changes.added) + " and -" + std::to_string(changes.removed) +
-                   " lines, committed and uncommitted together.");
+void write_changes(ReportWriter& writer, const ChangedFiles& changes, const std::string& workspace,
+                   bool has_work) {
+  const std::string base =
+      has_work ? "the base, which has its owner's uncommitted work" : "the base commit";
+  if (changes.files == 0) return writer.paragraph("Nothing differs from " + base + ".");
+  writer.paragraph(count_of(changes.files, "file") + " " +
+                   base::verb_text(static_cast<uint64_t>(changes.files), "differ") + " from " +
+                   base + ": +" + std::to_string(changes.added) + " and -" +
+                   std::to_string(changes.removed) + " lines, committed and uncommitted together.");
   if (static_cast<size_t>(changes.files) > changes.rows.size()) {
     writer.note(
         Text("Only the first " + std::to_string(changes.rows.size()) + " are listed; see all: ")

@@ -28,7 +28,9 @@ struct ChangedFiles {
 };
 
 ChangedFiles list_changes(Context& context, const std::string& workspace, size_t most_rows);
-void write_changes(ReportWriter& writer, const ChangedFiles& changes, const std::string& workspace);
+// has_work: uncommitted files of a checkout belong to the base.
+void write_changes(ReportWriter& writer, const ChangedFiles& changes, const std::string& workspace,
+                   bool has_work);
 
 // Repositories inside the repository: their number and a few names.
 struct NestedRepositories {

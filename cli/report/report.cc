@@ -33,7 +33,8 @@ class Report {
       note_trouble(commands.trouble);
     }
     writer_.heading("Changes");
-    changes.value ? write_changes(writer_, *changes.value, name_) : note_trouble(changes.trouble);
+    changes.value ? write_changes(writer_, *changes.value, name_, workspace_.has("base.work"))
+                  : note_trouble(changes.trouble);
     if (changes.value && changes.value->files > 0) patch();
     commits();
     missing();
@@ -107,6 +108,7 @@ class Report {
     const std::string ref = short_ref(workspace_.text("base.ref"));
     if (!ref.empty()) text.quote(ref).say(" at ");
     text.quote(workspace_.text("base.commit"));
+    if (workspace_.has("base.work")) text.say(" with its owner's uncommitted work");
     if (workspace_.has("base.moved_to")) {
       text.say(", after a rebase or merge inside ");
       text.quote(workspace_.text("base.moved_to"));

@@ -102,6 +102,11 @@ std::string base_text(const Json& workspace) {
   return behind > 0 ? ref + " -" + std::to_string(behind) : ref;
 }
 
+std::string work_text(const Json& workspace) {
+  if (!workspace.has("base.work")) return {};
+  return is_ours(workspace) ? " with your uncommitted work" : " with its owner's uncommitted work";
+}
+
 std::string blocked_text(const Json& workspace) {
   if (!workspace.has("blocked")) return {};
   return "blocked: " + workspace.text("blocked.host") + " (" + workspace.text("blocked.exec") + ")";

@@ -29,6 +29,8 @@ class TypedNames {
 Cell state_cell(const Json& workspace, int64_t now_ms);
 // "main", "main -23".
 std::string base_text(const Json& workspace);
+// " with your uncommitted work"; empty: its base is a commit alone.
+std::string work_text(const Json& workspace);
 std::string blocked_text(const Json& workspace);  // empty: it is not
 // After the word "stopped": "idle for 30m", "by alice"; empty: it runs, or never ran.
 std::string stop_reason(const Json& workspace);

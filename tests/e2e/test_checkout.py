@@ -1,5 +1,6 @@
 """`create --from DIR` is that directory, and `apply` brings the agent's part back into it."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -112,6 +113,36 @@ class Checkout(harness.TestCase):
         self.assertEqual(self.daemon.cli("diff", self.name + "i").stdout.decode(), patch)
         status = self.daemon.cli("exec", self.name + "i", "--", "git", "status", "--porcelain").stdout
         self.assertEqual(status, b" M README.md\n M src/a.txt\n?? untracked\n")
+
+    def test_show_and_report_name_uncommitted_work(self):
+        harness.make_repository(self.local)
+        (self.local / "README.md").write_text("mine\n")
+        self.create()
+        self.assertRegex(self.daemon.cli("show", self.name).stdout.decode(), r"base .*[0-9a-f]{7} with your uncommitted work")
+        page = self.daemon.cli("report", self.name).stdout.decode()
+        self.assertRegex(page, r"Base\W.*[0-9a-f]{40}` with its owner's uncommitted work")
+        self.assertIn("Nothing differs from the base, which has its owner's uncommitted work.", page)
+        self.inside("sh", "-c", "echo agent > only")
+        page = self.daemon.cli("report", self.name).stdout.decode()
+        self.assertIn("1 file differs from the base, which has its owner's uncommitted work: +1 and -0 lines", page)
+        self.assertIn("| `only` |", page)
+        self.assertNotIn("mine", page)
+
+    def test_best_of_counts_the_attempt_and_not_the_uncommitted_work(self):
+        harness.make_repository(self.local)
+        (self.local / "README.md").write_text("mine\n" * 100)
+        (self.local / "untracked").write_text("mine\n" * 100)
+        self.create()
+        best_of = json.loads(self.daemon.cli("best-of", self.name, "--count", "2", "--each", "seq $((3 - {i})) > fix", "--test", "test -e fix",
+                                             "--promote", "smallest-diff", "--json").stdout)
+        diffs = [(attempt["diff"]["files"], attempt["diff"]["added"], attempt["diff"]["removed"]) for attempt in best_of["attempts"]]
+        self.assertEqual(diffs, [(1, 2, 0), (1, 1, 0)])
+        self.assertEqual((best_of["chosen"], best_of["promotion"]), (2, "done"))
+        self.assertEqual(self.inside("cat", "fix", "untracked"), b"1\n" + b"mine\n" * 100)
+        self.assertEqual(self.daemon.cli("diff", self.name, "--name-only").stdout, b"fix\n")
+        applied = self.daemon.cli("apply", self.name, self.local).stdout
+        self.assertIn(b"1 file ", applied)
+        self.assertEqual((self.local / "fix").read_text(), "1\n")
 
     def test_a_patch_applies_to_the_checkout_that_it_came_from(self):
         harness.make_repository(self.local, {"a": "".join(f"{n}\n" for n in range(40)), "b": "x\n"})
