@@ -25,10 +25,9 @@ JsonObject repository_object(const RepositoryView& view) {
 
 JsonObject base_object(const workspace::WorkspaceView& view) {
   const auto& row = view.row;
-  JsonObject base{
-      {"ref", lossy_utf8(row.base_ref.empty() ? view.repo.default_branch : row.base_ref)},
-      {"commit", state_db::began_at(row)},
-      {"stale", !view.repo.stale_reason.empty()}};
+  JsonObject base{{"ref", lossy_utf8(row.base_ref)},
+                  {"commit", state_db::began_at(row)},
+                  {"stale", !view.repo.stale_reason.empty()}};
   if (!row.head_commit.empty()) base["work"] = row.base_commit;
   put_text(base, "moved_to", row.moved_commit);
   if (view.upstream) base["behind"] = view.upstream->behind;

@@ -27,7 +27,7 @@ struct WorkspaceRow {
   uint32_t owner_uid = 0;
   std::optional<uint32_t> team_gid{};  // its members may use it too; unset: private
   base::RepoId repository{};
-  std::string base_ref{};          // as requested: "main", "v2.1", "" = the default branch
+  std::string base_ref{};          // "refs/heads/main", "refs/tags/v1"; empty: a commit alone
   std::string base_commit{};       // of its base tree: 40 hex digits; at creation that of base_ref
   std::string head_commit{};       // where its branch began; empty: base_commit (see began_at)
   std::string raw_commit{};        // its files as they were on disk; empty: as base_commit's tree

@@ -141,6 +141,21 @@ class Fetch(harness.TestCase):
         shown = self.daemon.cli("show", "newer").stdout.decode()
         self.assertIn("pull/7/head", shown)
 
+    def test_a_workspace_at_a_commit_alone_claims_no_branch(self):
+        repo = self.upstream / "acme" / "side"
+        harness.make_repository(repo)
+        harness.git(repo, "checkout", "-q", "-b", "feature/x")
+        commit = harness.commit(repo, "x", "1")
+        harness.git(repo, "checkout", "-q", "main")
+        harness.commit(repo, "m", "1")
+        made = self.daemon.cli("create", "--repo", self.git_server.url("acme/side"), "--ref", commit, "--name", "side").stdout.decode()
+        self.assertRegex(made, rf"base +acme/side {commit[:7]}\n")
+        base = self.client.workspace("side")["base"]
+        self.assertEqual((base["ref"], base["commit"]), ("", commit))
+        self.assertNotIn("behind", base)
+        for words in (("show", "side"), ("ls",)):
+            self.assertNotRegex(self.daemon.cli(*words).stdout.decode(), r"side +main|acme/side main")
+
     def test_an_unreachable_upstream_leaves_the_cache_usable_with_a_warning(self):
         harness.make_repository(self.upstream / "acme" / "away")
         url = self.git_server.url("acme/away")
