@@ -78,6 +78,14 @@ RefreshResult clone(const Mirror& mirror, const FetchTask& task) {
   return describe(mirror, {.cloned = true, .fetched = true});
 }
 
+// A host hides a private repository by the same answer, so the mirror is not served instead.
+Error gone(const Error& error) {
+  return {Code::not_found,
+          "upstream no longer has this repository, or hides it: " + error.message(),
+          "it may have moved, or you lost access; its workspaces and forks of them remain usable, "
+          "and create --ref with the full id of a fetched commit"};
+}
+
 RefreshResult compare_and_fetch(const Mirror& mirror, const FetchTask& task) {
   RefreshResult result;
   try {
@@ -88,6 +96,7 @@ RefreshResult compare_and_fetch(const Mirror& mirror, const FetchTask& task) {
     }
     mirror.record_checked();
   } catch (const Error& error) {
+    if (error.code() == Code::not_found) throw gone(error);
     if (!excuses_staleness(error.code())) throw;
     result.stale = true;
     result.stale_reason = error.message();

@@ -112,6 +112,40 @@ std::string some_branches(git_repository* repository) {
   return result;
 }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// The ref of the pull or merge request that "pull/7", "#7" and the like mean; empty: they mean
+// none.
+std::string request_ref(const std::string& text) {
+  for (const std::string_view kind : {"pull/", "merge-requests/"}) {
+    const std::string_view short_text = std::string_view(text).substr(
+        text.starts_with("refs/") ? std::string_view("refs/").size() : 0);
+    if (short_text.starts_with(kind) && is_number(short_text.substr(kind.size())))
+      return std::string(short_text) + "/head";
+  }
+  if (!is_number(std::string_view(text).substr(text.empty() ? 0 : 1))) return {};
+  const std::string number = text.substr(1);
+  if (text.front() == '!') return "merge-requests/" + number + "/head";
+  if (text.front() != '#') return {};
+  return "pull/" + number + "/head, or on GitLab merge-requests/" + number + "/head";
+}
+
+// What a person may have meant by a name that upstream does not have.
+std::string hint_for(git_repository* repository, const std::string& text) {
+  for (const std::string_view remote : {"refs/remotes/origin/", "remotes/origin/", "origin/"}) {
+    if (!text.starts_with(remote)) continue;
+    const std::string branch = text.substr(remote.size());
+    if (commit_of_ref(repository, std::string(kMirrorHeads) + branch))
+      return "name it as upstream does: " + base::escape_for_message(branch);
+  }
+  if (const std::string request = request_ref(text); !request.empty()) return "name it " + request;
+  if (text.size() >= 7 && text.size() < GIT_OID_HEXSZ && is_hex(text))
+    return "no fetched branch or tag has a commit with these digits: give all 40 of its id";
+  return some_branches(repository);
+}
+
 struct RefGuess {
   std::string mirror_ref;
   bool is_branch;
@@ -264,8 +298,9 @@ ResolvedRef RepoCache::resolve(const std::string& repo, std::string_view text) c
     }
   }
   if (const auto oid = commit_of_id(repository.get(), text)) return {format_oid(*oid), {}, false};
-  throw Error(Code::not_found, "no branch, tag or commit named " + base::escape_for_message(text),
-              some_branches(repository.get()));
+  throw Error(Code::not_found,
+              "no branch, tag or commit named '" + base::escape_for_message(text) + "'",
+              hint_for(repository.get(), std::string(text)));
 }
 
 bool RepoCache::is_child(const std::string& repo, const std::string& commit,

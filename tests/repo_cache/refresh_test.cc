@@ -147,6 +147,18 @@ TEST_CASE("a missing directory leaves its mirror usable, and is refused without 
   CHECK(error.code() == base::Code::not_found);
 }
 
+TEST_CASE("an upstream that lost its repository is not called a wrong URL") {
+  World world;
+  world.refresh();
+  std::filesystem::rename(world.directory / "served/shop", world.directory / "served/moved");
+  const base::Error error = failure_of([&] { world.refresh(); });
+  CHECK(error.code() == base::Code::not_found);
+  CHECK(error.message().starts_with("upstream no longer has this repository, or hides it: "));
+  CHECK(error.hint().find("check the URL") == std::string::npos);
+  CHECK(error.hint().find("remain usable") != std::string::npos);
+  CHECK(world.cache.resolve("repo_1", world.first).commit == world.first);
+}
+
 TEST_CASE("problems of an upstream have different errors") {
   World world;
   const auto refresh = [&](const std::string& text) {
@@ -280,6 +292,23 @@ TEST_CASE("refs, tags and ids resolve as a person expects") {
     CHECK(failure_of([&] { resolve(text); }).code() == base::Code::not_found);
   }
   CHECK(failure_of([&] { resolve("nothing"); }).hint() == "its branches: main");
+  for (const auto& [text, hint] : std::map<std::string, std::string>{
+           {"origin/main", "name it as upstream does: main"},
+           {"refs/remotes/origin/main", "name it as upstream does: main"},
+           {"origin/nothing", "its branches: main"},
+           {"pull/31", "name it pull/31/head"},
+           {"refs/pull/31", "name it pull/31/head"},
+           {"merge-requests/3", "name it merge-requests/3/head"},
+           {"#7", "name it pull/7/head, or on GitLab merge-requests/7/head"},
+           {"!7", "name it merge-requests/7/head"},
+           {"abcdef0",
+            "no fetched branch or tag has a commit with these digits: give all 40 of "
+            "its id"},
+           {" ", "its branches: main"}}) {
+    const base::Error error = failure_of([&] { resolve(text); });
+    CHECK(error.message() == "no branch, tag or commit named '" + text + "'");
+    CHECK(error.hint() == hint);
+  }
   CHECK(failure_of([&] { resolve(blob); }).code() == base::Code::invalid_argument);
   CHECK(failure_of([&] { resolve("blob-tag"); }).code() == base::Code::invalid_argument);
 }
