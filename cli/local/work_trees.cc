@@ -89,6 +89,20 @@ std::string refused_name(std::string_view line) {
   return {};
 }
 
+// Git has two lines for a file that it cannot read. The one before says why.
+bool repeats_reason(std::string_view line) {
+  return line.starts_with("error: unable to index file") || line == "fatal: adding files failed";
+}
+
+std::string first_of(const std::vector<std::string>& reasons) {
+  constexpr size_t kMost = 10;
+  std::string text;
+  for (size_t n = 0; n < std::min(kMost, reasons.size()); ++n)
+    text += (n == 0 ? "" : "\n") + reasons[n];
+  if (reasons.size() > kMost) text += "\nand " + std::to_string(reasons.size() - kMost) + " more";
+  return text;
+}
+
 // The caller's own file of patterns or attributes, wherever git would look for it.
 std::string personal_file(const Checkout& checkout, const char* setting, const char* usual) {
   const GitCall call = checkout.is_plain() ? GitCall{checkout.top, {}, {}} : checkout.call();
@@ -275,7 +289,7 @@ void WorkTrees::add_all() {
     const std::string path = unencodable(added.error, checkout_.top);
     if (path.empty() || !odd.insert(path).second || !add_as_on_disk(path)) break;
   }
-  std::string reasons;
+  std::vector<std::string> reasons;
   std::vector<std::string> refused;
   for (const std::string_view line : base::split(added.error, '\n')) {
     const std::string path = refused_name(line);
@@ -290,8 +304,8 @@ void WorkTrees::add_all() {
     if (is_nested) {
       notes_.push_back("nested repositories, left out: " +
                        std::string(line.substr(std::string_view("error: ").size())));
-    } else if (is_error) {
-      reasons.append(line).append("\n");
+    } else if (is_error && !repeats_reason(line)) {
+      reasons.emplace_back(line);
     }
   }
   if (!refused.empty()) {
@@ -299,7 +313,7 @@ void WorkTrees::add_all() {
                      "; moorage cp brings them");
   }
   if (reasons.empty()) return;
-  throw Error(Code::io, "git cannot take all files of " + checkout_.top + ": " + trimmed(reasons),
+  throw Error(Code::io, "git cannot take all files of " + checkout_.top + ": " + first_of(reasons),
               "make them readable, or ignore them in .gitignore");
 }
 

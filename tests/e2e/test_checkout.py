@@ -246,6 +246,18 @@ class Checkout(harness.TestCase):
                 self.assertEqual(refused.returncode, 1, refused.stderr)
                 self.assertIn(reason, refused.stderr)
 
+    def test_many_files_that_cannot_be_read_are_counted(self):
+        harness.make_repository(self.local)
+        for number in range(30):
+            (self.local / f"closed{number}").touch(0)
+        harness.run("chown", "-R", "65534:65534", self.local)
+        self.daemon.directory.chmod(0o711)
+        self.daemon.socket.chmod(0o666)
+        refused = self.daemon.cli("create", "--from", self.local, "--name", self.name, check=False, cwd="/", user=65534, group=65534, extra_groups=[],
+                                  env={"HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"}).stderr
+        self.assertEqual(refused.count(b"Permission denied"), 10, refused)
+        self.assertIn(b" and 20 more\n", refused)
+
     def test_apply_names_what_is_in_the_way_of_a_directory_that_became_a_file(self):
         harness.make_repository(self.local, {"dir/a": "1\n", "dir/sub/b": "1\n", ".gitignore": "*.o\n"})
         (self.local / "dir/sub/x.o").write_text("mine\n")
