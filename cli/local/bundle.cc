@@ -10,6 +10,7 @@
 #include "base/os/files.h"
 #include "base/parts.h"
 #include "cli/local/unkept.h"
+#include "cli/local/unsent.h"
 #include "cli/local/work_trees.h"
 
 namespace moorage::cli {
@@ -106,6 +107,7 @@ void LocalBundle::commit() {
   make_repository();
   head_ = head_of(checkout_);
   for (std::string& what : left_behind(checkout_, head_)) notes_.push_back(std::move(what));
+  for (std::string& what : unsent(checkout_)) notes_.push_back(std::move(what));
   WorkTrees trees(checkout_, repository_, head_);
   stored_ = trees.write_stored();
   files_ = trees.write_raw();
