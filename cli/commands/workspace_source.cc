@@ -7,6 +7,8 @@
 #include "base/os/files.h"
 #include "cli/commands.h"
 #include "cli/local/bundle.h"
+#include "cli/local/ignored.h"
+#include "cli/local/unkept.h"
 #include "cli/views/progress.h"
 #include "cli/views/workspace_view.h"
 
@@ -65,31 +67,74 @@ std::string upload(Context& context, const std::string& target, const LocalBundl
   });
 }
 
+struct Imported {
+  JsonObject request;  // its field `import`
+  IgnoredFiles ignored;
+};
+
 // `--from DIR`: streams a local directory to the daemon in a git bundle: its history, and the
-// changed and untracked files, without ignored ones. Git runs as the calling user: the daemon never
-// opens a client's path. Returns the request's `import`.
-JsonObject import_directory(Context& context, const std::string& directory, Progress& progress) {
-  progress.update("read", -1, directory);
-  LocalBundle local(directory);
+// changed and untracked files. Git runs as the calling user: the daemon never opens a client's
+// path.
+Imported import_directory(Context& context, const WorkspaceSource& source, Progress& progress) {
+  progress.update("read", -1, source.from);
+  LocalBundle local(source.from);
   std::string target = "/v1/repos/import?label=" + percent_encode(local.top(), true);
   const std::vector<std::string> tips =
       tips_of_daemon(context, target);  // also checks that the daemon answers
   local.commit();
   const LocalBundle::Written bundle = local.write(tips);
+  Imported imported;
+  if (source.ignored) imported.ignored = find_ignored(local.top(), local.in_tree());
   if (!local.origin().empty()) target += "&origin=" + percent_encode(local.origin(), true);
   const Json tree = Json::parse(upload(context, target, bundle, progress));
   progress.finish();
   for (const std::string& note : local.notes()) context.note(note);
+  for (const std::string& note : imported.ignored.notes) context.note(note);
   const std::string head = tree.text("head_commit", local.head_commit());
   const std::string work = tree.text("work_commit", local.work_commit());
   const std::string raw = tree.text("raw_commit", local.raw_commit());
   if (head != local.head_commit() || work != local.work_commit() || raw != local.raw_commit())
     throw Error(Code::corrupted, "the daemon received other commits than those sent");
-  return JsonObject()
-      .add("repo", tree.text("repo"))
+  imported.request.add("repo", tree.text("repo"))
       .add("head_commit", head)
       .add("work_commit", work)
       .add("raw_commit", raw);
+  return imported;
+}
+
+// The command that copies a path again.
+std::string copy_again(const IgnoredFiles& ignored, std::string path, const std::string& name) {
+  if (path.ends_with('/')) path.pop_back();
+  const std::string parent = path.substr(0, path.rfind('/') + 1);
+  return join_command({"moorage", "cp", ignored.top + "/" + path, name + ":" + parent});
+}
+
+// A disposable workspace is of no use without them: it goes.
+void bring_ignored(Context& context, const Json& workspace, const IgnoredFiles& ignored,
+                   bool disposable, Progress& progress) {
+  const std::string id = workspace.text("id");
+  const std::string name = workspace.text("name");
+  RemoteFiles files(context, id);
+  const size_t all = ignored.paths.size();
+  const CopiedIgnored copied = copy_ignored(files, ignored, [&](size_t number) {
+    progress.update("ignored", static_cast<int64_t>(number * 100 / all), ignored.paths[number]);
+  });
+  progress.finish();
+  if (copied.skipped > 0) {
+    context.note("ignored pipes, sockets and devices stay here: " + std::to_string(copied.skipped));
+  }
+  if (!copied.special_modes.empty()) {
+    context.note("copied without setuid, setgid and sticky bits: " + some_of(copied.special_modes));
+  }
+  if (copied.missing.empty()) return;
+  const std::string missing = some_of(copied.missing) + " (" + copied.reason + ")";
+  if (disposable) {
+    context.api().send("DELETE", context.workspace_path(id, "?purge=1"));
+    throw Error(Code::io, "cannot copy ignored files: " + missing + "; the workspace is deleted",
+                "run it without --ignored, or make these files readable");
+  }
+  throw Error(Code::io, name + " is ready, but lacks ignored files: " + missing,
+              "copy each again: " + copy_again(ignored, copied.missing.front(), name));
 }
 
 void create(Context& context, const WorkspaceSource& source) {
@@ -161,6 +206,7 @@ std::pair<std::string, std::string> split_assignment(const std::string& text,
 void WorkspaceSource::declare(Options& options) {
   options.value({"--repo", "URL", "Repository to start from"}, repo);
   options.value({"--from", "DIR", "Local directory, with uncommitted files"}, from);
+  options.flag({"--ignored", "", "With --from: also files that .gitignore files name"}, ignored);
   options.value({"--team", "GROUP", "A group of this host whose members may use it"}, team);
   options.value({"--ref", "REF", "Branch, tag, commit, or a ref like pull/7/head"}, ref);
   options.value({"--branch", "NAME", "Branch for the work"}, branch);
@@ -182,16 +228,24 @@ std::string make_workspace(Context& context, const WorkspaceSource& source, bool
                 "--ref and --from exclude each other: --from takes the checked-out commit",
                 "check out the ref there first, or: moorage create --repo URL --ref " + source.ref);
   }
+  if (source.ignored && source.from.empty()) {
+    throw Error(Code::invalid_argument, "--ignored needs a local directory",
+                "moorage create --from DIR --ignored");
+  }
   JsonObject request =
       request_of(source);  // first, so that wrong options are refused before anything is sent
   Progress progress(context);
+  Imported imported;
   if (!source.from.empty()) {
-    request.add("import", import_directory(context, source.from, progress));
+    imported = import_directory(context, source, progress);
+    request.add("import", imported.request);
   }
   if (disposable) request.add("disposable", true);
   const std::string answer =
       context.api().send_long("POST", "/v1/workspaces", request.str(), progress.sink());
   progress.finish();
+  if (!imported.ignored.paths.empty())
+    bring_ignored(context, Json::parse(answer), imported.ignored, disposable, progress);
   return answer;
 }
 

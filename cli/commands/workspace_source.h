@@ -14,6 +14,7 @@ namespace moorage::cli {
 struct WorkspaceSource {
   std::string repo;
   std::string from;
+  bool ignored = false;  // with the files that git ignores there
   std::string ref;
   std::string branch;
   std::string name;

@@ -112,6 +112,7 @@ void LocalBundle::commit() {
   stored_ = trees.write_stored();
   files_ = trees.write_raw();
   may_convert_ = trees.may_convert();
+  in_tree_ = trees.call();
   for (const std::string& note : trees.notes()) notes_.push_back(note);
 
   History history{head_, present_refs()};

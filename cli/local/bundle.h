@@ -33,6 +33,8 @@ class LocalBundle {
   // A thin bundle, on top of the tips that the daemon has.
   Written write(const std::vector<std::string>& tips_of_daemon);
 
+  // Of git, with all files of the commits in its index.
+  const GitCall& in_tree() const { return in_tree_; }
   const std::string& head_commit() const { return head_; }
   const std::string& work_commit() const { return work_; }  // head and what is not committed
   const std::string& raw_commit() const { return raw_; }    // the same, byte for byte as on disk
@@ -56,6 +58,7 @@ class LocalBundle {
   std::string origin_;
   std::string stored_;  // trees of its files
   std::string files_;
+  GitCall in_tree_;
   bool may_convert_ = false;  // the first one by its attributes, in a checkout
   std::string head_;
   std::string work_;

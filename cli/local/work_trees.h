@@ -26,6 +26,7 @@ class WorkTrees {
   // Whether a checkout by the attributes among the files may give other bytes than it stores.
   bool may_convert() const { return may_convert_; }
   const std::vector<std::string>& notes() const { return notes_; }  // for the user
+  GitCall call(const std::string& input = {}) const;                // with their files in its index
 
  private:
   struct Entry {
@@ -34,7 +35,6 @@ class WorkTrees {
     std::string stage;
     std::string path;
   };
-  GitCall call(const std::string& input = {}) const;
   void configure();
   void seed_index();
   void clear_flags();

@@ -301,6 +301,95 @@ class Checkout(harness.TestCase):
         self.daemon.cli("apply", self.name, self.local)
         self.assertEqual(contents(self.local), {"a": ("file", False, b"agent\n"), "c": ("file", False, b"agent\n")})
 
+    def make_ignored(self):
+        """A tree like node_modules, and ignored files of other kinds."""
+        harness.make_repository(self.local, {".gitignore": "node_modules/\n*.pem\n/current\n", "src/a.c": "1\n"})
+        modules = self.local / "node_modules"
+        for number in range(2000):
+            path = modules / f"package-{number % 100}" / "lib" / f"{number}.js"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"module {number}\n")
+        (modules / ".bin").mkdir()
+        (modules / ".bin/run").symlink_to("../package-1/lib/1.js")
+        (modules / "package-1/lib/1.js").chmod(0o755)
+        os.utime(modules / "package-1/lib/1.js", (10**9, 10**9))
+        os.utime(modules / "package-1", (10**9, 10**9))
+        harness.make_repository(modules / "nested", {"n": "1\n"})
+        with open(modules / "holes", "wb") as file:
+            file.truncate(64 << 20)
+        (self.local / "keys/deep").mkdir(parents=True, mode=0o700)
+        (self.local / "keys/deep/one.pem").write_text("secret\n")
+        (self.local / "keys/deep/one.pem").chmod(0o600)
+        (self.local / "src/two.pem").write_text("secret\n")
+        (self.local / "current").symlink_to("src")
+
+    def test_ignored_files_come_along_on_request_and_stay_ignored(self):
+        self.make_ignored()
+        self.create()
+        self.assertEqual(self.inside("sh", "-c", "ls node_modules src/two.pem current 2> /dev/null", check=False), b"")
+        self.daemon.cli("rm", self.name, "--purge")
+        notes = self.daemon.cli("create", self.local, "--ignored", "--name", self.name).stderr.decode()
+        self.assertNotIn("stay here", notes.replace("settings", ""))
+        arrived = self.daemon.directory / f"arrived-{self.name}"
+        self.daemon.cli("cp", f"{self.name}:/workspace", arrived)
+        self.assertEqual(contents(arrived), contents(self.local))
+        self.assertEqual(self.inside("git", "-C", "node_modules/nested", "log", "--format=%s").count(b"\n"), 1)
+        self.assertEqual(self.inside("stat", "-c", "%a %Y", "node_modules/package-1/lib/1.js", "node_modules/package-1"), b"755 1000000000\n755 1000000000\n")
+        self.assertEqual(self.inside("stat", "-c", "%a", "keys", "keys/deep", "keys/deep/one.pem"), b"755\n700\n600\n")
+        self.assertLess(int(self.inside("stat", "-c", "%b", "node_modules/holes")), 100)
+        self.assertEqual(self.inside("git", "status", "--porcelain"), b"")
+        self.assertEqual(self.daemon.cli("diff", self.name).stdout, b"")
+        self.assertEqual(self.client.workspace(self.name)["changes"]["files"], 0)
+
+    def test_ignored_files_are_there_when_run_starts_its_command(self):
+        harness.make_repository(self.local, {".gitignore": "*.o\nbuilt/\n"})
+        (self.local / "a.o").write_text("built\n")
+        (self.local / "b.o").touch()
+        (self.local / "b.o").chmod(0o4755)
+        (self.local / "built").mkdir()
+        os.mkfifo(self.local / "built/pipe")
+        ran = self.daemon.cli("run", "--rm", "--from", self.local, "--ignored", "--", "cat", "a.o")
+        self.assertEqual(ran.stdout, b"built\n")
+        self.assertRegex(ran.stderr, rb"copied without setuid, setgid and sticky bits: \S*b\.o\n")
+        self.assertIn(b"ignored pipes, sockets and devices stay here: 1\n", ran.stderr)
+        self.assertIn(b"--ignored needs a local directory", self.daemon.cli("create", self.url, "--ignored", check=False).stderr)
+
+    def test_files_that_only_the_users_own_patterns_ignore_are_named(self):
+        harness.make_repository(self.local, {".gitignore": "*.o\n"})
+        (self.local / ".git/info/exclude").write_text(".env\n")
+        (self.local / ".env").write_text("mine\n")
+        (self.local / "a.o").write_text("built\n")
+        notes = self.daemon.cli("create", "--from", self.local, "--ignored", "--name", self.name).stderr
+        self.assertIn(b"ignored by your own patterns alone, left out: .env; moorage cp brings them", notes)
+        self.assertEqual(self.inside("ls", "-A"), b".git\n.gitignore\na.o\n")
+
+    def test_an_ignored_file_that_cannot_be_read_is_named_and_the_rest_comes(self):
+        harness.make_repository(self.local, {".gitignore": "*.o\nbuilt/\n"})
+        (self.local / "built").mkdir()
+        for path in ("a.o", "built/closed", "z.o"):
+            (self.local / path).write_text("built\n")
+        (self.local / "built/closed").chmod(0)
+        harness.run("chown", "-R", "65534:65534", self.local)
+        self.daemon.directory.chmod(0o711)
+        self.daemon.socket.chmod(0o666)
+        nobody = {"check": False, "cwd": "/", "user": 65534, "group": 65534, "extra_groups": [],
+                  "env": {"HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"}}
+        refused = self.daemon.cli("create", "--from", self.local, "--ignored", "--name", self.name, **nobody)
+        self.assertEqual(refused.returncode, 1)
+        self.assertRegex(refused.stderr.decode(), rf"{self.name} is ready, but lacks ignored files: built/ \(.*closed.*Permission denied\)")
+        again = f"moorage cp {self.local}/built {self.name}:"
+        self.assertIn(f"copy each again: {again}\n", refused.stderr.decode())
+        (self.local / "built/closed").chmod(0o644)
+        self.daemon.cli(*again.split()[1:], **{**nobody, "check": True})
+        listed = self.daemon.cli("exec", self.name, "--", "sh", "-c", "cat a.o built/closed z.o", **{**nobody, "check": True})
+        self.assertEqual(listed.stdout, b"built\n" * 3)
+        gone = self.daemon.cli("run", "--rm", "--from", self.local, "--ignored", "--name", self.name + "r", "--", "true", **nobody)
+        self.assertEqual(gone.returncode, 0, gone.stderr)
+        (self.local / "built/closed").chmod(0)
+        gone = self.daemon.cli("run", "--rm", "--from", self.local, "--ignored", "--name", self.name + "s", "--", "true", **nobody)
+        self.assertIn(b"the workspace is deleted", gone.stderr)
+        self.assertNotIn(self.name + "s", self.daemon.cli("ls", **nobody).stdout.decode())
+
 
 if __name__ == "__main__":
     unittest.main()
