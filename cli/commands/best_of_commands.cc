@@ -198,12 +198,29 @@ int64_t passed_in(const Json& best_of) {
   return passed;
 }
 
+// The snapshot that its promotion took, by its time: the answer of the best-of lacks it.
+std::string previous_state(Context& context, const Json& best_of) {
+  const std::string text = "its previous state is ";
+  try {
+    const std::string target = context.workspace_path(best_of.text("workspace"), "/snapshots");
+    for (const Json& snapshot : Json::parse(context.api().get(target)).items("snapshots")) {
+      const std::string created = snapshot.text("created_at");
+      if (snapshot.text("cause") == "promote" && created >= best_of.text("created_at") &&
+          created <= best_of.text("ended_at"))
+        return text + "snapshot " + snapshot.text("id");
+    }
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found) throw;  // the workspace is gone
+  }
+  return text + "a snapshot: moorage snapshots " + best_of.text("name");
+}
+
 void print_promotion(Context& context, const Json& best_of) {
   const std::string name = best_of.text("name");
   const std::string fork = attempt_of(best_of, best_of.number("chosen")).text("name");
   if (best_of.text("promotion") == "done") {
-    context.print_label("promoted", name + " now has the contents of " + fork +
-                                        "; previous state: moorage snapshots " + name);
+    context.print_label("promoted", name + " now has the contents of " + fork + "; " +
+                                        previous_state(context, best_of));
   } else if (best_of.text("promotion") == "refused") {
     context.print_label("refused", fork + " was not promoted: " + best_of.text("promotion_note") +
                                        "   by hand: moorage promote " + fork + " --kill");

@@ -26,9 +26,17 @@ std::string best_of_json(const std::string& state, const std::string& rest) {
          rest + "}";
 }
 
+const std::string kSnapshots = R"({"snapshots":[
+    {"id":"sn_3","cause":"promote","created_at":"2026-11-21T09:00:00.000Z"},
+    {"id":"sn_4","cause":"fork","created_at":"2026-11-21T10:00:00.100Z"},
+    {"id":"sn_6","cause":"promote","created_at":"2026-11-21T10:00:05.000Z"},
+    {"id":"sn_8","cause":"promote","created_at":"2026-11-21T11:00:00.000Z"}]})";
+
 Ran show(const std::string& rest) {
-  ScriptedServer server(
-      [&](Call& call) { call.reply(200, best_of_json("done", rest), test::json_header()); });
+  ScriptedServer server([&](Call& call) {
+    const bool snapshots = call.is("GET /v1/workspaces/ws_1/snapshots");
+    call.reply(200, snapshots ? kSnapshots : best_of_json("done", rest), test::json_header());
+  });
   return run_moorage({"best-of", "bo_1"}, {server.socket_path(), "", {}});
 }
 
@@ -58,6 +66,17 @@ TEST_CASE("a best-of names the forks that are there and those that were deleted"
   const Ran ran = run_moorage({"best-of", "bo_1"}, {server.socket_path(), "", {}});
   CHECK(ran.out.find("kept     auth-2; delete one: moorage rm FORK\n") != std::string::npos);
   CHECK(ran.out.find("deleted  auth-1; restore one: moorage undelete FORK\n") != std::string::npos);
+}
+
+TEST_CASE("the end of a best-of names the snapshot of the previous state") {
+  const std::string done = R"(,"chosen":2,"promotion":"done")";
+  const Ran ran = show(done + R"(,"created_at":"2026-11-21T10:00:00.000Z",)" +
+                       R"("ended_at":"2026-11-21T10:00:06.000Z")");
+  CHECK(ran.out.find("its previous state is snapshot sn_6\n") != std::string::npos);
+  const Ran older = show(done + R"(,"created_at":"2026-11-20T10:00:00.000Z",)" +
+                         R"("ended_at":"2026-11-20T10:00:06.000Z")");
+  CHECK(older.out.find("its previous state is a snapshot: moorage snapshots auth\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("a refused promotion is a failure with the command to do it by hand") {
