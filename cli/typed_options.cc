@@ -36,7 +36,8 @@ constexpr struct {
                 {"cwd", "--cwd"},
                 {"user", "--user"},
                 {"count", "--count"},
-                {"parallel", "--parallel"}};
+                {"parallel", "--parallel"},
+                {"base", "--base"}};
 
 bool is_typed(const std::vector<std::string>& words, std::string_view option) {
   return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
@@ -69,7 +70,9 @@ Error with_typed_options(const Error& error, const std::vector<std::string>& wor
     if (!is_typed(words, option)) continue;
     const std::string quoted = "'" + std::string(field) + "'";
     replace(message, "the field " + quoted, option);
-    // A plain word such as "name" is a field only in quotes.
+    // A plain word such as "name" is a field only in quotes, and as the subject.
+    if (message.starts_with(std::string(field) + " must be "))
+      message.replace(0, field.size(), option);
     if (field.find_first_of("_.") != std::string_view::npos) {
       replace(message, quoted, option);
       replace(message, field, option);

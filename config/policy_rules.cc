@@ -18,10 +18,9 @@ namespace {
 using base::Verdict;
 using Kind = YamlNode::Kind;
 
-constexpr uint64_t kPiB = 1ULL << 50;
-constexpr Range kMemory{base::kLeastMemoryBytes, kPiB};
-constexpr Range kPids{base::kLeastPids, 4'194'304};
-constexpr Range kDisk{base::kLeastDiskBytes, kPiB};
+constexpr Range kMemory{base::kLeastMemoryBytes, base::kMostMemoryBytes};
+constexpr Range kPids{base::kLeastPids, base::kMostPids};
+constexpr Range kDisk{base::kLeastDiskBytes, base::kMostDiskBytes};
 constexpr size_t kMaxLabelKey = 63;
 constexpr size_t kMaxLabelValue = 255;
 constexpr std::array<std::string_view, 5> kIsolations{"none", "container", "userns", "gvisor",

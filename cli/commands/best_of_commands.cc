@@ -97,15 +97,13 @@ std::vector<PatchFile> patches_in(const std::string& directory) {
 
 JsonObject request_of(const Wanted& wanted) {
   JsonObject body;
-  if (!wanted.count.empty())
-    body.add("count", static_cast<int64_t>(parse_number(wanted.count, "--count")));
+  if (!wanted.count.empty()) body.add("count", parse_count(wanted.count, "--count"));
   if (!wanted.each.empty()) body.add_bytes("each", {"/bin/sh", "-c", wanted.each});
   if (!wanted.test.empty()) body.add_bytes("test", {"/bin/sh", "-c", wanted.test});
   if (!wanted.timeout.empty())
     body.add("timeout_ms", parse_duration_ms(wanted.timeout, "--timeout"));
   if (!wanted.promote.empty()) body.add("promote", wanted.promote);
-  if (!wanted.parallel.empty())
-    body.add("parallel", static_cast<int64_t>(parse_number(wanted.parallel, "--parallel")));
+  if (!wanted.parallel.empty()) body.add("parallel", parse_count(wanted.parallel, "--parallel"));
   if (wanted.keep) body.add("keep", true);
   return body;
 }

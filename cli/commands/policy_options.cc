@@ -1,12 +1,17 @@
 #include "cli/commands/policy_options.h"
 
+#include <charconv>
 #include <cstdio>
 #include <sstream>
 
+#include "base/limit_ranges.h"
+#include "base/size_text.h"
 #include "cli/commands.h"
 
 namespace moorage::cli {
 namespace {
+
+bool is_none(const std::string& text) { return text == "none" || text == "never" || text == "0"; }
 
 // "none" is 0 on the wire, "default" (the daemon's settings) is -1; `Parse` reads everything else.
 template <int64_t (*Parse)(const std::string& text, const std::string& option)>
@@ -15,14 +20,49 @@ void add_limit(JsonObject& request, std::string_view field, const std::string& t
   int64_t value = 0;
   if (text == "default") {
     value = -1;
-  } else if (text != "none" && text != "never" && text != "0") {
+  } else if (!is_none(text)) {
     value = Parse(text, option);
   }
   request.add(field, value);
 }
-void add_number(JsonObject& request, std::string_view field, const std::string& text,
-                const std::string& option) {
-  request.add(field, parse_number(text, option));
+[[noreturn]] void refuse_limit(const std::string& option, const std::string& text,
+                               const std::string& least, const std::string& most, bool or_none) {
+  throw Error(Code::invalid_argument, option + " must be from " + least + " to " + most +
+                                          (or_none ? ", or none" : "") + ", not '" + text + "'");
+}
+// Ranges are checked here, too: before a large checkout is read.
+template <uint64_t Least, uint64_t Most, bool OrNone>
+void add_size(JsonObject& request, std::string_view field, const std::string& text,
+              const std::string& option) {
+  const bool none = OrNone && is_none(text);
+  const auto bytes = none ? 0 : base::parse_size(text);
+  if (!none && (!bytes || *bytes < Least || *bytes > Most))
+    refuse_limit(option, text, base::exact_size_text(Least), base::exact_size_text(Most), OrNone);
+  request.add(field, static_cast<int64_t>(*bytes));
+}
+template <uint64_t Least, uint64_t Most, bool OrNone>
+void add_count(JsonObject& request, std::string_view field, const std::string& text,
+               const std::string& option) {
+  const bool none = OrNone && is_none(text);
+  uint64_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, count);
+  const bool valid = parsed.ec == std::errc() && parsed.ptr == end;
+  if (!none && (!valid || count < Least || count > Most))
+    refuse_limit(option, text, std::to_string(Least), std::to_string(Most), OrNone);
+  request.add(field, static_cast<int64_t>(none ? 0 : count));
+}
+void add_cpus(JsonObject& request, std::string_view field, const std::string& text,
+              const std::string& option) {
+  double cpus = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, cpus, std::chars_format::fixed);
+  const bool valid = parsed.ec == std::errc() && parsed.ptr == end;
+  if (!valid || !(cpus >= base::kLeastCpus && cpus <= base::kMostCpus)) {
+    refuse_limit(option, text, base::number_text(base::kLeastCpus),
+                 base::number_text(base::kMostCpus), false);
+  }
+  request.add(field, cpus);
 }
 void add_script(JsonObject& request, std::string_view field, const std::string& text,
                 const std::string&) {
@@ -49,14 +89,8 @@ std::string text_or_default(const Json& workspace, const std::string& field) {
   return text.empty() ? "default" : text;
 }
 
-int64_t size(const std::string& text, const std::string& option) {
-  return static_cast<int64_t>(parse_size(text, option));
-}
 int64_t count(const std::string& text, const std::string& option) {
-  const double number = parse_number(text, option);
-  const auto whole = static_cast<int64_t>(number);
-  if (static_cast<double>(whole) == number) return whole;
-  throw Error(Code::invalid_argument, option + ": '" + text + "' is not an integer");
+  return parse_count(text, option);
 }
 // Rounded up to whole seconds.
 int64_t seconds(const std::string& text, const std::string& option) {
@@ -138,11 +172,11 @@ struct Row {
 constexpr std::string_view kLimits = "limits.";
 
 constexpr Row kRows[] = {
-    {"--memory", "SIZE", "Memory limit, like 4G", "limits.memory_bytes", add_limit<size>,
-     size_or_none},
-    {"--cpus", "N", "CPU limit, like 2 or 0.5", "limits.cpus", add_number, number_or_none},
-    {"--pids", "N", "Limit on processes, at least 4", "limits.pids", add_limit<count>,
-     number_or_none},
+    {"--memory", "SIZE", "Memory limit, like 4G", "limits.memory_bytes",
+     add_size<base::kLeastMemoryBytes, base::kMostMemoryBytes, false>, size_or_none},
+    {"--cpus", "N", "CPU limit, like 2 or 0.5", "limits.cpus", add_cpus, number_or_none},
+    {"--pids", "N", "Limit on processes, at least 4", "limits.pids",
+     add_count<base::kLeastPids, base::kMostPids, false>, number_or_none},
     {"--idle-stop", "TIME", "Stop it when idle this long, like 30m; never", "idle_stop_s",
      add_limit<seconds>, time_or_never},
     {"--max-lifetime", "TIME", "Stop it after this time even if busy, like 8h; none",
@@ -158,9 +192,9 @@ constexpr Row kRows[] = {
     {"--max-exec-total", "TIME", "Total run time of all commands; none", "max_exec_total_s",
      add_limit<seconds>, time_or_none},
     {"--disk", "SIZE", "Limit on files, snapshots and output, like 20G; none", "limits.disk_bytes",
-     add_limit<size>, size_or_none},
+     add_size<base::kLeastDiskBytes, base::kMostDiskBytes, true>, size_or_none},
     {"--disk-files", "N", "Limit on the number of files; none", "limits.disk_files",
-     add_limit<count>, number_or_none},
+     add_count<base::kLeastDiskFiles, base::kMostDiskFiles, true>, number_or_none},
     {"--network", "NAME", "Hosts it may reach: none, packages, dev, open; default", "network",
      add_network, text_or_default},
     {"--push", "MODE", "What git may push: refuse, ask (approve each), allow", "push", add_text,

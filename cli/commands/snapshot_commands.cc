@@ -99,7 +99,7 @@ void fork(Context& context, const Wanted& wanted) {
   if (!wanted.count.empty()) {
     if (!names.empty())
       throw Error(Code::invalid_argument, "--count and names of forks exclude each other");
-    body.add("count", static_cast<int64_t>(parse_number(wanted.count, "--count")));
+    body.add("count", parse_count(wanted.count, "--count"));
   }
   const auto forked = post(context, wanted, "/fork", body);
   if (!forked) return;

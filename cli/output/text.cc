@@ -127,12 +127,13 @@ uint64_t parse_size(std::string_view text, std::string_view what) {
   return *bytes;
 }
 
-double parse_number(std::string_view text, std::string_view what) {
-  std::string_view rest = text;
-  const auto number = rest.empty() ? std::nullopt : take_number(rest);
-  if (!number || !rest.empty()) refuse(what, text, "2 or 0.5");
-  if (*number <= 0 || *number > 1e15) refuse_range(what, text);
-  return *number;
+int64_t parse_count(std::string_view text, std::string_view what) {
+  int64_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, count);
+  if (parsed.ec == std::errc() && parsed.ptr == end && count >= 0) return count;
+  throw Error(Code::invalid_argument,
+              std::string(what) + ": '" + std::string(text) + "' is not an integer");
 }
 
 std::optional<int64_t> parse_utc(std::string_view text) {

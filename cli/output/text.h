@@ -27,7 +27,7 @@ std::string count_of(int64_t n, std::string_view noun);
 int64_t parse_duration_ms(std::string_view text,
                           std::string_view what);                   // 500ms, 90, 90s, 5m, 1h30m
 uint64_t parse_size(std::string_view text, std::string_view what);  // 512M, 4G, 4GiB, 1048576
-double parse_number(std::string_view text, std::string_view what);  // > 0
+int64_t parse_count(std::string_view text, std::string_view what);  // an integer >= 0
 
 // "2026-11-21T09:12:04.512Z" -> ms since 1970; nothing for other text.
 std::optional<int64_t> parse_utc(std::string_view text);

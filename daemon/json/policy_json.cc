@@ -13,9 +13,9 @@ workspace::PolicyChange policy_change(JsonFields& fields) {
   workspace::PolicyChange change;
   if (auto limits = fields.object("limits")) {
     auto& to = change.to.limits;
-    change.take("memory_bytes", limits->whole("memory_bytes", 1, INT64_MAX), to.memory_bytes);
+    change.take("memory_bytes", limits->whole("memory_bytes", 0, INT64_MAX), to.memory_bytes);
     change.take("cpus", limits->number("cpus"), to.cpus);
-    change.take("pids", limits->whole("pids", 1, UINT32_MAX), to.pids);
+    change.take("pids", limits->whole("pids", 0, UINT32_MAX), to.pids);
     change.take("disk_limit_bytes", limits->whole("disk_bytes", 0, INT64_MAX), to.disk_bytes);
     change.take("disk_limit_files", limits->whole("disk_files", 0, INT64_MAX), to.disk_files);
     limits->finish();

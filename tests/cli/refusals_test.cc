@@ -123,12 +123,39 @@ TEST_CASE("groups of commands have examples in their help") {
 
 TEST_CASE("invalid and too large numbers are refused before anything is sent") {
   Scene scene;
-  for (const char* number : {"nan", "inf", "-1", "2x"})
-    scene.refuses({"create", "--repo", "u", "--cpus", number}, "is not valid");
-  scene.refuses({"create", "--repo", "u", "--cpus", "0"}, "--cpus: '0' is out of range");
-  scene.refuses({"create", "--repo", "u", "--memory", "99999999999G"},
-                "--memory: '99999999999G' is out of range");
+  for (const char* number : {"nan", "inf", "-1", "2x", "0", "0.001", "4097"})
+    scene.refuses({"create", "--repo", "u", "--cpus", number}, "--cpus must be from 0.01 to 4096");
+  // Also with a directory that cannot be read: a wrong limit is refused before that.
+  for (const char* size : {"99999999999G", "2000T", "0", "none", "default", "lots", "15M"}) {
+    scene.refuses({"create", "--from", "/nonexistent", "--memory", size},
+                  std::string("--memory must be from 16M to 1024T, not '") + size + "'");
+  }
+  for (const char* size : {"2000T", "1K", "lots"})
+    scene.refuses({"set", "a", "--disk", size}, "--disk must be from 1M to 1024T, or none");
+  for (const char* number : {"0", "3", "4.5", "none", "4194305"})
+    scene.refuses({"set", "a", "--pids", number}, "--pids must be from 4 to 4194304");
+  scene.refuses({"set", "a", "--disk-files", "99"}, "--disk-files must be from 100 to");
+  for (const char* number : {"-1", "2.5", "x"})
+    scene.refuses({"fork", "a", "--count", number},
+                  "--count: '" + std::string(number) + "' is not");
   scene.refuses({"exec", "a", "--timeout", "0", "--", "x"}, "--timeout: '0' is out of range");
+}
+
+TEST_CASE("a refusal of the daemon names the option that was typed") {
+  const auto err = [](const std::string& message, const Words& words) {
+    ScriptedServer server([&](Call& call) {
+      call.body();
+      call.reply(400, R"({"code":"invalid_argument","message":")" + message + "\"}",
+                 test::json_header());
+    });
+    return run_moorage(words, {server.socket_path(), "", {}}).err;
+  };
+  const std::string count = "count must be an integer from 1 to 100";
+  for (const char* number : {"0", "99999"})
+    CHECK(err(count, {"fork", "a", "--count", number}) == "moorage: --" + count + "\n");
+  CHECK(err(count, {"fork", "a"}) == "moorage: " + count + "\n");
+  CHECK(err("base must be work or head, not 'x'", {"diff", "a", "--base", "x"})
+            .starts_with("moorage: --base must be work or head"));
 }
 
 TEST_CASE("cat needs a file") {
@@ -191,7 +218,7 @@ TEST_CASE("a refusal names the option that was typed, not the field of the API")
     }};
     return run_moorage(words, {server.socket_path(), "", {}}).err;
   };
-  const Words set{"set", "a", "--pids", "2", "--max-execs=0"};
+  const Words set{"set", "a", "--pids", "8", "--max-execs=0"};
   CHECK(refused("limits.pids is below 4", set) == "moorage: --pids is below 4\n");
   CHECK(refused("the field 'max_execs' must be more.", set) ==
         "moorage: --max-execs must be more.\n");

@@ -23,11 +23,14 @@ void check_policy(const PolicyChange& change) {
     if (change.named.contains(name) && wrong) throw Error(Code::invalid_argument, why);
   };
   const auto& limits = change.to.limits;
-  refuse_if("memory_bytes", limits.memory_bytes < base::kLeastMemoryBytes,
-            "limits.memory_bytes must be at least 16 MiB");
+  refuse_if(
+      "memory_bytes",
+      limits.memory_bytes < base::kLeastMemoryBytes || limits.memory_bytes > base::kMostMemoryBytes,
+      "limits.memory_bytes must be from 16M to 1024T");
   refuse_if("cpus", !(limits.cpus >= base::kLeastCpus && limits.cpus <= base::kMostCpus),
-            "limits.cpus must be between 0.01 and 4096");
-  refuse_if("pids", limits.pids < base::kLeastPids, "limits.pids must be at least 4");
+            "limits.cpus must be from 0.01 to 4096");
+  refuse_if("pids", limits.pids < base::kLeastPids || limits.pids > base::kMostPids,
+            "limits.pids must be from 4 to 4194304");
   const auto& words = change.to.pre_stop;
   size_t bytes = 0;
   bool nul = false;
@@ -38,10 +41,14 @@ void check_policy(const PolicyChange& change) {
   refuse_if("pre_stop", bytes > kMaxHookBytes, "pre_stop is longer than 16 KiB");
   refuse_if("pre_stop", nul, "pre_stop must not contain a NUL byte");
   refuse_if("pre_stop", !words.empty() && words.front().empty(), "pre_stop: the command is empty");
-  refuse_if("disk_limit_bytes", limits.disk_bytes > 0 && limits.disk_bytes < base::kLeastDiskBytes,
-            "limits.disk_bytes must be at least 1 MiB, or 0 for no limit");
-  refuse_if("disk_limit_files", limits.disk_files > 0 && limits.disk_files < base::kLeastDiskFiles,
-            "limits.disk_files must be at least 100, or 0 for no limit");
+  refuse_if("disk_limit_bytes",
+            limits.disk_bytes > 0 && (limits.disk_bytes < base::kLeastDiskBytes ||
+                                      limits.disk_bytes > base::kMostDiskBytes),
+            "limits.disk_bytes must be from 1M to 1024T, or 0 for no limit");
+  refuse_if("disk_limit_files",
+            limits.disk_files > 0 && (limits.disk_files < base::kLeastDiskFiles ||
+                                      limits.disk_files > base::kMostDiskFiles),
+            "limits.disk_files must be from 100 to 4000000000, or 0 for no limit");
   refuse_if("snapshot_every_s",
             change.to.snapshot_every_s > 0 && change.to.snapshot_every_s < kMinSnapshotEvery_s,
             "snapshot_every_s must be at least 10, or 0 for never");

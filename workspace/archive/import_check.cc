@@ -1,8 +1,10 @@
 #include "workspace/archive/import_check.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/limit_ranges.h"
 #include "base/size_text.h"
 #include "workspace/access/policy.h"
 #include "workspace/context/checks.h"
@@ -74,6 +76,12 @@ void ImportCheck::manifest(const Manifest& manifest) {
   check_repository(manifest.repository);
   PolicyChange policy;
   policy.to = row.policy;
+  // A host of an earlier release accepted more.
+  auto& limits = policy.to.limits;
+  limits.memory_bytes = std::min(limits.memory_bytes, base::kMostMemoryBytes);
+  limits.pids = std::min(limits.pids, base::kMostPids);
+  limits.disk_bytes = std::min(limits.disk_bytes, base::kMostDiskBytes);
+  limits.disk_files = std::min(limits.disk_files, base::kMostDiskFiles);
   state_db::each_policy_field([&](const char* field, const auto&) { policy.named.insert(field); },
                               policy.to);
   check_policy(policy);

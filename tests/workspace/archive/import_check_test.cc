@@ -98,6 +98,15 @@ ArchiveEntry entry(const std::string& name, NodeType type, const std::string& ta
 
 }  // namespace
 
+TEST_CASE("an import takes limits above those of today", "[archive]") {
+  CHECK(refusal_of([](ArchiveContents& contents) {
+          auto& limits = contents.manifest.workspace.policy.limits;
+          limits.memory_bytes = uint64_t{1} << 51;
+          limits.pids = 5'000'000;
+          limits.disk_bytes = uint64_t{1} << 51;
+        }).empty());
+}
+
 TEST_CASE("an export that an import would refuse fails", "[archive]") {
   REQUIRE(refusal_of([](ArchiveContents&) {}).empty());
   const auto row = [](const std::function<void(state_db::WorkspaceRow&)>& change) -> Change {
