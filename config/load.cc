@@ -74,7 +74,13 @@ void apply_file(const std::string& path, Settings& settings, Sources& sources) {
                       (setting->is_list ? " must be a list: [/a, /b]" : " must be one value"));
     }
     std::vector<std::string> values;
-    for (const YamlNode& item : entry.items) values.push_back(item.text);
+    for (const YamlNode& item : entry.items) {
+      if (item.kind != YamlNode::Kind::scalar) {
+        throw Error(Code::invalid_argument, yaml_place(path, item.line, item.column) + ": \"" +
+                                                entry.key + "\" must be a list of plain values");
+      }
+      values.push_back(item.text);
+    }
     if (!is_list) values.push_back(entry.text);
     apply(*setting, values, place, settings);
     sources[setting->name] = path + ":" + std::to_string(entry.line);

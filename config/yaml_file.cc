@@ -23,6 +23,30 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// What the parser says, in words for people who do not know its terms.
+const struct {
+  std::string_view said;
+  std::string_view meant;
+} kMeanings[] = {
+    {YAML::ErrorMsg::END_OF_SEQ_FLOW, "this list has no closing ]"},
+    {YAML::ErrorMsg::END_OF_MAP_FLOW, "this map has no closing }"},
+    {YAML::ErrorMsg::MAP_VALUE,
+     "a colon is not allowed here; put quotes around the text, or check the indentation"},
+    {YAML::ErrorMsg::MAP_KEY, "a key is not allowed here; check the indentation"},
+    {YAML::ErrorMsg::END_OF_SEQ, "this line is not indented like the list above it"},
+    {YAML::ErrorMsg::END_OF_MAP, "this line is not indented like the lines above it"},
+    {YAML::ErrorMsg::UNKNOWN_ANCHOR, "a text that begins with * needs quotes"},
+    {YAML::ErrorMsg::UNKNOWN_TOKEN, "this character needs quotes"},
+    {YAML::ErrorMsg::FLOW_END, "this bracket closes nothing"},
+    {YAML::ErrorMsg::BLOCK_ENTRY, "a list item is not allowed here; check the indentation"}};
+
+std::string explained(const std::string& said) {
+  for (const auto& [begin, meant] : kMeanings) {
+    if (said.starts_with(begin)) return std::string(meant);
+  }
+  return "this is not valid YAML: " + said;
+}
+
 // Where a document begins; ignores its contents.
 class Documents : public YAML::EventHandler {
  public:
@@ -70,7 +94,7 @@ class Reader {
       return YAML::Load(text);
     } catch (const YAML::Exception& error) {
       refuse_tabs(text);  // what the parser says about them helps nobody
-      refuse(error.mark, error.msg);
+      refuse(error.mark, explained(error.msg));
     }
   }
 
@@ -110,14 +134,10 @@ class Reader {
 
   void add_value(const std::string& name, const YAML::Node& key, const YAML::Node& value) {
     if (value.IsNull()) refuse(key.Mark(), "\"" + name + "\" has no value");
-    // Without the items of a map: an unknown section is refused by its name, not by its shape.
+    // Without what is deeper: an unknown name is refused as unknown, not for its shape.
     YamlNode entry = node(value);
     if (value.IsSequence()) {
-      for (const YAML::Node& item : value) {
-        if (!item.IsScalar())
-          refuse(item.Mark(), "\"" + name + "\" must be a list of plain values");
-        entry.items.push_back(node(item));
-      }
+      for (const YAML::Node& item : value) entry.items.push_back(node(item));
     }
     set_key(entry, key, name);
     file_.entries.push_back(std::move(entry));

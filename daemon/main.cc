@@ -1,6 +1,7 @@
 // mooraged: its command line. serve.cc starts the daemon; the construction of its parts is in
 // workspace/services.
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 #include "backends/registry.h"
@@ -111,15 +112,17 @@ int run(const Arguments& arguments) {
 
 }  // namespace
 
+// Run by `moorage config check`, it is called moorage.
 int main(int count, char** words) {
   try {
     return run(daemon::parse_arguments(count, words));
   } catch (const base::Error& error) {
-    std::fprintf(stderr, "mooraged: %s\n", base::escape_for_message(error.message()).c_str());
+    std::fprintf(stderr, "%s: %s\n", program_invocation_short_name,
+                 base::escape_for_message(error.message()).c_str());
     if (!error.hint().empty())
       std::fprintf(stderr, "  %s\n", base::escape_for_message(error.hint()).c_str());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "mooraged: %s\n", error.what());
+    std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, error.what());
   }
   return 1;
 }

@@ -56,6 +56,7 @@ void require_kept(base::AtomicFile& file, const Watch& written, const std::strin
               "the disk is faulty; export to another one");
 }
 
+// An answer with a notice: nothing was to do.
 void for_each(Context& context, const Names& names, const std::string& verb,
               const std::function<std::string(const Json&)>& describe) {
   for (const std::string& name : names) {
@@ -63,8 +64,11 @@ void for_each(Context& context, const Names& names, const std::string& verb,
     const std::string answer = context.api().send_long(
         "POST", context.workspace_path(name, "/" + verb), {}, progress.sink());
     progress.finish();
-    if (const auto workspace = context.parse_or_print(answer))
-      context.print_label(verb + "d", name + "   " + describe(*workspace));
+    const auto workspace = context.parse_or_print(answer);
+    if (!workspace) continue;
+    const std::string notice = workspace->text("notice");
+    notice.empty() ? context.print_label(verb + "d", name + "   " + describe(*workspace))
+                   : context.print_label("unchanged", notice);
   }
 }
 
@@ -192,9 +196,7 @@ Action unarchive_command(Options& options) {
   auto names = std::make_shared<Names>();
   options.required_arguments({"NAME", "ARCHIVED", "The workspaces"}, *names);
   return run_with(names, [](Context& context, const Names& given) {
-    for_each(context, given, "unarchive", [](const Json& workspace) {
-      return workspace.text("notice").empty() ? "all files restored" : "was not archived";
-    });
+    for_each(context, given, "unarchive", [](const Json&) { return "all files restored"; });
   });
 }
 

@@ -314,6 +314,11 @@ int start(Context& context, const Wanted& wanted) {
                     " --count 5 --each 'agent --seed {i}' --test "
                     "'make check', or --patches DIR");
   }
+  if (!wanted.each.empty() && wanted.count.empty()) {
+    throw Error(Code::invalid_argument, "--each needs --count, the number of attempts",
+                "moorage best-of " + wanted.name + " --count 5 --each " +
+                    join_command({wanted.each}) + " --test CMD");
+  }
   const std::string target = context.workspace_path(wanted.name, "/best-of");
   const std::string answer =
       wanted.patches.empty()

@@ -109,7 +109,8 @@ void print_config(Context& context, const std::string& wanted) {
   Table table({"SETTING", shrinks("VALUE"), shrinks("FROM")});
   for (const Json& setting : settings) {
     std::string value = setting.text("value");
-    if (!setting.text("unit").empty()) value.append(" ").append(setting.text("unit"));
+    const bool has_unit = value.empty() || !isdigit(static_cast<unsigned char>(value.back()));
+    if (!has_unit && !setting.text("unit").empty()) value.append(" ").append(setting.text("unit"));
     table.add({setting.text("name"), value, setting.text("source")});
   }
   context.print_table(table);
@@ -256,14 +257,16 @@ std::string find_daemon() {
               "install it; then: mooraged --restore-store DIR");
 }
 
+// It reports errors under our name.
 [[noreturn]] void become_daemon(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words{find_daemon()};
+  const std::string program = find_daemon();
+  std::vector<std::string> words{"moorage"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  execv(argv[0], argv.data());
-  base::throw_errno("start " + words[0]);
+  execv(program.c_str(), argv.data());
+  base::throw_errno("start " + program);
 }
 
 // Needs no running daemon: mooraged, which owns the store's lock, ids and layers, does the work.

@@ -33,12 +33,15 @@ void warn_of_changes(const Context& context, const Json& workspace) {
 }
 
 // "; ended 1 running command: ex_9"
-std::string ended_text(const std::vector<Json>& ended, const Verb& verb) {
+std::string ended_text(const Json& done, const Verb& verb) {
+  const std::vector<Json> ended = done.items("ended");
   std::string text;
   for (const Json& id : ended) text += (text.empty() ? ": " : ", ") + id.text();
   const auto count = static_cast<int64_t>(ended.size());
   if (count > 0) return "; ended " + count_of(count, "running command") + text;
-  return verb.rest == "/stop" ? "; the next exec starts it. Nothing deletes it but you." : "";
+  if (verb.rest != "/stop") return "";
+  return std::string("; the next exec starts it") +
+         (is_ours(done) ? "; nothing deletes it but you" : "");
 }
 
 // Applies the verb to each workspace in turn; `describe` makes the rest of the line.
@@ -58,7 +61,7 @@ void for_each(Context& context, const std::vector<std::string>& names, const Ver
       continue;
     }
     const Json done = answer.empty() ? Json() : Json::parse(answer);
-    context.print_label(verb.label, describe(name, watch) + ended_text(done.items("ended"), verb));
+    context.print_label(verb.label, describe(name, watch) + ended_text(done, verb));
     if (done.has("notice")) context.note(done.text("notice"));
   }
 }

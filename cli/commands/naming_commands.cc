@@ -53,13 +53,26 @@ JsonObject labels_of(const std::vector<std::string>& changes) {
   return object;
 }
 
+// The daemon removes a label that is not there without a word.
+void note_missing(Context& context, const std::string& path, const LabelOptions& options) {
+  std::set<std::string> removed;
+  for (const std::string& change : options.changes) {
+    if (change.find('=') == std::string::npos) removed.insert(change.substr(0, change.size() - 1));
+  }
+  if (removed.empty()) return;
+  for (const auto& [key, value] : Json::parse(context.api().get(path)).members("labels"))
+    removed.erase(key);
+  for (const std::string& key : removed) context.note(options.name + " has no label '" + key + "'");
+}
+
 void label(Context& context, const LabelOptions& options) {
   const std::string path = context.workspace_path(options.name);
+  const JsonObject wanted = labels_of(options.changes);
+  note_missing(context, path, options);
   const std::string answer =
       options.changes.empty()
           ? context.api().get(path)
-          : context.api().send("PATCH", path,
-                               JsonObject().add("labels", labels_of(options.changes)).str());
+          : context.api().send("PATCH", path, JsonObject().add("labels", wanted).str());
   const auto workspace = context.parse_or_print(answer);
   if (!workspace) return;
   std::string text;

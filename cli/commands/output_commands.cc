@@ -105,7 +105,7 @@ int print_logs(Context& context, const LogsOptions& options) {
       end.record = Json::parse(context.api().get(context.exec_path(exec)));
     context.print_json(json_with_output(end.record, end.output));
   } else if (end.how == SessionEnd::How::ended) {
-    note_end(context, end.record, Reading::its_logs);
+    note_end(context, end.record, end.error_noted ? Reading::its_end_noted : Reading::its_logs);
     if (!plan.show_stdout && end.record.flag("merge_output"))
       context.note(exec + " wrote both streams into one pipe; all of it: moorage logs " + exec);
   }

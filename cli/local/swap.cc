@@ -117,14 +117,24 @@ void Swap::commit(const std::vector<Step>& steps) {
   }
   base::write_file(plan_, plan);
   written_ = std::move(plan);
+  try {
+    move(steps);
+  } catch (Error& error) {  // the destructor puts back what was moved
+    if (error.code() == Code::conflict) throw;
+    throw Error(error.code(), error.message(),
+                "nothing was changed" + (error.hint().empty() ? "" : "; " + error.hint()));
+  }
+  base::write_file(plan_, without_steps());
+  written_.clear();
+}
+
+void Swap::move(const std::vector<Step>& steps) {
   // Removals first: a directory may take the place of a file, and the other way round.
   for (size_t n = 0; n < steps.size(); ++n) remove(steps[n], n);
   for (const Step& step : steps) {
     if (step.waiting.empty()) remove_empty_parents(step.path);
   }
   for (const Step& step : steps) put(step);
-  base::write_file(plan_, without_steps());
-  written_.clear();
 }
 
 void Swap::remove(const Step& step, size_t number) {

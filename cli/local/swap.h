@@ -36,6 +36,7 @@ class Swap {
   void commit(const std::vector<Step>& steps);
 
  private:
+  void move(const std::vector<Step>& steps);
   void remove(const Step& step, size_t number);
   void put(const Step& step);
   base::Fd parent_of(const std::string& path, bool make) const;

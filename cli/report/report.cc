@@ -135,7 +135,7 @@ class Report {
       return quoted(origin_text(workspace_.at("forked_elsewhere")));
     if (!workspace_.has("forked_from")) return {};
     Text text = quoted(workspace_.text("forked_from"));
-    if (workspace_.has("attempt")) {
+    if (workspace_.number("attempt.of") > 1) {
       text.say(", attempt " + workspace_.text("attempt.number") + " of " +
                workspace_.text("attempt.of"));
     }

@@ -78,6 +78,8 @@ class Session {
     end.may_run = plan_.role == Role::runs || plan_.role == Role::joins;
     end.left_by_signal = left_by_signal_;
     end.output = std::move(captured_);
+    const std::string error = end.record.text("error");
+    end.error_noted = !error.empty() && follower_.has_noted(error);
     return end;
   }
 
@@ -214,7 +216,7 @@ int finish_session(Context& context, const SessionEnd& end) {
   if (context.json) {  // the record has all that the notices say
     context.print_json(json_with_output(end.record, end.output));
   } else {
-    note_end(context, end.record);
+    note_end(context, end.record, end.error_noted ? Reading::its_end_noted : Reading::its_end);
   }
   return exit_code_of(end.record);
 }

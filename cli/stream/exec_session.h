@@ -41,6 +41,7 @@ struct SessionEnd {
   int left_by_signal = 0;  // the signal that made us leave
   Json record;             // of the ended command
   CapturedOutput output;
+  bool error_noted = false;  // the record's error was printed during the command
 };
 
 // Throws as OutputFollower::run does. Notices about the end are the caller's to print.

@@ -1,5 +1,7 @@
 #include "cli/stream/output_follower.h"
 
+#include <algorithm>
+
 #include "cli/client/api.h"
 #include "cli/client/backoff.h"
 
@@ -83,6 +85,11 @@ HttpRequest OutputFollower::next_request() const {
                      (plan_.follow && plan_.late ? "&late=1" : "");
   }
   return request;
+}
+
+bool OutputFollower::has_noted(const std::string& text) const {
+  return std::any_of(told_notices_.begin(), told_notices_.end(),
+                     [&](const std::string& told) { return told.find(text) != told.npos; });
 }
 
 void OutputFollower::note_once(const std::string& notice) {

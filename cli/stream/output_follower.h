@@ -41,6 +41,8 @@ class OutputFollower {
   // when the daemon refuses or stays away too long, and after abandon().
   Json run();
   void abandon();  // from any thread
+  // Whether on_notice got a text that contains this one.
+  bool has_noted(const std::string& text) const;
   // After a call of on_output, the end of those bytes.
   uint64_t next_offset() const { return next_offset_; }
 

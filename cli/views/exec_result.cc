@@ -99,7 +99,7 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading, const Js
   if (state == "cancelled" && error.starts_with(kLifetime)) {
     notices.push_back(id + ": " + end_text(exec) + "; to change it: moorage set " +
                       exec.text("workspace", "NAME") + " --max-lifetime TIME");
-  } else if (!error.empty()) {
+  } else if (!error.empty() && reading != Reading::its_end_noted) {
     notices.push_back(id + ": " + error);
   }
   const int64_t omitted = exec.number("omitted_bytes");

@@ -20,7 +20,7 @@ inline constexpr int kSignalBase = 128;
 // The command's own code, 128 + its signal, or one of the above.
 int exit_code_of(const Json& exec);
 // Lines for standard error that explain the exit code; often none.
-enum class Reading { its_end, its_logs };
+enum class Reading { its_end, its_logs, its_end_noted };  // noted: its error was printed before
 // `workspace`, if known, names the limit that it exceeded.
 std::vector<std::string> end_notices(const Json& exec, Reading reading = Reading::its_end,
                                      const Json& workspace = {});

@@ -89,7 +89,7 @@ std::optional<base::ExecId> made_before(Store& store, const NewExec& request) {
   if (hash == request.request_hash) return id;
   throw Error(Code::already_exists,
               "the idempotency key " + *request.idempotency_key + " was used for another command",
-              "Use a new key for a new command.");
+              "use a new key for a new command");
 }
 
 // Kept in the workspace's row: counting its commands again would take longer with each command.

@@ -41,7 +41,7 @@ std::optional<KeptRequest> IdempotencyKeys::find(const IdempotentRequest& reques
   query.read(hash, answer.status, answer.headers, answer.body, kept.subject);
   if (hash != request.hash && (answer.status != 0 || hash != request.head)) {
     throw Error(Code::already_exists, "the idempotency key was used for another request",
-                "Use a new key for a new request.");
+                "use a new key for a new request");
   }
   if (answer.status != 0) kept.answer = std::move(answer);
   return kept;

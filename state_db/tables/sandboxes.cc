@@ -53,7 +53,7 @@ uint32_t lowest_free_slot(Store& store, const NewSandbox& wanted) {
   if (slot < wanted.slots) return slot;
   throw Error(Code::resource_exhausted,
               "all " + std::to_string(wanted.slots) + " id ranges are in use by sandboxes",
-              "Stop workspaces that you do not need, or raise ids.sandbox_slots.");
+              "stop workspaces that you do not need, or raise ids.sandbox_slots");
 }
 
 void end(Store& store, base::SandboxId id, SandboxState from, SandboxState to,

@@ -8,6 +8,7 @@
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "state_db/tables/layers.h"
+#include "state_db/tables/workspaces.h"
 
 namespace moorage::state_db {
 
@@ -68,11 +69,13 @@ std::string_view way_name(SnapshotWay way) { return to_word(kWays, way); }
 SnapshotRow SnapshotTable::begin(const NewSnapshot& wanted) {
   return store_.transaction([&] {
     if (!wanted.name.empty() && find_by_name(wanted.workspace, wanted.name)) {
-      throw Error(Code::already_exists, "it already has a snapshot " + wanted.name,
-                  "Choose another name, or drop that one first.");
+      throw Error(Code::already_exists,
+                  WorkspaceTable(store_).get(wanted.workspace).name + " already has a snapshot " +
+                      wanted.name,
+                  "choose another name, or drop that one first");
     }
     if (taking(wanted.workspace))
-      throw Error(Code::conflict, "another snapshot of it is in progress", "Try again.");
+      throw Error(Code::conflict, "another snapshot of it is in progress", "try again");
     Statement query =
         store_.prepare("SELECT layer, stands_on, moved_commit FROM workspaces WHERE id = ?");
     query.bind(wanted.workspace);

@@ -136,7 +136,7 @@ WorkspaceTable::Created WorkspaceTable::create(const NewWorkspace& wanted) {
     if (auto made = find_made(wanted)) return *made;
     if (find_live(wanted.owner_uid, wanted.name)) {
       throw Error(Code::already_exists, "you already have a workspace " + wanted.name,
-                  "Choose another name, or delete it first.");
+                  "choose another name, or delete it first");
     }
     LayerTable layers(store_);
     // An imported fork has its own copy of its origin's layers.

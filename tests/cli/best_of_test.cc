@@ -147,6 +147,8 @@ TEST_CASE("senseless requests are refused before anything is sent") {
         std::string::npos);
   CHECK(refused({"best-of", "auth", "--patches", "/nonexistent", "--test", "x"}) != "");
   CHECK(refused({"best-of", "auth", "--cancel"}).find("id of a best-of") != std::string::npos);
+  CHECK(refused({"best-of", "auth", "--each", "x", "--test", "true"})
+            .find("--each needs --count, the number of attempts\n") != std::string::npos);
   CHECK(refused({"best-of", "auth", "--each", "x", "--count", "-1"}).find("--count") !=
         std::string::npos);
   server.settle();

@@ -107,7 +107,10 @@ void serve(Call& call, size_t execs, size_t patch_files) {
     for (size_t n = 0; n < patch_files; ++n) call.chunk(file_patch("f" + std::to_string(n), 1000));
     return call.end();
   }
-  json(R"({"id":"ws_1","name":"shop","state":"ready","owner":7,"repo":{"name":"acme/shop"}})");
+  const std::string of = call.path.ends_with("/raced") ? "2" : "1";
+  json(R"({"id":"ws_1","name":"shop","state":"ready","owner":7,"repo":{"name":"acme/shop"},)"
+       R"("forked_from":"sn_5","attempt":{"number":1,"of":)" +
+       of + "}}");
 }
 
 }  // namespace
@@ -272,6 +275,16 @@ TEST_CASE("all commands are counted and the last ones listed") {
   const Ran full = run_moorage({"report", "shop", "--full"}, {server.socket_path(), "", {}});
   CHECK(has(full.out, "| `ex_1` |"));
   CHECK(has(full.out, "The patch is complete: 400 files, "));
+}
+
+TEST_CASE("a report names the attempt of several only") {
+  ScriptedServer server([](Call& call) { serve(call, 0, 0); });
+  const auto page = [&](const std::string& name) {
+    return run_moorage({"report", name}, {server.socket_path(), "", {}}).out;
+  };
+  CHECK(has(page("raced"), "`sn_5`, attempt 1 of 2"));
+  CHECK(has(page("plain"), "`sn_5`"));
+  CHECK_FALSE(has(page("plain"), "attempt"));
 }
 
 TEST_CASE("a refused part is replaced by the reason, and the other parts follow") {

@@ -480,12 +480,14 @@ TEST_CASE("stop, start, rm and undelete report the result") {
   ScriptedServer server([&](Call& call) {
     const std::lock_guard guard(mutex);
     body = call.body();
-    call.reply(200, "{}", test::json_header());
+    const bool mine = call.path == "/v1/workspaces/a/stop";
+    call.reply(200, R"({"owner":)" + std::to_string(mine ? ::getuid() : 4000000) + "}",
+               test::json_header());
   });
   const RunOptions options{server.socket_path(), "", {}};
   CHECK(run_moorage({"stop", "a", "b"}, options).out ==
-        " stopped  a   files kept; the next exec starts it. Nothing deletes it but you.\n"
-        " stopped  b   files kept; the next exec starts it. Nothing deletes it but you.\n");
+        " stopped  a   files kept; the next exec starts it; nothing deletes it but you\n"
+        " stopped  b   files kept; the next exec starts it\n");
   CHECK(run_moorage({"rm", "a"}, options).out ==
         " deleted  a   restore with: moorage undelete a\n");
   CHECK(run_moorage({"undelete", "a"}, options).out == " back     a\n");

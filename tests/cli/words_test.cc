@@ -48,6 +48,8 @@ struct Scene {
     if (call.path == "/v1/config")
       answer = R"([{"name":"sandbox.image","value":"host","source":"default"},
                    {"name":"api.socket","value":"/s","source":"default"},
+                   {"name":"units.size","value":"16MiB","unit":"bytes","source":"default"},
+                   {"name":"units.none","value":"0","unit":"bytes","source":"default"},
                    {"name":"policy[1]","value":"{max: {cpus: 1}}","source":"f:2"}])";
     if (call.path == "/v1/workspaces/auth/execs" && call.method == "GET")
       answer = R"([{"id":"ex_1","state":"exited","workspace":"ws_1"}])";
@@ -116,6 +118,9 @@ TEST_CASE("an alias does what its command does") {
   CHECK(scene.run({"delete", "auth"}).code == 0);
   CHECK(scene.saw("DELETE /v1/workspaces/auth"));
   CHECK(contains(scene.run({"config", "get", "sandbox"}).out, "sandbox.image  host"));
+  const std::string units = scene.run({"config", "show", "units"}).out;
+  CHECK(contains(units, "units.size  16MiB    default"));
+  CHECK(contains(units, "units.none  0 bytes  default"));
   CHECK(contains(scene.run({"config", "get", "policy"}).out, "policy[1]  {max: {cpus: 1}}"));
   CHECK(scene.run({"lease", "list"}).out == scene.run({"lease", "ls"}).out);
 }

@@ -150,7 +150,23 @@ TEST_CASE("a wrong type or shape is refused with its place") {
   CHECK(refusal("log: {}\n---\nlog: {}\n").find("the file must contain only one YAML document") !=
         std::string::npos);
   CHECK(refusal(",~") == ":1:1: the file is not valid YAML");  // yaml-cpp would loop forever
-  CHECK(refusal("store: [\n").starts_with(":"));
+  for (const char* value : {"{a: 1}", "[a]", "[{a: 1}]", "[[a]]", "1"}) {
+    CHECK(refusal(std::string("polcy: ") + value + "\n") ==
+          ":1:1: unknown setting \"polcy\" | Did you mean \"policy\"?");
+  }
+  const auto says = [](const std::string& text, const std::string& why) {
+    CAPTURE(text);
+    const std::string said = refusal(text);
+    CHECK(said.starts_with(":"));
+    CHECK(said.ends_with(why));
+  };
+  says("store: [\n", "this list has no closing ]");
+  says("store: {a: b\n", "this map has no closing }");
+  says("store:\n  directory: a: b\n",
+       "a colon is not allowed here; put quotes around the text, or check the indentation");
+  says("store:\n  directory: *x\n", "a text that begins with * needs quotes");
+  says("store:\n  directory: @x\n", "this character needs quotes");
+  says("store: }\n", "this bracket closes nothing");
   CHECK(refusal("store:\n\tdirectory: /x\n") == ":2:1: tabs are not allowed in YAML; use spaces");
 }
 

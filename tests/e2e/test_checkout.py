@@ -258,6 +258,22 @@ class Checkout(harness.TestCase):
         self.assertEqual(refused.count(b"Permission denied"), 10, refused)
         self.assertIn(b" and 20 more\n", refused)
 
+    def test_apply_into_a_read_only_directory_changes_nothing(self):
+        harness.make_repository(self.local, {"d1/a": "1\n", "d2/a": "1\n"})
+        state = self.daemon.directory / "state-of-other"
+        state.mkdir()
+        harness.run("chown", "-R", "65534:65534", self.local, state)
+        self.daemon.directory.chmod(0o711)
+        self.daemon.socket.chmod(0o666)
+        other = {"env": {"HOME": "/nonexistent", "XDG_STATE_HOME": str(state)}, "user": 65534, "group": 65534, "extra_groups": [], "cwd": "/"}
+        self.daemon.cli("create", "--from", self.local, "--name", self.name, **other)
+        self.daemon.cli("exec", self.name, "--", "sh", "-c", "echo agent > d1/a; echo agent > d2/a", **other)
+        (self.local / "d2").chmod(0o555)
+        before = contents(self.local)
+        refused = self.daemon.cli("apply", self.name, self.local, check=False, **other)
+        self.assertIn(b"d2/a: Permission denied\n  hint: nothing was changed", refused.stderr)
+        self.assertEqual(contents(self.local), before)
+
     def test_apply_names_what_is_in_the_way_of_a_directory_that_became_a_file(self):
         harness.make_repository(self.local, {"dir/a": "1\n", "dir/sub/b": "1\n", ".gitignore": "*.o\n"})
         (self.local / "dir/sub/x.o").write_text("mine\n")

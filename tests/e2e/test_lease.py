@@ -421,7 +421,9 @@ class Team(harness.TestCase):
             self.assertIn(f"shared with group {self.MATE}", [e["text"] for e in self.client.events() if e["kind"] == "workspace.shared"])
             kept = self.mate("exec", "-d", "mine", "--", "sleep", "600").stdout.decode().strip()
             own = self.client.start_exec("mine", ["sleep", "600"])["id"]
+            self.assertIn("may rename, label, delete", self.mate("rename", "mine", "x", check=False).stderr.decode())
             self.mate("--json", "lease", "acquire", "mine", "--keep-execs", "--holder", "bob")
+            self.assertIn("cat, diff and logs need no lease", self.daemon.cli("exec", "mine", "--", "true", check=False).stderr.decode())
             self.daemon.cli("share", "mine", "--group", self.MATE)
             self.assertEqual(self.client.show_lease("mine")["held"], True, "he still has access")
             answer = self.daemon.cli("share", "mine", *taken_back).stderr.decode()

@@ -68,7 +68,7 @@ class Placement(harness.TestCase):
             self.assertIn(f"{self.daemon.config}:3:11: ", refused.stderr.decode())
         self.client.update("reloads", limits={"pids": 250})  # the former rule holds
         write("  - backends: [lcx]\n")
-        self.assertIn("there is no backend 'lcx'", self.daemon.cli("config", "check", self.daemon.config, check=False).stderr.decode())
+        self.assertRegex(self.daemon.cli("config", "check", self.daemon.config, check=False).stderr.decode(), "^moorage: .*there is no backend 'lcx'")
         write("  - max: {pids: 100}\n")
         self.assertRegex(self.daemon.cli("config", "check", self.daemon.config).stdout.decode(),
                          rf"^{self.daemon.config} is valid: \d+ settings, 1 rule of policy\n$")

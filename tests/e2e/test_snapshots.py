@@ -90,6 +90,7 @@ class Snapshots(harness.TestCase):
         with self.assertRaises(raw_api.ApiError) as refused:
             self.client.snapshot("rest", name="one")
         self.assertEqual(refused.exception.code, "already_exists")
+        self.assertIn("rest already has a snapshot one", refused.exception.message)
 
     @unittest.skipUnless(harness.HAS_ROOT, "files and rights of others are nothing that one id alone can make")
     def test_a_hostile_tree_is_the_same_in_a_fork_and_after_a_restore(self):

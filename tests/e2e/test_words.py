@@ -55,6 +55,8 @@ class Words(harness.TestCase):
         self.assertEqual(self.cli("label", "labelled", "task=8", "team=a", "old-"), " labels   task=8 team=a\n")
         self.assertEqual(self.client.workspace("labelled")["labels"], {"task": "8", "team": "a"})
         self.assertEqual(self.events("labelled", "workspace.labels"), [f"old-, task=8, team=a, set by {ME}"])
+        missing = self.daemon.cli("label", "labelled", "zzz-", "task=8")
+        self.assertEqual(missing.stderr.decode(), "moorage: labelled has no label 'zzz'\n")
         self.assertIn("labelled", self.cli("ls", "--label", "task=8"))
         self.assertNotIn("labelled", self.cli("ls", "--label", "task=7"))
         self.refused("invalid_argument", lambda: self.client.update("labelled", labels={"bad key": "x"}))
@@ -103,7 +105,7 @@ class Words(harness.TestCase):
     def test_unarchive_of_what_is_not_archived_says_so(self):
         self.make("hot")
         self.assertEqual(self.client.unarchive("hot")["notice"], "hot is not archived: nothing was done")
-        self.assertEqual(self.cli("unarchive", "hot"), " unarchived hot   was not archived\n")
+        self.assertEqual(self.cli("unarchive", "hot"), " unchanged hot is not archived: nothing was done\n")
         self.client.archive("hot")
         self.assertEqual(self.cli("unarchive", "hot"), " unarchived hot   all files restored\n")
 

@@ -28,11 +28,11 @@ void require(const Caller& caller, const WorkspaceRow& row, Right right, const s
   }
   if (row.purged_wall_ms || !sees(caller, row)) throw_unknown(name);
   if (asks_owner(right) && !owns(caller, row)) {
-    throw Error(
-        Code::permission_denied,
-        row.name + " belongs to " + user_name(row.owner_uid) + " and is shared with group " +
-            group_name(row.team_gid.value_or(0)),
-        "only its owner and root may delete, undelete, move or share it, or change its limits");
+    throw Error(Code::permission_denied,
+                row.name + " belongs to " + user_name(row.owner_uid) +
+                    " and is shared with group " + group_name(row.team_gid.value_or(0)),
+                "only its owner and root may rename, label, delete, undelete, move or share it, or "
+                "change its limits");
   }
 }
 

@@ -210,7 +210,7 @@ void Leases::refuse_held(const Caller& caller, const WorkspaceRow& row, const En
               row.name + " is held by " + person(*entry.row) + ", acquired " +
                   base::format_utc(entry.row->acquired_wall_ms) + ", last seen " +
                   std::to_string(std::max<int64_t>(0, unseen_ms) / 1000) + " s ago",
-              "reading needs no lease; to write, " + mine +
+              "cat, diff and logs need no lease; to write, " + mine +
                   "wait until it is released, or: moorage lease acquire " + row.name +
                   " --takeover");
 }
