@@ -102,6 +102,18 @@ class GitInside(harness.TestCase):
         self.assertEqual((result.exit_code, result.stderr), (0, b""))
         self.client.exec("git", ["rm", "-rf", "/workspace/roots"], user="root")
 
+    def test_a_pointer_of_lfs_is_counted_and_a_file_with_the_attribute_is_not(self):
+        pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12345\n"
+        repository = self.upstream / "acme" / "large"
+        harness.make_repository(repository, {".gitattributes": "*.bin filter=lfs\n", "a.bin": pointer, "b.bin": "no pointer\n"})
+        self.client.create(repo_url=self.git_server.url("acme/large"), name="large")
+        self.assertEqual(self.client.workspace("large")["lfs"], 1)
+        self.assertIn("1 LFS pointer left as pointers", self.daemon.cli("show", "large").stdout.decode())
+        self.assertEqual(self.client.exec("large", "cat a.bin b.bin").stdout.decode(), pointer + "no pointer\n")
+        harness.commit(repository, "a.bin", "now an ordinary file\n")  # a delta over the first tree
+        self.client.create(repo_url=self.git_server.url("acme/large"), name="larger")
+        self.assertEqual(self.client.workspace("larger")["lfs"], 0)
+
 
 @unittest.skipUnless(harness.BACKEND in ("lxc", "docker", "docker-userns"), "the other machine has its own /usr")
 class Alternatives(unittest.TestCase):
