@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/size_text.h"
+#include "base/wire/workspace_path.h"
 #include "cli/client/kept_leases.h"
 #include "cli/client/remote_path.h"
 #include "cli/commands.h"
@@ -44,9 +45,7 @@ bool is_safe_path(std::string_view path) {
 
 bool is_selected(std::string_view path, const std::vector<std::string>& only) {
   return only.empty() || std::any_of(only.begin(), only.end(), [path](std::string_view wanted) {
-           while (wanted.starts_with("./")) wanted.remove_prefix(2);
-           while (wanted.ends_with('/')) wanted.remove_suffix(1);
-           if (wanted.empty() || wanted == ".") return true;
+           if (wanted.empty()) return true;
            return path.starts_with(wanted) &&
                   (path.size() == wanted.size() || path[wanted.size()] == '/');
          });
@@ -54,6 +53,8 @@ bool is_selected(std::string_view path, const std::vector<std::string>& only) {
 
 std::vector<AgentChange> changes_of(Context& context, const std::string& name,
                                     const std::vector<std::string>& only) {
+  std::vector<std::string> wanted;
+  for (const std::string& path : only) wanted.push_back(base::workspace_path(path));
   const Json status = Json::parse(context.api().get(context.workspace_path(name, "/status")));
   if (status.flag("truncated")) {
     throw Error(Code::resource_exhausted, name + " has more changes than can be listed",
@@ -62,7 +63,7 @@ std::vector<AgentChange> changes_of(Context& context, const std::string& name,
   std::vector<AgentChange> changes;
   for (const Json& file : status.items("files")) {
     const std::string path = file.bytes("path");
-    if (!is_selected(path, only)) continue;
+    if (!is_selected(path, wanted)) continue;
     if (path.ends_with('/')) {
       context.note(base::escape_for_message(path) +
                    " is a nested repository and is not applied; moorage cp brings it");

@@ -1,7 +1,6 @@
 #include <algorithm>
 
-#include "base/log.h"
-#include "base/parts.h"
+#include "base/wire/workspace_path.h"
 #include "daemon/json/policy_json.h"
 #include "daemon/routes/routes.h"
 
@@ -121,27 +120,22 @@ workspace::DiffBase diff_base(const Request& request) {
   throw Error(Code::invalid_argument, "base must be work or head, not '" + base + "'");
 }
 
-std::string diff_path(std::string path) {
-  while (path.ends_with('/')) path.pop_back();
-  const auto parts = base::split(path, '/');
-  const bool plain = std::none_of(parts.begin(), parts.end(), [](std::string_view part) {
-    return part.empty() || part == "." || part == "..";
-  });
-  if (plain) return path;
-  throw Error(Code::invalid_argument,
-              "'" + base::escape_for_message(path) + "' is not a path relative to /workspace",
-              "write it like src/main.c");
+// Files and directories of a diff; empty: all.
+std::vector<std::string> diff_paths(const Request& request) {
+  constexpr size_t kMostPaths = 1000;
+  std::vector<std::string> paths = request.query_list("path");
+  if (paths.size() > kMostPaths)
+    throw Error(Code::invalid_argument, "more than 1000 paths", "name their directories");
+  for (std::string& path : paths) path = base::workspace_path(path);
+  const bool all = std::find(paths.begin(), paths.end(), "") != paths.end();
+  return all ? std::vector<std::string>{} : paths;
 }
 
 Reply diff(Api& api, const Request& request) {
   const std::string& name = request.parameter(0);
   const auto base = diff_base(request);
   workspace::DiffScope scope;
-  constexpr size_t kMostPaths = 1000;
-  auto paths = request.query_list("path");
-  if (paths.size() > kMostPaths)
-    throw Error(Code::invalid_argument, "more than 1000 paths", "name their directories");
-  for (std::string& path : paths) scope.only.push_back(diff_path(std::move(path)));
+  scope.only = diff_paths(request);
   if (request.query_flag("stat")) {
     return Reply::json(diff_stat_json(api.views.diff_stat(request.caller, name, base, scope)));
   }

@@ -64,8 +64,18 @@ class Patches(harness.TestCase):
         patch, _ = self.diff("some", "--", "src/b c", "README.md")
         self.assertEqual(self.applied(patch), ["README.md", "src/b c"])
         self.assertEqual(self.diff("some", "--", "nothing")[0], b"")
-        for bad in ("/etc", "../up", "src//x", "."):
-            self.assertIn("is not a path relative to /workspace", self.diff("some", "--", bad, code=1)[1])
+        for spelled in ("./src/deep", "/workspace/src/deep/", "src//deep/."):
+            self.assertEqual(self.diff("some", "--name-only", "--", spelled)[0], b"src/deep/a\n")
+        for everything in (".", "/workspace"):
+            self.assertEqual(self.diff("some", "--name-only", "--", everything)[0].count(b"\n"), 4)
+        checkout = self.daemon.directory / "some"
+        harness.git(self.daemon.directory, "clone", "-q", self.url, checkout)
+        for bad in ("/etc", "../up", "/workspace/.."):
+            self.assertIn(f"'{bad}' is not a path in /workspace", self.diff("some", "--", bad, code=1)[1])
+            refused = self.daemon.cli("apply", "some", checkout, "--only", bad, check=False)
+            self.assertEqual((refused.returncode, f"'{bad}' is not a path in /workspace" in refused.stderr.decode()), (1, True))
+        self.daemon.cli("apply", "some", checkout, "--only", "./src/", "--only", "/workspace/README.md")
+        self.assertEqual(sorted(harness.git(checkout, "ls-files", "-mo").splitlines()), ["README.md", "src/b c", "src/deep/a"])
 
     def test_the_smallest_attempt_is_not_the_one_with_a_file_too_large_for_a_patch(self):
         self.make("best")
