@@ -141,6 +141,25 @@ std::string shorten(std::string_view text, size_t width) {
   return out + "…";
 }
 
+// $'...' of bash, zsh and ksh.
+std::string escaped_word(std::string_view word) {
+  std::string out = "$'";
+  for (const char c : word) {
+    if (c == '\'' || c == '\\') {
+      out += {'\\', c};
+    } else if (c >= ' ' && c <= '~') {
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else {
+      char octal[8];  // always three digits, so a digit may follow
+      std::snprintf(octal, sizeof octal, "\\%03o", static_cast<unsigned char>(c));
+      out += octal;
+    }
+  }
+  return out + "'";
+}
+
 std::string join_command(const std::vector<std::string>& argv) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,@%+";
@@ -149,6 +168,10 @@ std::string join_command(const std::vector<std::string>& argv) {
     if (!out.empty()) out += ' ';
     if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
       out += word;
+      continue;
+    }
+    if (printable(word) != word) {  // it would be shown with escapes, which '' do not read
+      out += escaped_word(word);
       continue;
     }
     out += '\'';

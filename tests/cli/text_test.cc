@@ -111,6 +111,13 @@ TEST_CASE("a shown command line can be typed again") {
   CHECK(join_command({"npm", "test"}) == "npm test");
   CHECK(join_command({"sh", "-c", "echo 'a b'"}) == "sh -c 'echo '\\''a b'\\'''");
   CHECK(join_command({"x", ""}) == "x ''");
+  CHECK(join_command({"a\\b"}) == "'a\\b'");
+  CHECK(join_command({"ü"}) == "'ü'");
+  CHECK(join_command({"a\nb"}) == "$'a\\nb'");
+  CHECK(join_command({"it's\\ \x01"
+                      "2"}) == "$'it\\'s\\\\ \\0012'");
+  CHECK(join_command({"\xff"}) == "$'\\377'");
+  CHECK(join_command({"\u202e"}) == "$'\\342\\200\\256'");
 }
 
 TEST_CASE("base64 survives a round trip") {
