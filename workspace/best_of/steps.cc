@@ -8,6 +8,7 @@
 #include "base/wire/journal.h"
 #include "state_db/store.h"
 #include "workspace/best_of/driver.h"
+#include "workspace/context/try_step.h"
 
 namespace moorage::workspace {
 namespace {
@@ -178,10 +179,15 @@ bool BestOfDriver::apply(const BestOfRow& row, const AttemptRow& attempt) {
     end(row, attempt, {AttemptState::cancelled, "cancelled before its test", ""}, exec.id);
     return false;
   }
-  const auto fork = state_db::WorkspaceTable(context_.store).get(attempt.workspace);
-  const auto diff = comparison_.since_fork(fork);
+  std::optional<state_db::AttemptDiff> diff;
+  {  // one at a time: large diffs would take each other's memory
+    const auto guard = lock_if_free(context_, row.id.str() + " measure");
+    if (!guard) return false;  // requested again below, and at each tick
+    diff = comparison_.since_fork(state_db::WorkspaceTable(context_.store).get(attempt.workspace));
+  }
   after_measure.pass();
   BestOfTable(context_.store).begin_test(attempt.id, diff);
+  this->request(row.id);
   return true;
 }
 
