@@ -21,23 +21,27 @@ LookMemory::~LookMemory() {
 }
 
 bool LookMemory::take(uint64_t bytes) {
-  if (bytes > left_) return false;
+  if (bytes > left_bytes()) return false;
   if (all_used.fetch_add(bytes) + bytes > kAllLooksBytes) {
     all_used.fetch_sub(bytes);
     crowded_ = true;
     return false;
   }
-  left_ -= bytes;
-  used_ += bytes;
-  most_ = std::max(most_, used_);
+  for (LookMemory* charged = this; charged; charged = charged->whole_) {
+    charged->left_ -= bytes;
+    charged->used_ += bytes;
+    charged->most_ = std::max(charged->most_, charged->used_);
+  }
   return true;
 }
 
 void LookMemory::give(uint64_t bytes) {
-  assert(bytes <= used_);
   all_used.fetch_sub(bytes);
-  left_ += bytes;
-  used_ -= bytes;
+  for (LookMemory* charged = this; charged; charged = charged->whole_) {
+    assert(bytes <= charged->used_);
+    charged->left_ += bytes;
+    charged->used_ -= bytes;
+  }
 }
 
 uint64_t LookMemory::all_used_bytes() { return all_used; }

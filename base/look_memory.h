@@ -1,10 +1,12 @@
 // Limits the memory for reading agent-written trees: per operation, and in total for the process.
 // The agent decides how many names there are, how long they are and what files contain, but all
 // users share the daemon. No one waits for room: an operation that gets none skips the rest and
-// reports a truncated result. After a large one, the heap's free pages return to the system; glibc
-// would keep tens of MiB.
+// reports a truncated result. One operation charges all it holds to one LookMemory, in parts if it
+// returns some of it earlier: so crowded() means that others took the room, and not its own parts.
+// After a large one, the heap's free pages return to the system; glibc would keep tens of MiB.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace moorage::base {
@@ -14,18 +16,21 @@ inline constexpr uint64_t kAllLooksBytes = 96 << 20;
 class LookMemory {
  public:
   explicit LookMemory(uint64_t own_bytes) : left_(own_bytes) {}
+  // A part of another one, which outlives it and is charged as well.
+  LookMemory(LookMemory& whole, uint64_t own_bytes) : whole_(&whole), left_(own_bytes) {}
   ~LookMemory();  // returns all of it; declare it before the charged objects
   LookMemory(LookMemory&&) = delete;
 
   bool take(uint64_t bytes);  // false: changes neither
   void give(uint64_t bytes);  // returns part of the taken bytes
   uint64_t used_bytes() const { return used_; }
-  bool crowded() const {
-    return crowded_;
-  }  // a take() failed that other operations left no room for
+  uint64_t left_bytes() const { return whole_ ? std::min(left_, whole_->left_bytes()) : left_; }
+  // A take() failed that other operations left no room for.
+  bool crowded() const { return crowded_; }
   static uint64_t all_used_bytes();
 
  private:
+  LookMemory* const whole_ = nullptr;
   uint64_t left_;
   uint64_t used_ = 0;
   uint64_t most_ = 0;

@@ -124,6 +124,8 @@ void CommitTree::set_deadline(TimeLimit deadline) {
 
 bool CommitTree::late() const { return std::chrono::steady_clock::now() > state_->deadline; }
 
+uint64_t CommitTree::memory_bytes() const { return state_->attributes.memory_bytes(); }
+
 bool CommitTree::incomplete() const { return state_->incomplete; }
 
 bool CommitTree::link_equals(std::string_view path, std::string_view target) const {

@@ -71,14 +71,14 @@ class Builder {
         stand_in_(stand_in),
         memory_(memory),
         bytes_left_(limits.max_changed_bytes),
-        attributes_(repository.get(), root) {
+        attributes_(repository.get(), root, memory.memory()) {
     attributes_.set_deadline(limits.deadline);
   }
 
   ChangedTree build(std::vector<Change> changes, const std::vector<Change>& attributes) {
     std::erase_if(changes, [this](const Change& change) {
       if (nameable(change.path, change.mode)) return false;
-      if (!change.removed) refused_.push_back(change.path);
+      if (!change.removed) refused_[change.path] = size_of(change.content());
       return true;
     });
     for (const Change& change : changes) {
@@ -154,7 +154,7 @@ class Builder {
       return parse_oid(stored->oid);
     charge(change.path, size);
     const base::MemoryShare second(memory_.memory(), size);  // its copy in the object store
-    if (!second) throw_no_memory();
+    if (!second) throw_no_memory(memory_.memory());
     const std::string bytes = read(content, size);
     if (!converted) return write(bytes);
     const GitTreeEntry before = entry_at(root_, change.path);
@@ -173,7 +173,7 @@ class Builder {
                   std::string_view bytes) {
     constexpr uint64_t kAtOnce = 4;  // steps of a conversion, for up to twice the size
     const base::MemoryShare share(memory_.memory(), kAtOnce * blob.size());
-    if (!share) throw_no_memory();
+    if (!share) throw_no_memory(memory_.memory());
     const auto written = to_worktree(conversion, blob, format_oid(id));
     return (written ? std::string_view(*written) : blob) == bytes;
   }
@@ -275,7 +275,7 @@ class Builder {
   DiffMemory& memory_;
   uint64_t bytes_left_;
   std::map<std::string, uint64_t> stand_ins_;
-  std::vector<std::string> refused_;
+  std::map<std::string, uint64_t> refused_;
   std::set<std::string> unfaithful_;
   PathAttributes attributes_;
 };
@@ -330,13 +330,17 @@ GitTreeEntry entry_at(git_tree* root, const std::string& path) {
   return GitTreeEntry(entry);
 }
 
-void throw_no_memory() {
+void throw_no_memory(const base::LookMemory& memory) {
+  if (!memory.crowded()) {
+    throw Error(Code::resource_exhausted, "too many changes for a patch",
+                "name some paths, copy the files out with moorage cp, or list them in .gitignore");
+  }
   throw Error(Code::resource_exhausted, "too many comparisons are running",
-              "try again in a minute; or copy large files out with cp, and remove them");
+              "try again in a minute");
 }
 
 void DiffMemory::take(uint64_t bytes) {
-  if (!memory_.take(bytes)) throw_no_memory();
+  if (!memory_.take(bytes)) throw_no_memory(memory_);
 }
 
 void PathAttributes::add(const std::string& directory, std::string_view bytes) {
@@ -393,7 +397,7 @@ std::optional<std::string> to_git(const MemoryRepository& repository, const Conv
   if (committed && automatic) before = blob_size(repository.odb(), *committed);
   if (before > kMaxConvertedBytes) return std::nullopt;
   const base::MemoryShare share(memory, bytes.size() * times + before);
-  if (!share) throw_no_memory();
+  if (!share) throw_no_memory(memory);
   if (!committed || !automatic) return to_blob(conversion, bytes, std::nullopt);
   const GitOdbObject object = read_object(repository.odb(), *committed);
   return to_blob(conversion, bytes, content_of(object).substr(0, before));

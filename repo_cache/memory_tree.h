@@ -36,6 +36,9 @@ class PathAttributes {
  public:
   PathAttributes(git_repository* repository, git_tree* root)
       : repository_(repository), root_(root) {}
+  // Charges them to this memory as well.
+  PathAttributes(git_repository* repository, git_tree* root, base::LookMemory& memory)
+      : repository_(repository), root_(root), memory_(memory, kMaxRuleBytes) {}
   void add(const std::string& directory, std::string_view bytes);  // instead of the commit's
   void set_deadline(TimeLimit deadline) {
     deadline_ = deadline;
@@ -44,6 +47,7 @@ class PathAttributes {
   Conversion conversion(const std::string& path);
   // Rules were skipped for lack of memory, or not tried for lack of time.
   bool incomplete() const;
+  uint64_t memory_bytes() const { return memory_.used_bytes(); }
 
   static constexpr uint64_t kMaxFileBytes = 1 << 20;
   static constexpr uint64_t kMaxRuleBytes = 32 << 20;
@@ -76,13 +80,14 @@ uint64_t blob_size(git_odb* odb, const git_oid& oid);  // from its header, witho
 std::optional<git_oid> blob_id(int fd, uint64_t size, TimeLimit deadline);
 GitTreeEntry entry_at(git_tree* root, const std::string& path);  // null: not found
 
-[[noreturn]] void throw_no_memory();  // resource_exhausted
+// resource_exhausted: this operation has too many changes, or others took the memory.
+[[noreturn]] void throw_no_memory(const base::LookMemory& memory);
 
-// Memory that a diff holds until its end: its charge, and the objects that it wrote.
+// Memory that a part of a diff holds until its end: its charge, and the objects that it wrote.
 class DiffMemory {
  public:
-  DiffMemory(const MemoryRepository& repository, uint64_t max_bytes)
-      : repository_(repository), memory_(max_bytes) {}
+  DiffMemory(const MemoryRepository& repository, base::LookMemory& whole, uint64_t max_bytes)
+      : repository_(repository), memory_(whole, max_bytes) {}
   ~DiffMemory() { repository_.forget_writes(); }
   DiffMemory(DiffMemory&&) = delete;
   void take(uint64_t bytes);  // resource_exhausted
@@ -99,9 +104,9 @@ enum class StandIn { before, after };
 struct ChangedTree {
   GitTree tree;
   std::map<std::string, uint64_t> stand_ins;  // path and size of the replaced file
-  std::vector<std::string> refused;           // git refuses their names; not in the tree
-  std::set<std::string> unfaithful;           // a checkout writes other bytes, or may
-  uint64_t bytes = 0;                         // size of the kept contents
+  std::map<std::string, uint64_t> refused;  // with sizes; git refuses their names; not in the tree
+  std::set<std::string> unfaithful;         // a checkout writes other bytes, or may
+  uint64_t bytes = 0;                       // size of the kept contents
 };
 ChangedTree apply_changes(const MemoryRepository& repository, git_tree* root,
                           std::vector<Change> changes, const std::vector<Change>& attributes,

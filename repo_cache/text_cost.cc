@@ -66,9 +66,13 @@ bool TextCost::lacks_room() const {
 
 // Memory for deflating both into growing strings, and for a delta of each from the other: an index
 // (24 bytes per 16 bytes) and the delta.
+uint64_t TextCost::binary_bytes(uint64_t before, uint64_t after) {
+  const uint64_t both = before + after;
+  return before && after ? 3 * both : both + both / 2;
+}
+
 bool TextCost::take_binary(std::optional<base::MemoryShare>& share) const {
-  const uint64_t both = before_ + after_;
-  share.emplace(memory_, before_ && after_ ? 3 * both : both + both / 2);
+  share.emplace(memory_, binary_bytes(before_, after_));
   return static_cast<bool>(*share);
 }
 

@@ -4,7 +4,6 @@
 // empty lines" is a file of 32 MiB, and would take 3.5 GB.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -29,7 +28,9 @@ class TextCost {
   bool lacks_room() const;                           // it would be text if others used less memory
   uint64_t bytes_before() const { return before_; }  // 0 without a file, and for submodules
   uint64_t bytes_after() const { return after_; }
-  // Reserves memory for a binary patch of the two; it must not outlive this.
+  // For a binary patch of two such files, besides their contents and its text.
+  static uint64_t binary_bytes(uint64_t before, uint64_t after);
+  // Reserves them; the share must not outlive this.
   bool take_binary(std::optional<base::MemoryShare>& share) const;
 
  private:
@@ -48,28 +49,25 @@ class TextCost {
 // The patch of one file of a diff.
 GitPatch patch_at(git_diff* diff, size_t index);
 
-// The text of a patch in progress, charged as it grows.
+// The text of a patch in progress, charged as it grows. Its buffer is as large as the text may
+// become: the kernel gives a page of it when it is written, and a buffer that grows would be in
+// memory twice.
 struct PatchText {
-  PatchText(base::LookMemory& charged, uint64_t max) : memory(charged), max_bytes(max) {}
+  PatchText(base::LookMemory& whole, uint64_t most_memory, uint64_t max)
+      : memory(whole, most_memory), max_bytes(max) {
+    bytes.reserve(max);
+  }
 
-  // A growing string has both its old and its new buffer for a while.
   bool make_room(size_t more) {
     const size_t needed = bytes.size() + more;
     if (needed > max_bytes) return false;
-    if (needed <= bytes.capacity()) return true;
-    const size_t before = bytes.capacity();
-    const size_t room = std::min<size_t>(std::max(before + before / 4, needed + 4096), max_bytes);
-    if (!memory.take(room)) return false;
-    bytes.reserve(room);
-    if (taken) memory.give(taken);
-    taken = room;
-    return true;
+    if (needed <= memory.used_bytes()) return true;
+    return memory.take(needed - memory.used_bytes());
   }
 
+  base::LookMemory memory;
   std::string bytes;
-  base::LookMemory& memory;
   const uint64_t max_bytes;
-  size_t taken = 0;
   bool full = false;
 };
 

@@ -41,12 +41,12 @@ struct Change {
 
 struct DiffStat {
   std::string path;
-  uint64_t added = 0;  // lines
-  uint64_t removed = 0;
+  uint64_t added = 0, removed = 0;  // lines
   bool binary = false;
   std::string change;         // "added", "modified", "deleted", "mode", "type"
   uint64_t bytes_before = 0;  // in git or, if too large, in the worktree; 0: absent
   uint64_t bytes_after = 0;
+  std::string left_out;  // LeftOut::kName or kNested: no patch has it; else empty
 };
 
 // Two worktrees, each a commit of the same mirror with changes. Both lists may omit a file that
@@ -60,12 +60,12 @@ struct TwoTrees {
 
 // A file that a patch lacks, or (kConverted) does not give byte for byte.
 struct LeftOut {
-  static constexpr const char* kTooLarge = "too_large";
-  static constexpr const char* kName = "name";  // git refuses it: ".git" in any spelling
-  static constexpr const char* kUnreadable =
-      "unreadable";                                       // an object of git is damaged or missing
-  static constexpr const char* kNested = "nested";        // a repository in the repository
-  static constexpr const char* kConverted = "converted";  // git may write other bytes
+  static constexpr const char* kTooLarge = "too_large";     // alone, too
+  static constexpr const char* kFull = "full";              // the patch has no room for it
+  static constexpr const char* kName = "name";              // git refuses it: ".git", "git~1"
+  static constexpr const char* kUnreadable = "unreadable";  // git lacks an object, or it is damaged
+  static constexpr const char* kNested = "nested";          // a repository in the repository
+  static constexpr const char* kConverted = "converted";    // git may write other bytes
   std::string path;
   std::string why;
   uint64_t bytes = 0;  // of the larger version
@@ -77,14 +77,17 @@ struct Patch {
   std::vector<LeftOut> left_out;  // sorted by path
 };
 
+// In a patch, of binary data that does not compress: a line has 52 bytes of it.
+constexpr uint64_t binary_text_bytes(uint64_t bytes) { return bytes * 67 / 52; }
+
 // Whether the list contains this path or a directory above it; an empty list: always.
 bool is_selected(std::string_view path, const std::vector<std::string>& only);
 
 using TimeLimit = std::chrono::steady_clock::time_point;
 
 // A file beyond the first three, or beyond the memory of one diff, is left out of a patch, and
-// "binary" for stat(). A file with too many lines for a text diff is "binary" in both. If other
-// diffs take the memory, patch() throws resource_exhausted.
+// "binary" for stat(). A file with too many lines for a text diff is "binary" in both. Only if
+// other operations take the memory, patch() throws resource_exhausted.
 struct DiffLimits {
   uint64_t max_file_bytes = 32ull << 20;     // no larger one fits the memory
   uint64_t max_changed_bytes = 64ull << 20;  // of contents in memory at the same time
@@ -111,21 +114,19 @@ class CommitTree {
   CommitTree(CommitTree&&) noexcept;
   CommitTree& operator=(CommitTree&&) noexcept;
 
-  std::optional<TreeEntry> lookup(
-      std::string_view path) const;              // also of directories (mode 040000)
+  std::optional<TreeEntry> lookup(std::string_view path) const;  // of directories, too: 040000
   bool is_tracked(std::string_view path) const;  // a file, symlink or submodule of the commit
-  std::string read_blob(std::string_view path,
-                        uint64_t max_bytes) const;  // as stored in git, without conversion
-  // The same, as a checkout writes it.
-  std::string checked_out(std::string_view path, uint64_t max_bytes) const;
+  // As stored in git, without conversion.
+  std::string read_blob(std::string_view path, uint64_t max_bytes) const;
+  std::string checked_out(std::string_view path, uint64_t max_bytes) const;  // with conversion
   // Whether a worktree file with this content and mode equals the commit's. fd is borrowed, read
   // with pread. Compares ids without reading the committed file, like git. Compares a file over
   // kMaxConvertedBytes without conversion.
   bool content_equals(std::string_view path, uint32_t mode, int fd) const;
   void set_deadline(TimeLimit deadline);  // of content_equals: false afterwards, and incomplete()
   bool late() const;
-  // True: content_equals sometimes skipped conversions for lack of memory or time.
-  bool incomplete() const;
+  bool incomplete() const;        // content_equals skipped conversions for lack of memory or time
+  uint64_t memory_bytes() const;  // charged until its end
   bool link_equals(std::string_view path, std::string_view target) const;
   // Paths of files below a directory of the commit ("" = all), in index order.
   std::vector<std::string> files_below(std::string_view directory) const;

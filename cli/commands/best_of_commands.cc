@@ -409,10 +409,11 @@ int compare(Context& context, const Two& two) {
     context.print_label(json->text(std::string(side) + ".name"), last_text(json->at(side)));
   Table table({shrinks("FILE"), "CHANGE", "LINES", right("BYTES"), right("")});
   for (const Json& file : json->items("files")) {
-    table.add(
-        {file.bytes("path"), file.text("change"),
-         file.flag("binary") ? "binary" : "+" + file.text("added") + " -" + file.text("removed"),
-         size_text(file, "bytes_from"), "-> " + size_text(file, "bytes_to")});
+    table.add({file.bytes("path"), file.text("change"),
+               file.has("left_out")  ? "not in a patch"
+               : file.flag("binary") ? "binary"
+                                     : "+" + file.text("added") + " -" + file.text("removed"),
+               size_text(file, "bytes_from"), "-> " + size_text(file, "bytes_to")});
   }
   if (table.empty()) {
     context.print_label("same", "no differences except in ignored files");

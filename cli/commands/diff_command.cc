@@ -33,6 +33,9 @@ std::string stat_line(const Json& file, size_t path_width, int64_t most) {
   const int64_t added = file.number("added"), removed = file.number("removed");
   std::string path = shorten(printable(file.bytes("path")), path_width);
   path.append(path_width - std::min(path_width, display_width(path)), ' ');
+  if (file.has("left_out"))
+    return " " + path +
+           (file.text("left_out") == "nested" ? " | repository\n" : " | not for git\n");
   if (file.flag("binary")) return " " + path + " | binary " + file.text("change") + "\n";
   const int64_t total = std::max<int64_t>(most, kBar);
   const auto part = [total](int64_t n) {
@@ -71,12 +74,11 @@ void print_names(Context& context, const std::string& answer) {
   context.print(text);
 }
 
-// Numbers leave out repositories inside the repository, as a patch does.
-void note_nested(Context& context, const std::string& name) {
-  const Json status = Json::parse(context.api().get(context.workspace_path(name, "/status")));
-  for (const Json& file : status.items("files")) {
-    const std::string path = file.bytes("path");
-    if (path.ends_with('/')) context.note(nested_text(path, name));
+// Files that count, but that a patch lacks.
+void note_left_out(Context& context, const std::string& answer, const std::string& name) {
+  for (const Json& file : Json::parse(answer).items()) {
+    if (file.has("left_out"))
+      context.note(left_out_text(file.bytes("path"), file.text("left_out"), name));
   }
 }
 
@@ -97,7 +99,7 @@ int print_diff(Context& context, const DiffOptions& wanted) {
     print_names(context, answer);
   } else {
     print_stat(context, answer);
-    note_nested(context, wanted.name);
+    note_left_out(context, answer, wanted.name);
   }
   return 0;
 }

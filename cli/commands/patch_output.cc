@@ -82,8 +82,7 @@ std::string explain(const Json& file, const std::string& name) {
   const std::string path = base::escape_for_message(file.bytes("path"));
   const std::string copy = copy_command(file.bytes("path"), name);
   const std::string why = file.text("why");
-  if (why == "nested") return nested_text(file.bytes("path"), name);
-  if (why == "name") return path + " is not in this patch: git refuses its name; copy it: " + copy;
+  if (why == "nested" || why == "name") return left_out_text(file.bytes("path"), why, name);
   if (why == "converted")
     return path +
            ": git apply may write other bytes (line ends, filters) than the workspace has; exact "
@@ -93,17 +92,27 @@ std::string explain(const Json& file, const std::string& name) {
     return path + " is not in this patch: the repository cache lacks its former version; see: " +
            "moorage doctor";
   }
-  if (file.has("removed") && file.flag("removed"))
-    return path + " was deleted, and is too large for a patch; remove it: git rm";
-  return path + " (" + format_size(file.number("bytes")) +
-         ") is too large for a patch; copy it: " + copy;
+  const bool full = why == "full";
+  if (file.has("removed") && file.flag("removed")) {
+    return path + " was deleted, and " +
+           (full ? "this patch is full" : "it is too large for a patch") + "; remove it: git rm";
+  }
+  const std::string sized = path + " (" + format_size(file.number("bytes")) + ")";
+  if (!full) return sized + " is too large for a patch; copy it: " + copy;
+  return sized + " is not in this patch, which is full; copy it: " + copy +
+         ", or name fewer paths: " + join_command({"moorage", "diff", name, "--", "PATH"});
 }
 
 }  // namespace
 
-std::string nested_text(const std::string& path, const std::string& name) {
-  return base::escape_for_message(path) +
-         " is a nested repository and not in this patch; copy it: " + copy_command(path, name);
+std::string left_out_text(const std::string& path, const std::string& why,
+                          const std::string& name) {
+  const std::string shown = base::escape_for_message(path);
+  const std::string copy = copy_command(path, name);
+  if (why == "name") return shown + " is not in this patch: git refuses its name; copy it: " + copy;
+  return shown + " is a nested repository and not in this patch; copy it: " + copy +
+         "; with all of its .git: " +
+         join_command({"moorage", "exec", name, "--", "tar", "c", "./" + path}) + " > FILE.tar";
 }
 
 int print_patch(Context& context, const std::string& target, const std::string& name,

@@ -17,7 +17,7 @@ inline constexpr int kPatchIsPartial = 3;
 int print_patch(Context& context, const std::string& target, const std::string& name,
                 const std::string& if_empty = {});
 
-// Why a nested repository is not in a patch of this workspace.
-std::string nested_text(const std::string& path, const std::string& name);
+// Why no patch of this workspace has the path: "name" (git refuses it) or "nested" (a repository).
+std::string left_out_text(const std::string& path, const std::string& why, const std::string& name);
 
 }  // namespace moorage::cli

@@ -46,6 +46,7 @@ ChangedFiles list_changes(Context& context, const std::string& workspace, size_t
   JsonItems items([&](const Json& file) {
     ChangedFile row{file.bytes("path"), file.text("change"), file.number("added"),
                     file.number("removed"), file.flag("binary")};
+    if (file.has("left_out")) row.change += ", not in a patch";
     ++changes.files;
     changes.added += row.added;
     changes.removed += row.removed;

@@ -104,6 +104,7 @@ std::string comparison_json(const workspace::ComparisonView& view) {
     object["binary"] = file.binary;
     object["bytes_from"] = file.bytes_before;
     object["bytes_to"] = file.bytes_after;
+    if (!file.left_out.empty()) object["left_out"] = file.left_out;
     added += file.added;
     removed += file.removed;
     files.push_back(std::move(object));

@@ -63,6 +63,7 @@ std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats) {
     object["removed"] = stat.removed;
     object["binary"] = stat.binary;
     object["change"] = stat.change;
+    if (!stat.left_out.empty()) object["left_out"] = stat.left_out;
     return object;
   }));
 }

@@ -1,5 +1,6 @@
 """A patch is whole but for what it names: files too large, names that git refuses, nested repositories."""
 
+import os
 import subprocess
 import unittest
 
@@ -42,11 +43,59 @@ class Patches(harness.TestCase):
         self.assertIn(b"moorage cp large:noise DIR", compared.stderr)
         self.assertEqual(compared.stdout, patch)
 
+    def test_a_diff_of_any_size_names_what_does_not_fit_and_has_the_rest(self):
+        self.make("zone", "echo new > small")
+        for mib in (20, 21, 23, 25, 27, 28, 31):
+            with self.subTest(mib=mib):
+                self.client.exec("zone", f"head -c {mib}M /dev/urandom > f")
+                patch, notes = self.diff("zone", code=0 if mib == 20 else 3)
+                self.assertEqual(f"f ({mib}M) is too large for a patch; copy it: moorage cp zone:f DIR" in notes, mib > 20, notes)
+                self.assertIn(b"+new", patch)
+        self.make("unchanged")
+        compared = self.daemon.cli("compare", "unchanged", "zone", "--patch", check=False)
+        self.assertEqual((compared.returncode, b"f (31M) is too large" in compared.stderr), (3, True))
+        self.assertIn("f (31M) is too large", self.diff("zone", "--", "f", code=3)[1])
+        self.client.exec("zone", "rm f; for i in 1 2 3; do head -c 12M /dev/urandom > g$i; done")
+        self.assertEqual(self.applied(self.diff("zone")[0]), ["g1", "g2", "g3", "small"])
+        self.client.exec("zone", "for i in 4 5; do head -c 12M /dev/urandom > g$i; done")
+        patch, notes = self.diff("zone", code=3)
+        self.assertIn("g4 (12M) is not in this patch, which is full; copy it: moorage cp zone:g4 DIR, or name fewer paths: "
+                      "moorage diff zone -- PATH", notes)
+        self.assertNotIn("g3", notes)
+        self.assertEqual(self.client.diff_lacks("zone"), {"g4": "full", "g5": "full"})
+        self.assertEqual(self.diff("zone", "--", "g4")[1], "")
+
+    def test_a_printed_command_copies_a_file_of_any_name(self):
+        self.make("odd", r"mkdir git~1; printf y > $'git~1/it\'s\ta\nline \377'")
+        notes = self.diff("odd", code=3)[1]
+        command = notes.split("copy it: ", 1)[1].splitlines()[0].removesuffix(" DIR")
+        place = self.daemon.directory / "by name"
+        place.mkdir()
+        words = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], check=True, capture_output=True).stdout.split(b"\0")[:-1]
+        self.daemon.cli(*map(os.fsdecode, words[1:]), place)
+        self.assertEqual([(os.fsencode(file.name), file.read_text()) for file in place.iterdir()], [(b"it's\ta\nline \xff", "y")])
+
     def test_a_name_that_git_refuses_is_left_out_and_named(self):
         self.make("named", "mkdir -p sub/.GIT; echo x > sub/.GIT/config; echo y > fine")
         patch, notes = self.diff("named", code=3)
         self.assertIn("sub/.GIT/config is not in this patch: git refuses its name", notes)
         self.assertEqual(self.applied(patch), ["fine"])
+
+    def test_numbers_and_names_have_what_no_patch_can_have(self):
+        self.make("counted", "mkdir -p git~1 nest; echo 1 > git~1/x; git init -q nest; echo 2 > nest/y; echo 3 > z")
+        self.assertEqual(self.diff("counted", "--name-only")[0], b"git~1/x\nnest/\nz\n")
+        self.assertEqual(self.diff("counted", "--name-only", "--", "nest")[0], b"nest/\n")
+        stat, notes = self.diff("counted", "--stat")
+        self.assertEqual(stat.splitlines()[-1], b" 3 files, +1 -0")
+        self.assertIn("git~1/x is not in this patch: git refuses its name", notes)
+        self.assertIn("nest/ is a nested repository and not in this patch; copy it: moorage cp counted:nest/ DIR; with all of its "
+                      ".git: moorage exec counted -- tar c ./nest/ > FILE.tar", notes)
+        listed = {stat["path"]: stat.get("left_out") for stat in self.client.diff_stat("counted")}
+        self.assertEqual(listed, {"git~1/x": "name", "nest/": "nested", "z": None})
+        self.make("plain")
+        compared = self.daemon.cli("compare", "plain", "counted").stdout.decode()
+        self.assertRegex(compared, r"git~1/x +added +not in a patch +0 +-> 2")
+        self.assertRegex(compared, r"nest/ +added +not in a patch")
 
     def test_line_ends_that_git_would_change_are_named(self):
         self.make("ends", r"printf '*.txt text\n*.x filter=lfs\n' > .gitattributes; printf 'a\r\n' > a.txt; echo b > b.txt; echo > c.x")
@@ -85,6 +134,17 @@ class Patches(harness.TestCase):
         best = self.client.get_best_of(best["id"])
         self.assertEqual(best["chosen"], 2)
         self.assertGreaterEqual(best["attempts"][0]["diff"]["bytes"], 80 << 20)
+
+    def test_attempts_that_end_together_are_measured_whatever_their_size(self):
+        self.make("race")
+        sizes = {1: 24, 2: 20, 3: 21, 4: 18}
+        each = "case {i} in " + " ".join(f"{i}) n={mib};;" for i, mib in sizes.items()) + " esac; head -c ${n}M /dev/urandom > big"
+        best = self.client.best_of("race", each=each, test="true", count=4, parallel=4, promote="smallest-diff")
+        harness.wait_until(lambda: self.client.get_best_of(best["id"])["state"] == "done", what="the best-of")
+        best = self.client.get_best_of(best["id"])
+        self.assertEqual(best["chosen"], 4)
+        for attempt in best["attempts"]:
+            self.assertGreaterEqual(attempt["diff"]["bytes"], sizes[attempt["number"]] << 20)
 
 
 if __name__ == "__main__":

@@ -148,12 +148,17 @@ TEST_CASE("a patch lists names that git refuses and keeps the rest") {
   for (const char* path : {"sub/.git/config", ".git/hooks/x", "git~1", ".GIT/x", "x/../y"})
     changes.push_back(put(path, "x"));
   changes.push_back(put("fine", "x\n"));
-  CHECK(shown(tree.stat(changes)) == "added fine +1 -0\n");
+  std::string named;
+  for (const DiffStat& stat : tree.stat(changes))
+    named += stat.change + " " + stat.path + " " + stat.left_out + "\n";
+  CHECK(named ==
+        "added .GIT/x name\nadded .git/hooks/x name\nadded fine \nadded git~1 name\n"
+        "added sub/.git/config name\nadded x/../y name\n");
   const Patch patch = tree.patch(changes);
   CHECK(patch.text.find("+x\n") != std::string::npos);
   CHECK(
       lacks(patch) ==
-      "name .GIT/x 0\nname .git/hooks/x 0\nname git~1 0\nname sub/.git/config 0\nname x/../y 0\n");
+      "name .GIT/x 1\nname .git/hooks/x 1\nname git~1 1\nname sub/.git/config 1\nname x/../y 1\n");
 }
 
 TEST_CASE("removing everything, or files that never existed, gives valid diffs") {

@@ -247,6 +247,57 @@ TEST_CASE("a file beyond the memory of a diff is left out, and one that waits fo
   CHECK(refused([&] { tree.patch(put("fits alone", std::string(2 << 20, 'x'))); }));
 }
 
+TEST_CASE("a patch of any size is made, and files that do not fit beside the rest are left out") {
+  World world;
+  const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
+  std::mt19937 random(1);
+  std::string noise(32 << 20, '\0');
+  for (char& c : noise) c = static_cast<char>(random());
+  const auto left_out = [&](const std::vector<uint64_t>& sizes) {
+    std::vector<Change> changes = put("z", "last\n");
+    for (size_t n = 0; n < sizes.size(); ++n) {
+      const std::string bytes = noise.substr(0, sizes[n]);
+      changes.push_back(std::move(put("f" + std::to_string(n), bytes).front()));
+    }
+    const Patch patch = tree.patch(changes);
+    CHECK(patch.text.find("+last\n") != std::string::npos);
+    std::string text;
+    for (const LeftOut& file : patch.left_out) {
+      text += file.path + " " + file.why + "\n";
+      CHECK(file.bytes == sizes.at(file.path.at(1) - '0'));
+    }
+    CHECK(base::LookMemory::all_used_bytes() == 0);
+    return text;
+  };
+  constexpr uint64_t kMiB = 1 << 20;
+  CHECK(left_out({20 * kMiB}).empty());
+  for (uint64_t half_mib = 41; half_mib <= 64; ++half_mib) {
+    INFO(half_mib);
+    CHECK(left_out({half_mib * kMiB / 2}) == "f0 too_large\n");
+  }
+  CHECK(left_out({12 * kMiB, 12 * kMiB, 12 * kMiB}).empty());
+  CHECK(left_out({12 * kMiB, 12 * kMiB, 12 * kMiB, 12 * kMiB, 5 * kMiB}) == "f3 full\n");
+  CHECK(left_out({15 * kMiB, 25 * kMiB, 15 * kMiB, 15 * kMiB, 15 * kMiB}) ==
+        "f1 too_large\nf3 full\nf4 full\n");
+}
+
+TEST_CASE("a patch of many files is full at its limit, and names the others") {
+  World world;
+  const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
+  std::mt19937 random(1);
+  std::string noise(1 << 20, '\0');
+  for (char& c : noise) c = static_cast<char>(random());
+  std::vector<Change> changes;
+  for (int n = 0; n < 60; ++n)
+    changes.push_back(std::move(put(std::to_string(10 + n), noise).front()));
+  const Patch patch = tree.patch(changes);
+  CHECK(patch.text.size() > 62 << 20);
+  REQUIRE(patch.left_out.size() == 11);
+  CHECK(patch.left_out[0].path == "59");
+  CHECK(patch.left_out[0].why == LeftOut::kFull);
+  CHECK(patch.left_out[0].bytes == noise.size());
+}
+
 TEST_CASE("a file whose former version cannot be read is left out of a patch") {
   World world;
   std::mt19937 random(1);
@@ -261,6 +312,7 @@ TEST_CASE("a file whose former version cannot be read is left out of a patch") {
   REQUIRE(patch.left_out.size() == 1);
   CHECK(patch.left_out[0].path == "large");
   CHECK(patch.left_out[0].why == LeftOut::kUnreadable);
+  CHECK(patch.left_out[0].bytes == 4);
   CHECK(patch.text.find("+zz\n") != std::string::npos);
 }
 

@@ -66,7 +66,7 @@ class Look {
 
   const std::map<std::string_view, ChangeKind>& kinds() const { return kinds_; }
   const std::set<std::string>& nested() const { return set_.nested(); }
-  uint64_t memory_bytes() const { return set_.memory_bytes(); }
+  uint64_t memory_bytes() const { return set_.memory_bytes() + commit_.memory_bytes(); }
   // The layer file that this path shows; empty: none.
   std::string place_of(std::string_view path) const {
     const auto found = set_.present().find(std::string(path));
@@ -223,15 +223,36 @@ repo_cache::TwoTrees two_trees(const Commits& before, const Commits& after, Look
           .only = scope.only};
 }
 
-Patch with_nested(Patch patch, const Look& look, const Look* before, const DiffScope& scope) {
+// Repositories in the repository, which no diff goes into.
+std::vector<std::string> nested_paths(const Look& look, const Look* before,
+                                      const DiffScope& scope) {
+  std::vector<std::string> paths;
   for (const std::string& path : look.nested()) {
     if (before != nullptr && before->nested().contains(path)) continue;
-    if (repo_cache::is_selected(path, scope.only))
-      patch.left_out.push_back({path, repo_cache::LeftOut::kNested, 0});
+    if (repo_cache::is_selected(path, scope.only)) paths.push_back(path);
   }
+  return paths;
+}
+
+Patch with_nested(Patch patch, const std::vector<std::string>& nested) {
+  for (const std::string& path : nested)
+    patch.left_out.push_back({path, repo_cache::LeftOut::kNested, 0});
   std::sort(patch.left_out.begin(), patch.left_out.end(),
             [](const auto& a, const auto& b) { return a.path < b.path; });
   return patch;
+}
+
+std::vector<DiffStat> with_nested(std::vector<DiffStat> stats,
+                                  const std::vector<std::string>& nested) {
+  for (const std::string& path : nested) {
+    stats.push_back({.path = path,
+                     .binary = true,
+                     .change = "added",
+                     .left_out = repo_cache::LeftOut::kNested});
+  }
+  std::sort(stats.begin(), stats.end(),
+            [](const auto& a, const auto& b) { return a.path < b.path; });
+  return stats;
 }
 
 }  // namespace
@@ -272,7 +293,7 @@ Patch Changes::patch(const ChangeSource& source, const DiffScope& scope) const {
   return steady_look(source, commits, limits_, [&](Look& look) {
     Patch patch = commits.compared().patch_between(
         {{}, look.contents(), {}, scope.only}, diff_limits(scope, limits_, look.memory_bytes()));
-    return with_nested(std::move(patch), look, nullptr, scope);
+    return with_nested(std::move(patch), nested_paths(look, nullptr, scope));
   });
 }
 
@@ -280,8 +301,9 @@ std::vector<DiffStat> Changes::stat(const ChangeSource& source, const DiffScope&
   const base::Background background;
   Commits commits(repos_, source);
   return steady_look(source, commits, limits_, [&](Look& look) {
-    return commits.compared().stat_between({{}, look.contents(), {}, scope.only},
-                                           diff_limits(scope, limits_, look.memory_bytes()));
+    auto stats = commits.compared().stat_between({{}, look.contents(), {}, scope.only},
+                                                 diff_limits(scope, limits_, look.memory_bytes()));
+    return with_nested(std::move(stats), nested_paths(look, nullptr, scope));
   });
 }
 
@@ -293,7 +315,7 @@ Patch Changes::patch(const ChangeSource& before, const ChangeSource& after,
                      Patch patch = commits.compared().patch_between(
                          two_trees(commits, others, from, to, scope),
                          diff_limits(scope, limits_, from.memory_bytes() + to.memory_bytes()));
-                     return with_nested(std::move(patch), to, &from, scope);
+                     return with_nested(std::move(patch), nested_paths(to, &from, scope));
                    });
 }
 
@@ -302,9 +324,10 @@ std::vector<DiffStat> Changes::stat(const ChangeSource& before, const ChangeSour
   const base::Background background;
   return two_looks(repos_, before, after, limits_,
                    [&](Commits& commits, const Commits& others, Look& from, Look& to) {
-                     return commits.compared().stat_between(
+                     auto stats = commits.compared().stat_between(
                          two_trees(commits, others, from, to, scope),
                          diff_limits(scope, limits_, from.memory_bytes() + to.memory_bytes()));
+                     return with_nested(std::move(stats), nested_paths(to, &from, scope));
                    });
 }
 

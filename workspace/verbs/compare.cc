@@ -92,7 +92,8 @@ std::optional<state_db::AttemptDiff> Comparison::since_fork(const state_db::Work
       const Patch patch = changes_.patch(before, now);
       diff.bytes = patch.text.size();
       for (const auto& file : patch.left_out)
-        if (file.why != repo_cache::LeftOut::kConverted) diff.bytes += file.bytes;
+        if (file.why != repo_cache::LeftOut::kConverted)
+          diff.bytes += repo_cache::binary_text_bytes(file.bytes);
       return std::optional(diff);
     });
   } catch (const Error& error) {

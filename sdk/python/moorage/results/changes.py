@@ -30,19 +30,23 @@ class Status(Record):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class DiffStat(Record):
-    """Lines that one file's change adds and removes; binary: not text, or too large for a text diff."""
+    """Lines that one file's change adds and removes; binary: not text, or too large for a text diff. left_out: why no patch
+    has it: name (git refuses it) or nested (a repository in the repository).
+    """
 
     path: str
     change: str = ""
     added: int = 0
     removed: int = 0
     binary: bool = False
+    left_out: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class LeftOut(Record):
-    """A file that a patch lacks, and why: too_large, name (git refuses it), unreadable (its former version), nested (a
-    repository in the repository). converted: it is in the patch, but git apply may write other bytes (line ends, filters).
+    """A file that a patch lacks, and why: too_large, full (the others fill the patch; a patch of its path alone may have
+    it), name (git refuses it), unreadable (its former version), nested (a repository in the repository). converted: it is
+    in the patch, but git apply may write other bytes (line ends, filters).
     """
 
     path: str

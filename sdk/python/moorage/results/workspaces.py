@@ -358,7 +358,7 @@ class ComparisonSide(Record):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class ComparedFile(Record):
-    """A file that differs. bytes: its sizes as git stores it; 0: it does not exist there."""
+    """A file that differs. bytes: its sizes as git stores it; 0: it does not exist there. left_out: as in DiffStat."""
 
     path: str
     change: str
@@ -367,6 +367,7 @@ class ComparedFile(Record):
     binary: bool = False
     bytes_from: int | None = None
     bytes_to: int | None = None
+    left_out: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
