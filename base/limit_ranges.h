@@ -1,5 +1,6 @@
-// The valid ranges of a workspace's limits, for requests, the configuration and its rules, and
-// imported archives. They are in one place so that one host accepts every limit of another.
+// The valid ranges of a workspace's limits and leases, for requests, the configuration and its
+// rules, and imported archives. They are in one place so that one host accepts every limit of
+// another.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +19,8 @@ inline constexpr uint64_t kLeastDiskBytes = 1 << 20;
 inline constexpr uint64_t kMostDiskBytes = 1ULL << 50;
 inline constexpr uint64_t kLeastDiskFiles = 100;  // an empty layer has a dozen
 inline constexpr uint64_t kMostDiskFiles = 4'000'000'000;
+// Of a lease: the silence after which it lapses.
+inline constexpr int64_t kLeastTtl_s = 5;
+inline constexpr int64_t kMostTtl_s = 3600;
 
 }  // namespace moorage::base

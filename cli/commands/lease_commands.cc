@@ -15,6 +15,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/limit_ranges.h"
 #include "cli/client/accounts.h"
 #include "cli/client/kept_leases.h"
 #include "cli/commands.h"
@@ -52,11 +53,19 @@ std::string default_holder() {
   return who + "@" + host.data();
 }
 
+int64_t ttl_s(const std::string& text) {
+  const int64_t seconds = (parse_duration_ms(text, "--ttl") + 999) / 1000;
+  if (seconds >= base::kLeastTtl_s && seconds <= base::kMostTtl_s) return seconds;
+  throw Error(Code::invalid_argument,
+              "--ttl must be from " + format_seconds(base::kLeastTtl_s) + " to " +
+                  format_seconds(base::kMostTtl_s) + ", not '" + text + "'",
+              "to hold a lease for longer: moorage lease keep NAME &");
+}
+
 Json acquire(Context& context, const LeaseOptions& options) {
   JsonObject request;
   request.add("holder", options.holder.empty() ? default_holder() : options.holder);
-  if (!options.ttl.empty())
-    request.add("ttl_s", (parse_duration_ms(options.ttl, "--ttl") + 999) / 1000);
+  if (!options.ttl.empty()) request.add("ttl_s", ttl_s(options.ttl));
   if (options.takeover) request.add("takeover", true);
   if (options.keep_execs) request.add("keep_execs", true);
   return Json::parse(

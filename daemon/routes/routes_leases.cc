@@ -1,4 +1,5 @@
 // Sharing a workspace, and its lease.
+#include "base/limit_ranges.h"
 #include "daemon/routes/routes.h"
 
 namespace moorage::daemon {
@@ -17,7 +18,8 @@ Reply acquire(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   workspace::Leases::Wanted wanted;
   wanted.holder = fields.required_text("holder");
-  wanted.ttl_ms = fields.whole("ttl_s", 5, 3600).value_or(kDefaultTtl_s) * 1000;
+  wanted.ttl_ms =
+      fields.whole("ttl_s", base::kLeastTtl_s, base::kMostTtl_s).value_or(kDefaultTtl_s) * 1000;
   wanted.take_over = fields.flag("takeover");
   wanted.keep_execs = fields.flag("keep_execs");
   wanted.key = request.idempotency_key;

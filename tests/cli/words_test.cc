@@ -229,6 +229,10 @@ TEST_CASE("a lease takes a time, and a share says with whom") {
   CHECK(contains(scene.body_of("POST /v1/workspaces/auth/lease"), R"("ttl_s":600)"));
   scene.run({"--json", "lease", "acquire", "busy", "--ttl", "90", "--holder", "x"});
   CHECK(contains(scene.body_of("POST /v1/workspaces/busy/lease"), R"("ttl_s":90)"));
+  for (const char* time : {"2h", "1", "4s"}) {
+    CHECK(contains(scene.run({"--json", "lease", "acquire", "auth", "--ttl", time}).err,
+                   std::string("--ttl must be from 5s to 1h, not '") + time + "'"));
+  }
   for (const Words& words : {Words{"share", "auth", "--user", "bob"},
                              Words{"share", "auth", "--group", "devs", "--read-only"}}) {
     const Ran ran = scene.run(words);

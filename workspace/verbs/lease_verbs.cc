@@ -2,6 +2,7 @@
 
 #include "base/crash_point.h"
 #include "base/error.h"
+#include "base/limit_ranges.h"
 #include "base/log.h"
 #include "state_db/store.h"
 
@@ -15,8 +16,6 @@ MOORAGE_CRASH_POINT(takeover_after_intent, "lease.takeover.after_intent");
 MOORAGE_CRASH_POINT(takeover_after_stop, "lease.takeover.after_stop");
 
 constexpr size_t kMaxHolderBytes = 200;
-constexpr int64_t kMinTtl_ms = 5'000;
-constexpr int64_t kMaxTtl_ms = 3'600'000;
 
 void check_request(const Leases::Wanted& wanted) {
   if (wanted.holder.empty() || wanted.holder.size() > kMaxHolderBytes ||
@@ -24,7 +23,7 @@ void check_request(const Leases::Wanted& wanted) {
     throw Error(Code::invalid_argument, "a lease holder must have 1 to 200 printable bytes",
                 "name who works there, for example an agent and its host");
   }
-  if (wanted.ttl_ms < kMinTtl_ms || wanted.ttl_ms > kMaxTtl_ms) {
+  if (wanted.ttl_ms < base::kLeastTtl_s * 1000 || wanted.ttl_ms > base::kMostTtl_s * 1000) {
     throw Error(Code::invalid_argument, "ttl_s must be between 5 and 3600");
   }
 }
