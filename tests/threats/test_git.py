@@ -218,8 +218,8 @@ class Git(Threats):
                     call()
                 self.assertIn(refused.exception.status, (400, 403, 422, 501), (url, refused.exception.message))
                 self.assertNotIn("pass@", refused.exception.message)
-            if "\0" in url:
-                continue  # impossible in a command line
+            if "\0" in url or os.path.isdir(url):
+                continue  # impossible in a command line; the command line reads a directory with the caller's rights
             result = self.daemon.cli("create", url, check=False)
             self.assertNotEqual(result.returncode, 0, url)
         self.assertFalse(self.marker.exists())
