@@ -109,16 +109,16 @@ std::string copy_again(const IgnoredFiles& ignored, std::string path, const std:
   return join_command({"moorage", "cp", ignored.top + "/" + path, name + ":" + parent});
 }
 
-// A disposable workspace is of no use without them: it goes.
+// Deletes a disposable workspace that lacks some.
 void bring_ignored(Context& context, const Json& workspace, const IgnoredFiles& ignored,
                    bool disposable, Progress& progress) {
   const std::string id = workspace.text("id");
   const std::string name = workspace.text("name");
   RemoteFiles files(context, id);
-  const size_t all = ignored.paths.size();
-  const CopiedIgnored copied = copy_ignored(files, ignored, [&](size_t number) {
-    progress.update("ignored", static_cast<int64_t>(number * 100 / all), ignored.paths[number]);
-  });
+  const CopiedIgnored copied =
+      copy_ignored(files, ignored, [&](size_t percent, const std::string& path) {
+        progress.update("ignored", static_cast<int64_t>(percent), path);
+      });
   progress.finish();
   if (copied.skipped > 0) {
     context.note("ignored pipes, sockets and devices stay here: " + std::to_string(copied.skipped));

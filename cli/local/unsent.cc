@@ -23,6 +23,13 @@ std::vector<std::string> lines_of(const std::vector<std::string>& words, const C
   return lines;
 }
 
+std::vector<std::string> records_of(const std::vector<std::string>& words,
+                                    const Checkout& checkout) {
+  const std::string text = try_git(words, checkout.call()).output;
+  const auto found = records(text);
+  return {found.begin(), found.end()};
+}
+
 struct OtherRefs {
   std::vector<std::string> notes;
   std::vector<std::string> others;
@@ -89,7 +96,7 @@ std::vector<std::string> settings_of(const Checkout& checkout) {
       "remote", "branch", "submodule", "extensions", "gc", "maintenance", "index", "pack"};
   std::vector<std::string> settings;
   for (const std::string& name :
-       lines_of({"config", "--local", "--name-only", "--list"}, checkout)) {
+       records_of({"config", "--local", "--name-only", "--list", "-z"}, checkout)) {
     const std::string kind = name.substr(0, name.find('.'));
     const bool usual = std::find(kUsual.begin(), kUsual.end(), name) != kUsual.end() ||
                        std::find(kUsualKinds.begin(), kUsualKinds.end(), kind) != kUsualKinds.end();

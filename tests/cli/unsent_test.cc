@@ -1,6 +1,7 @@
-// What `create --from` names: parts of a repository that stay.
+// What `create --from` names and lists: parts of a repository that stay, and ignored files.
 #include <sys/stat.h>
 
+#include "cli/local/ignored.h"
 #include "local_scene.h"
 
 using namespace moorage;
@@ -48,4 +49,20 @@ TEST_CASE("a remote that is a path of this machine is named, a usual repository 
   LocalBundle bundle(top);
   bundle.commit();
   CHECK(bundle.notes() == std::vector<std::string>{"remotes stay here: origin"});
+}
+
+TEST_CASE("an ignored directory is listed once, and a part that .gitignore names is no note") {
+  Directory directory;
+  make_repository(directory, "repo");
+  const std::string top = directory / "repo";
+  directory.put("repo/.gitignore", "*.log\nbuild/x\n");
+  directory.put("repo/.git/info/exclude", "build/\nmine\n");
+  for (const char* path : {"o/1.log", "o/a/2.log", "o/a/b/3.log", "o-1.log", "build/x", "mine"})
+    directory.put("repo/" + std::string(path), "text\n");
+  cli::GitCall in_tree;
+  in_tree.directory = top;
+  const auto found = cli::find_ignored(top, in_tree);
+  CHECK(found.paths == std::vector<std::string>{"build/", "o-1.log", "o/"});
+  CHECK(found.notes == std::vector<std::string>{"ignored by your own patterns alone, left out: "
+                                                "mine; moorage cp brings them"});
 }

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import time
 import unittest
 
 import harness
@@ -356,6 +357,24 @@ class Checkout(harness.TestCase):
         self.assertEqual(self.inside("git", "status", "--porcelain"), b"")
         self.assertEqual(self.daemon.cli("diff", self.name).stdout, b"")
         self.assertEqual(self.client.workspace(self.name)["changes"]["files"], 0)
+
+    def test_make_builds_inside_what_it_would_build_here(self):
+        recipe = "all: $(addsuffix .o,a b c)\n%.o: %.c\n\tcp $< $@\n"
+        harness.make_repository(self.local, {".gitignore": "*.o\n", "Makefile": recipe, "a.c": "1\n", "b.c": "1\n", "c.c": "1\n"})
+        long_ago = time.time() - 3600
+        for name in ("Makefile", "a.c", "b.c", "c.c"):
+            os.utime(self.local / name, (long_ago, long_ago))
+        harness.run("make", cwd=self.local)
+        later = time.time() + 60
+        for name in ("b.c", "c.c"):
+            (self.local / name).write_text("2\n")
+            os.utime(self.local / name, (later, later))
+        harness.git(self.local, "commit", "-qm", "two", "b.c")
+        here = harness.run("make", "-n", cwd=self.local).stdout
+        self.assertEqual(here, b"cp b.c b.o\ncp c.c c.o\n")
+        self.daemon.cli("create", "--from", self.local, "--ignored", "--name", self.name)
+        self.assertEqual(self.inside("make", "-n"), here)
+        self.assertEqual((self.inside("git", "status", "--porcelain"), self.daemon.cli("diff", self.name).stdout), (b" M c.c\n", b""))
 
     def test_ignored_files_are_there_when_run_starts_its_command(self):
         harness.make_repository(self.local, {".gitignore": "*.o\nbuilt/\n"})
