@@ -18,10 +18,10 @@ constexpr uint32_t kPermissions = 0777;
 // Of a path: "" or the part up to its last slash.
 std::string directory_of(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
-std::string name_beside(const std::string& path) {
+std::string name_beside() {
   uint64_t number = 0;
   base::check(::getrandom(&number, sizeof number, 0), "get a random number");
-  return directory_of(path) + ".moorage-" + std::to_string(number);
+  return ".moorage-" + std::to_string(number);
 }
 
 bool may_not_create(int error) { return error == EACCES || error == EPERM || error == EROFS; }
@@ -29,7 +29,15 @@ bool may_not_create(int error) { return error == EACCES || error == EPERM || err
 }  // namespace
 
 CopiedFile::CopiedFile(int parent, std::string name, Links links)
-    : parent_(parent), name_(std::move(name)), links_(links), beside_(name_beside(name_)) {
+    : name_(std::move(name)), parent_(parent), last_(name_), links_(links), beside_(name_beside()) {
+  const std::string directory = directory_of(name_);
+  if (directory == name_) return;  // of a name that ends with a slash, which open(2) refuses
+  if (!directory.empty()) {
+    directory_.reset(base::check(
+        ::openat(parent, directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC), "create " + name_));
+    parent_ = directory_.get();
+    last_ = name_.substr(directory.size());
+  }
   if (!suits_replacing()) return;
   create_beside();
   is_beside_ = fd_ && takes_owner();
@@ -45,20 +53,20 @@ void CopiedFile::remove_beside() {
 }
 
 bool CopiedFile::suits_replacing() const {
-  struct stat found {};
-  if (name_.ends_with('/')) return false;  // open(2) refuses it
-  if (::fstatat(parent_, name_.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0) return true;
-  if (S_ISLNK(found.st_mode)) return links_ == Links::replaced;
-  return S_ISREG(found.st_mode) && found.st_nlink == 1 &&
-         ::faccessat(parent_, name_.c_str(), W_OK, AT_EACCESS) == 0;
+  struct statx found {};
+  if (::statx(parent_, last_.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &found) != 0)
+    return true;
+  if (S_ISLNK(found.stx_mode)) return links_ == Links::replaced;
+  // A mount, such as /etc/hosts in a container, cannot be replaced.
+  return S_ISREG(found.stx_mode) && found.stx_nlink == 1 &&
+         (found.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0 &&
+         ::faccessat(parent_, last_.c_str(), W_OK, AT_EACCESS) == 0;
 }
 
 // Opens nothing where the directory does not allow it: perhaps it allows to write the file itself.
 void CopiedFile::create_beside() {
-  const std::string directory = directory_of(name_);
   // Without a name: a kill leaves nothing. NFS and others lack that.
-  fd_.reset(::openat(parent_, directory.empty() ? "." : directory.c_str(),
-                     O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  fd_.reset(::openat(parent_, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!fd_ && errno == EOPNOTSUPP) {
     fd_.reset(::openat(parent_, beside_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     has_name_ = static_cast<bool>(fd_);
@@ -69,7 +77,7 @@ void CopiedFile::create_beside() {
 bool CopiedFile::takes_owner() const {
   struct stat old {};
   const bool replaces =
-      ::fstatat(parent_, name_.c_str(), &old, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(old.st_mode);
+      ::fstatat(parent_, last_.c_str(), &old, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(old.st_mode);
   return !replaces || ::fchown(fd_.get(), old.st_uid, old.st_gid) == 0;
 }
 
@@ -77,7 +85,7 @@ void CopiedFile::open_itself() {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
   const int follow = links_ == Links::followed ? 0 : O_NOFOLLOW;
   fd_.reset(
-      base::check(::openat(parent_, name_.c_str(), kFlags | follow, 0600), "create " + name_));
+      base::check(::openat(parent_, last_.c_str(), kFlags | follow, 0600), "create " + name_));
   struct stat found {};
   base::check(::fstat(fd_.get(), &found), "inspect " + name_);
   if (S_ISREG(found.st_mode)) content_.emplace(fd_.get());
@@ -100,13 +108,13 @@ void CopiedFile::commit(const FileState& state) {
                 "create " + name_);
     has_name_ = true;
   }
-  base::check(::renameat(parent_, beside_.c_str(), parent_, name_.c_str()), "replace " + name_);
+  base::check(::renameat(parent_, beside_.c_str(), parent_, last_.c_str()), "replace " + name_);
   has_name_ = false;
 }
 
 void create_link(int parent, const std::string& name, const std::string& target,
                  int64_t modified_ns) {
-  const std::string beside = name_beside(name);
+  const std::string beside = directory_of(name) + name_beside();
   base::check(::symlinkat(target.c_str(), parent, beside.c_str()), "create " + name);
   const auto times = base::modified_at(modified_ns);
   const bool complete =

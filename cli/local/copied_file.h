@@ -1,9 +1,10 @@
 // A local file that a copy writes. It gets its name when it is complete, so a copy that fails or is
 // ended leaves an existing file unchanged and nothing new.
 // Written through instead, as cp does it, and as another file would lose something: a file with
-// several names or whose owner the new one could not keep, a pipe, a device, and a link that the
-// user named, such as /dev/stdout. Those are opened, and so emptied, at the first bytes or at the
-// end: a copy that is refused leaves them unchanged, too.
+// several names, a mount, or one whose owner the new one could not keep, a pipe, a device, and a
+// link that the user named, such as /dev/stdout. Those are opened, and so emptied, at the first
+// bytes or at the end: a copy that is refused leaves them unchanged, too. A file that replaces
+// another one has none of its extended attributes and ACLs.
 #pragma once
 
 #include <optional>
@@ -35,8 +36,10 @@ class CopiedFile {
   void remove_beside();
   void open_itself();
 
-  const int parent_;
   const std::string name_;
+  Fd directory_;      // of the name, if it has one: nobody exchanges it meanwhile
+  int parent_;        // of last_
+  std::string last_;  // the part of the name after its directory
   const Links links_;
   const std::string beside_;  // the name of the new file, for the moment before it has its own
   bool is_beside_ = false;    // there is a new file

@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import pathlib
+import resource
 import signal
 import tempfile
 import threading
@@ -560,6 +561,20 @@ class Trees(Scripted):
                 self.assertEqual(((top / seen).read_text(), (top / seen).stat().st_mode & 0o7777), (name, 0o640))
             self.assertTrue((top / "link").is_symlink())
             self.assertEqual(sorted(os.listdir(place)), ["alone", "first", "link", "second"])
+
+    async def test_a_download_that_cannot_be_written_leaves_nothing(self, client):
+        file = self.listing({"name": "a", "type": "file", "mode": 0o640})
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        self.addCleanup(signal.signal, signal.SIGXFSZ, signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
+        fix = await self.workspace(client, refuse(400, "invalid_argument"), file, reply(200, bytes(100)))
+        with tempfile.TemporaryDirectory() as place:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+            try:
+                with self.assertRaisesRegex(OSError, "File too large"):
+                    await fix.files.download("a", pathlib.Path(place) / "a")
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            self.assertEqual(os.listdir(place), [])
 
     async def test_odd_arguments_are_refused_by_their_names_and_not_sent(self, client):
         fix = await self.workspace(client)

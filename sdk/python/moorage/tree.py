@@ -80,7 +80,7 @@ class LocalDirectory:
 
     def link(self, name: str, target: str) -> None:
         """Replaces what has this name, unless it is a directory."""
-        beside = name_beside(name)
+        beside = os.path.join(os.path.dirname(name), name_beside())
         os.symlink(target, beside, dir_fd=self.fd)
         try:
             os.rename(beside, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
@@ -97,8 +97,14 @@ class LocalDirectory:
             os.close(self.fd)
 
 
-def name_beside(path: str) -> str:
-    return os.path.join(os.path.dirname(path), ".moorage-" + secrets.token_hex(8))
+def name_beside() -> str:
+    return ".moorage-" + secrets.token_hex(8)
+
+
+def umask() -> int:
+    """Of this process. os.umask() would change it, for all threads."""
+    with open("/proc/self/status") as status:
+        return next((int(line.split()[1], 8) for line in status if line.startswith("Umask:")), 0o022)
 
 
 class CopiedFile:
@@ -110,21 +116,31 @@ class CopiedFile:
 
     def __init__(self, name: str, directory: int | None = None) -> None:
         """directory: of the name; a link there is replaced. None: the caller named a path, and a link is followed."""
-        self._name, self._directory = name, directory
+        self._follows = directory is None
+        # Of its own and opened once: nobody exchanges it meanwhile.
+        place, self._name = os.path.split(name) if directory is None else (".", name)
+        self._directory = os.open(place or ".", os.O_PATH | os.O_DIRECTORY, dir_fd=directory)
         self._file: BinaryIO | None = None
         self._beside: str | None = None
-        self._usual_mode = 0o644  # without an original
-        found = self._found()
-        if self._suits_replacing(found):
-            self._create_beside(found)
+        self._usual_mode = 0o666 & ~umask()  # without an original
+        try:
+            found = self._found()
+            if self._suits_replacing(found):
+                self._create_beside(found)
+        except BaseException:
+            os.close(self._directory)
+            raise
 
     def __enter__(self) -> CopiedFile:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._remove_beside()
+        try:
+            if self._file is not None:
+                self._file.close()
+        finally:
+            self._remove_beside()
+            os.close(self._directory)
 
     def write(self, piece: bytes) -> int:
         if self._file is None:
@@ -155,14 +171,14 @@ class CopiedFile:
 
     def _suits_replacing(self, found: os.stat_result | None) -> bool:
         if found is None:
-            return not self._name.endswith("/")
+            return self._name != ""
         if stat.S_ISLNK(found.st_mode):
-            return self._directory is not None
+            return not self._follows
         return (stat.S_ISREG(found.st_mode) and found.st_nlink == 1
                 and os.access(self._name, os.W_OK, dir_fd=self._directory, effective_ids=True))
 
     def _create_beside(self, found: os.stat_result | None) -> None:
-        beside = name_beside(self._name)
+        beside = name_beside()
         try:
             fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._directory)
         except OSError as error:
@@ -187,7 +203,7 @@ class CopiedFile:
 
     def _open_itself(self) -> BinaryIO:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        if self._directory is not None:
+        if not self._follows:
             flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in a tree may have no reader
         return os.fdopen(os.open(self._name, flags, 0o666, dir_fd=self._directory), "wb")
 
