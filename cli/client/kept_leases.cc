@@ -103,8 +103,7 @@ std::string KeptLeases::keep(const std::string& token) const {
 std::string KeptLeases::of_workspace(const std::string& id) const {
   if (id.empty() || !is_of_us_alone(directory_)) return "";
   for (const auto& name : base::list_directory(directory_)) {
-    if (!name.starts_with(id + ".")) continue;
-    if (const auto kept = read(directory_ + "/" + name)) return kept->token;
+    if (name.starts_with(id + ".")) return name;
   }
   return "";
 }

@@ -1,7 +1,6 @@
 // The secrets of leases that this user acquired: one file each, which only the user can read,
 // ~/.local/state/moorage/leases/SOCKET/ws_12.5. A command uses one only when --lease or
-// MOORAGE_LEASE names it: two agents of one user must not use each other's lease. Only a release
-// finds it by its workspace.
+// MOORAGE_LEASE names it: two agents of one user must not use each other's lease.
 #pragma once
 
 #include <string>
@@ -24,7 +23,7 @@ class KeptLeases {
   // with that generation. Leases not saved here go to the daemon unchanged; it refuses them where
   // they matter.
   std::string header(const std::string& named) const;
-  // The token of the lease saved for "ws_12"; empty: none is.
+  // The short name of the lease saved for "ws_12"; empty: none is.
   std::string of_workspace(const std::string& id) const;
 
  private:

@@ -220,20 +220,21 @@ void show(Context& context, const std::string& workspace) {
   context.print_label("holder", lease->flag("held") ? holder_line(*lease) : last);
 }
 
-// A release need not name the lease that the caller saved for this workspace.
-void find_kept_lease(Context& context, const std::string& workspace) {
+// Another program of this user may hold the lease that was saved last, so it must be named.
+void require_named(Context& context, const std::string& workspace) {
   const char* named = std::getenv("MOORAGE_LEASE");
   if (named != nullptr && *named != '\0') return;
   const Json found = Json::parse(context.api().get(context.workspace_path(workspace)));
-  const std::string token = KeptLeases(context.socket).of_workspace(found.text("id"));
-  if (token.empty()) return;  // the daemon says what to do
-  base::check(setenv("MOORAGE_LEASE", token.c_str(), 1), "set MOORAGE_LEASE");
+  const std::string saved = KeptLeases(context.socket).of_workspace(found.text("id"));
+  if (saved.empty()) return;  // the daemon says what to do
+  throw Error(
+      Code::invalid_argument, "say which lease of " + workspace + " you mean",
+      "the last one that you acquired: moorage --lease " + saved + " lease release " + workspace);
 }
 
 void release(Context& context, const std::string& workspace) {
-  find_kept_lease(context, workspace);
-  Api api(context.socket);  // sends the lease that was just found
-  api.send("DELETE", context.workspace_path(workspace, "/lease"));
+  require_named(context, workspace);
+  context.api().send("DELETE", context.workspace_path(workspace, "/lease"));
   if (!context.json) context.print_label("released", workspace);
 }
 
@@ -249,7 +250,7 @@ struct ShareOptions {
     const Error why(Code::invalid_argument,
                     "a workspace is shared with a group of this host, for reading and writing",
                     "moorage share NAME --group GROUP; add a person to it: usermod -aG GROUP USER");
-    options.refused("--user", true, why);
+    for (const char* option : {"--user", "--with"}) options.refused(option, true, why);
     options.refused("--read-only", false, why);
   }
 };

@@ -89,11 +89,13 @@ TEST_CASE("with --json the answer has the secret, and nothing is saved") {
   CHECK(scene.files().empty());
 }
 
-TEST_CASE("a release finds the saved lease of its workspace") {
+TEST_CASE("a release of no named lease names the saved one of its workspace") {
   LeaseScene scene;
   CHECK(scene.sent({}).empty());
   scene.run({"lease", "acquire", "auth"});
-  CHECK(scene.sent({}) == scene.token);
+  const Ran refused = scene.run({"lease", "release", "auth"});
+  CHECK(refused.code == 1);
+  CHECK(refused.err.find("moorage --lease ws_1.5 lease release auth") != std::string::npos);
   const std::string other = scene.state + "/other";
   base::make_directories(other);
   scene.server.settle();

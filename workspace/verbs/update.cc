@@ -24,12 +24,12 @@ using state_db::WorkspaceState;
 constexpr int kTries = 10;
 constexpr size_t kMaxNamed = 10;  // commands in a notice
 
-// Whether this user may use it; not, if the host's user database does not list his groups.
+// Whether this user may use it, as the host's user database has his groups; yes, if it lacks him.
 bool has_access(uint32_t uid, const state_db::WorkspaceRow& row) {
   if (uid == 0 || uid == row.owner_uid) return true;
   if (!row.team_gid) return false;
   const auto groups = base::groups_of_user(uid);
-  return groups && std::find(groups->begin(), groups->end(), *row.team_gid) != groups->end();
+  return !groups || std::find(groups->begin(), groups->end(), *row.team_gid) != groups->end();
 }
 
 // Disk limits apply at once.
@@ -144,6 +144,7 @@ WorkspaceView Update::commit(const Caller& caller, base::WorkspaceId id, const C
 WorkspaceView Update::share(const Caller& caller, const std::string& name,
                             std::optional<uint32_t> team_gid) {
   auto row = find_workspace(context_.store, caller, name, Right::govern);
+  const bool changes = row.team_gid != team_gid;
   row.team_gid = team_gid;
   const JoinedVerb joined{.workspace = row.id, .notice = left_running(row)};
   state_db::WorkspaceTable table(context_.store);
@@ -152,7 +153,7 @@ WorkspaceView Update::share(const Caller& caller, const std::string& name,
                    team_gid ? "shared with group " + group_name(*team_gid) : "private");
     join_key(context_.store, caller, joined.subject());
   });
-  end_lost_lease(row);
+  if (changes) end_lost_lease(row);
   keep_about(context_, table.get(row.id));
   return joined.in(views_.view(table.get(row.id)));
 }
@@ -188,7 +189,6 @@ WorkspaceView Update::resume(const std::string& subject) {
   const auto row = state_db::WorkspaceTable(context_.store).get(joined.workspace);
   hold_to_limit(context_, row);
   networks_.apply(row.id);
-  end_lost_lease(row);
   keep_about(context_, row);
   return joined.in(views_.look(joined.workspace));
 }
