@@ -86,17 +86,25 @@ Error gone(const Error& error) {
           "and create --ref with the full id of a fetched commit"};
 }
 
+UpstreamRefs ask_known(const Mirror& mirror, const FetchTask& task) {
+  try {
+    return ask_upstream(mirror, task);
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found) throw gone(error);
+    throw;
+  }
+}
+
 RefreshResult compare_and_fetch(const Mirror& mirror, const FetchTask& task) {
   RefreshResult result;
   try {
-    const UpstreamRefs upstream = ask_upstream(mirror, task);
+    const UpstreamRefs upstream = ask_known(mirror, task);
     if (upstream != mirror.upstream_refs()) {
       mirror.fetch(task, upstream);
       result.fetched = true;
     }
     mirror.record_checked();
   } catch (const Error& error) {
-    if (error.code() == Code::not_found) throw gone(error);
     if (!excuses_staleness(error.code())) throw;
     result.stale = true;
     result.stale_reason = error.message();
@@ -239,7 +247,7 @@ void RepoCache::remove(const std::string& repo, const std::function<bool()>& unw
     if (!unwanted()) return;
     base::remove_tree(path);
   }
-  state_->forget(repo);
+  state_->drop(repo);
 }
 
 }  // namespace moorage::repo_cache

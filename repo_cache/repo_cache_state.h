@@ -74,6 +74,11 @@ struct RepoCache::State {
     const std::lock_guard lock(mutex);
     forget_locked(repo);
   }
+  void drop(const std::string& repo) {  // it is removed
+    const std::lock_guard lock(mutex);
+    forget_locked(repo);
+    checked_wall_ms.erase(repo);
+  }
   void forget_locked(const std::string& repo) {
     workspace_refs.erase(repo);
     distances.erase(repo);

@@ -69,19 +69,19 @@ const std::string& ImportCheck::wanted_name() const {
 
 void ImportCheck::manifest(const Manifest& manifest) {
   manifest_ = manifest;
-  const auto& row = manifest.workspace;
+  const auto& row = manifest_.workspace;
   check_workspace_name(wanted_name());
   check_branch_name(row.branch);
   check_labels(row.labels);
   check_repository(manifest.repository);
-  PolicyChange policy;
-  policy.to = row.policy;
   // A host of an earlier release accepted more.
-  auto& limits = policy.to.limits;
+  auto& limits = manifest_.workspace.policy.limits;
   limits.memory_bytes = std::min(limits.memory_bytes, base::kMostMemoryBytes);
   limits.pids = std::min(limits.pids, base::kMostPids);
   limits.disk_bytes = std::min(limits.disk_bytes, base::kMostDiskBytes);
   limits.disk_files = std::min(limits.disk_files, base::kMostDiskFiles);
+  PolicyChange policy;
+  policy.to = row.policy;
   state_db::each_policy_field([&](const char* field, const auto&) { policy.named.insert(field); },
                               policy.to);
   check_policy(policy);

@@ -11,6 +11,7 @@
 #include "layers/seal/seal_list.h"
 #include "state_db/store.h"
 #include "state_db/tables/layers.h"
+#include "state_db/tables/repositories.h"
 #include "workspace/chain/initial_files.h"
 #include "workspace/context/disk_use.h"
 
@@ -123,11 +124,15 @@ void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
 }
 
 void IntegrityCheck::lose_base(const state_db::WorkspaceRow& row, const Error& error) {
+  const auto repository = state_db::RepositoryTable(context_.store).get(row.repository);
+  const std::string way =
+      has_upstream(repository.scope)
+          ? "make upstream serve that commit again, then: moorage repo fetch " +
+                row.repository.str()
+          : "import it again from a checkout that has the commit: moorage create --from DIR";
   lose(context_, row,
        "its base commit " + row.base_commit + " is not available: " + error.message(),
-       "its own files are intact in " + context_.storage.layer_path(row.layer) +
-           "; make upstream serve that commit again, then: moorage repo fetch " +
-           row.repository.str());
+       "its own files are intact in " + context_.storage.layer_path(row.layer) + "; " + way);
 }
 
 void IntegrityCheck::look(const state_db::WorkspaceRow& row, std::chrono::milliseconds max_age) {

@@ -96,7 +96,12 @@ void Replica::run() {
       next.problem = error.what();
     }
     std::unique_lock lock(mutex_);
-    if (stopping_ || last) return;
+    if (stopping_ || last) {
+      if (!round)
+        base::log(base::LogLevel::warning, "replica.last_changes_missing",
+                  {{"directory", rules_.directory}, {"problem", next.problem}});
+      return;
+    }
     if (!round) ++next.failures;
     if (next.state != status_.state || next.problem != status_.problem) {
       const auto level = round ? base::LogLevel::info : base::LogLevel::error;

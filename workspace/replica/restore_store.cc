@@ -234,18 +234,19 @@ class Restore {
   void mirror(base::RepoId repository) {
     const std::string name = repository.str();
     if (!manifest_.series.contains(name)) return;
-    guarded("the mirror of " + name + " (its next use fetches it from upstream)", [&] {
-      try {
-        options_.repos->make_empty(name);
-        const packs::TreePlaces places{
-            {{"", options_.repos->mirror_directory(name)}}, 0, 0, is_mirror_path};
-        report_.entries += bring(name, places);
-        options_.repos->tips(name);  // each is there
-      } catch (const Error&) {
-        base::remove_tree(options_.repos->directory(name));
-        throw;
-      }
-    });
+    guarded("the mirror of " + name + " (its next use fetches it from upstream, if it has one)",
+            [&] {
+              try {
+                options_.repos->make_empty(name);
+                const packs::TreePlaces places{
+                    {{"", options_.repos->mirror_directory(name)}}, 0, 0, is_mirror_path};
+                report_.entries += bring(name, places);
+                options_.repos->tips(name);  // each is there
+              } catch (const Error&) {
+                base::remove_tree(options_.repos->directory(name));
+                throw;
+              }
+            });
   }
 
   void home() {
