@@ -254,7 +254,8 @@ void find_lease(const Context& context) {
 Error with_way(const Error& error, const Words& words) {
   const Words plain = plain_words(words);
   if (plain.size() < 2) return error;
-  if (error.code() != Code::not_found && error.code() != Code::invalid_argument) return error;
+  const bool too_many = error.code() == Code::invalid_argument && plain.size() > 3;
+  if (error.code() != Code::not_found && !too_many) return error;
   const auto way = way_without(plain[0] + " " + plain[1], plain.size() > 2 ? plain[2] : "");
   return way ? Error(error.code(), error.message(), *way) : error;
 }

@@ -197,7 +197,7 @@ Resolution Resolver::judged(std::vector<base::IpAddress> addresses) const {
       result.addresses.push_back(address);
     } else {
       result.why = address.str() + " is " + std::string(reason);
-      if (reason.starts_with("a private address"))
+      if (reason.starts_with("a private address") || reason.starts_with("a documentation address"))
         result.why += "; network.reachable of the daemon's settings opens ranges";
     }
   }

@@ -22,11 +22,13 @@ daemon_answers() { /usr/local/bin/moorage version >/dev/null 2>&1 && [ -S "$sock
 
 # The pid of the daemon that serves our socket, whoever started it; empty if there is none.
 daemon_pid() {
-  daemon_answers || return 0
   python3 -c '
 import socket, struct, sys
 daemon = socket.socket(socket.AF_UNIX)
-daemon.connect(sys.argv[1])
+try:
+    daemon.connect(sys.argv[1])
+except OSError:
+    sys.exit(0)
 print(struct.unpack("3i", daemon.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])' "$socket"
 }
 

@@ -17,7 +17,7 @@ kill_everything() {  # kill -9: the daemon, the sandbox's process 1, LXC's monit
   name=$(moorage show "$tour" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["sandbox"]["id"])')
   store=$(moorage info --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["store_id"])')
   if systemd_runs; then pid=$(systemctl show -p MainPID --value moorage); else pid=$(daemon_pid); fi
-  systemd_runs && systemctl kill -s KILL moorage || kill -9 "$pid"
+  if systemd_runs; then systemctl kill -s KILL moorage; else kill -9 "$pid"; fi
   for pid in $(sandbox_pids "$store-$name"); do kill -9 "$pid" 2>/dev/null || true; done
 }
 

@@ -41,7 +41,7 @@ std::string ended_text(const Json& done, const Verb& verb) {
   if (count > 0) return "; ended " + count_of(count, "running command") + text;
   if (verb.rest != "/stop") return "";
   return std::string("; the next exec starts it") +
-         (is_ours(done) ? "; nothing deletes it but you" : "");
+         (is_ours(done) ? "; only you can delete it" : "");
 }
 
 // Applies the verb to each workspace in turn; `describe` makes the rest of the line.

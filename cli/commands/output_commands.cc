@@ -7,6 +7,8 @@
 namespace moorage::cli {
 namespace {
 
+constexpr int64_t kMostLines = 1'000'000;  // bounds the memory to find them
+
 struct LogsOptions {
   std::string name;
   std::string exec;
@@ -61,23 +63,23 @@ void check_belongs(Context& context, const std::string& exec, const std::string&
               "moorage logs " + exec + " | moorage ps " + workspace);
 }
 
-uint64_t parse_count(const std::string& option, const std::string& text, const std::string& unit) {
-  if (text.size() >= 19 || text.find_first_not_of("0123456789") != std::string::npos)
-    throw Error(Code::invalid_argument, option + ": '" + text + "' is not a number of " + unit);
-  return std::stoull(text);
-}
-
 // Where to begin: the start, unless an option says otherwise.
 uint64_t first_offset(Context& context, const LogsOptions& options, const SessionPlan& plan) {
   if (!options.tail.empty() && !options.since_offset.empty())
     throw Error(Code::invalid_argument, "--tail and --since-offset exclude each other");
   if (!options.tail.empty()) {
-    const uint64_t lines = parse_count("--tail", options.tail, "lines");
-    return offset_of(context, {plan.exec, lines, plan.show_stdout, plan.show_stderr});
+    const int64_t lines = parse_count(options.tail, "--tail");
+    if (lines > kMostLines) {
+      throw Error(Code::invalid_argument,
+                  "--tail must be from 0 to " + std::to_string(kMostLines) + " lines",
+                  "without it, logs prints all of the output");
+    }
+    return offset_of(context,
+                     {plan.exec, static_cast<uint64_t>(lines), plan.show_stdout, plan.show_stderr});
   }
   return options.since_offset.empty()
              ? 0
-             : parse_count("--since-offset", options.since_offset, "bytes");
+             : static_cast<uint64_t>(parse_count(options.since_offset, "--since-offset"));
 }
 
 int print_logs(Context& context, const LogsOptions& options) {
@@ -105,7 +107,7 @@ int print_logs(Context& context, const LogsOptions& options) {
       end.record = Json::parse(context.api().get(context.exec_path(exec)));
     context.print_json(json_with_output(end.record, end.output));
   } else if (end.how == SessionEnd::How::ended) {
-    note_end(context, end.record, end.error_noted ? Reading::its_end_noted : Reading::its_logs);
+    note_end(context, end.record, Reading::its_logs, end.error_noted);
     if (!plan.show_stdout && end.record.flag("merge_output"))
       context.note(exec + " wrote both streams into one pipe; all of it: moorage logs " + exec);
   }

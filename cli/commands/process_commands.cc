@@ -127,7 +127,7 @@ int wait_for_exec(Context& context, const std::string& id) {
       context.print_json(answer);
     } else {
       context.print_label(id, end_text(exec));
-      note_end(context, exec);
+      note_end(context, exec, Reading::its_end, false);
     }
     return exit_code_of(exec);
   }

@@ -114,7 +114,7 @@ class Page {
       const int64_t count = list > 0 ? list : place.number();
       if (count == 0) continue;
       const bool lfs = std::string_view(name) == "lfs";
-      line(name, lfs ? count_of(count, "LFS pointer") + " left as pointers"
+      line(name, lfs ? count_of(count, "LFS pointer") + ", contents not fetched"
                      : count_of(count, "submodule") + " not checked out");
     }
   }

@@ -119,7 +119,10 @@ void Swap::commit(const std::vector<Step>& steps) {
   written_ = std::move(plan);
   try {
     move(steps);
-  } catch (Error& error) {  // the destructor puts back what was moved
+  } catch (Error& error) {
+    undo(waiting_.get(), records(written_));
+    base::write_file(plan_, without_steps());
+    written_.clear();
     if (error.code() == Code::conflict) throw;
     throw Error(error.code(), error.message(),
                 "nothing was changed" + (error.hint().empty() ? "" : "; " + error.hint()));

@@ -133,7 +133,7 @@ int64_t parse_count(std::string_view text, std::string_view what) {
   const auto parsed = std::from_chars(text.data(), end, count);
   if (parsed.ec == std::errc() && parsed.ptr == end && count >= 0) return count;
   throw Error(Code::invalid_argument,
-              std::string(what) + ": '" + std::string(text) + "' is not an integer");
+              std::string(what) + ": '" + std::string(text) + "' is not an integer of at least 0");
 }
 
 std::optional<int64_t> parse_utc(std::string_view text) {

@@ -216,7 +216,7 @@ int finish_session(Context& context, const SessionEnd& end) {
   if (context.json) {  // the record has all that the notices say
     context.print_json(json_with_output(end.record, end.output));
   } else {
-    note_end(context, end.record, end.error_noted ? Reading::its_end_noted : Reading::its_end);
+    note_end(context, end.record, Reading::its_end, end.error_noted);
   }
   return exit_code_of(end.record);
 }

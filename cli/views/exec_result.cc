@@ -55,7 +55,7 @@ int exit_code_of(const Json& exec) {
   return kInterrupted;
 }
 
-void note_end(Context& context, const Json& exec, Reading reading) {
+void note_end(Context& context, const Json& exec, Reading reading, bool error_noted) {
   Json workspace;
   if (exec.text("state") == "oom_killed") {
     try {
@@ -65,10 +65,12 @@ void note_end(Context& context, const Json& exec, Reading reading) {
       // It is purged, or the daemon is gone: the notice does without.
     }
   }
-  for (const std::string& notice : end_notices(exec, reading, workspace)) context.note(notice);
+  for (const std::string& notice : end_notices(exec, reading, workspace, error_noted))
+    context.note(notice);
 }
 
-std::vector<std::string> end_notices(const Json& exec, Reading reading, const Json& workspace) {
+std::vector<std::string> end_notices(const Json& exec, Reading reading, const Json& workspace,
+                                     bool error_noted) {
   const std::string id = exec.text("id", "the command"), state = exec.text("state");
   std::vector<std::string> notices;
   if (state == "timed_out") {
@@ -99,7 +101,7 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading, const Js
   if (state == "cancelled" && error.starts_with(kLifetime)) {
     notices.push_back(id + ": " + end_text(exec) + "; to change it: moorage set " +
                       exec.text("workspace", "NAME") + " --max-lifetime TIME");
-  } else if (!error.empty() && reading != Reading::its_end_noted) {
+  } else if (!error.empty() && !error_noted) {
     notices.push_back(id + ": " + error);
   }
   const int64_t omitted = exec.number("omitted_bytes");

@@ -20,12 +20,13 @@ inline constexpr int kSignalBase = 128;
 // The command's own code, 128 + its signal, or one of the above.
 int exit_code_of(const Json& exec);
 // Lines for standard error that explain the exit code; often none.
-enum class Reading { its_end, its_logs, its_end_noted };  // noted: its error was printed before
+enum class Reading { its_end, its_logs };
 // `workspace`, if known, names the limit that it exceeded.
+// error_noted: its error was printed during the command.
 std::vector<std::string> end_notices(const Json& exec, Reading reading = Reading::its_end,
-                                     const Json& workspace = {});
+                                     const Json& workspace = {}, bool error_noted = false);
 // Prints them.
-void note_end(Context& context, const Json& exec, Reading reading = Reading::its_end);
+void note_end(Context& context, const Json& exec, Reading reading, bool error_noted);
 
 // The output of a command for --json, kept up to a limit, so that an endless command does not fill
 // the memory.

@@ -65,8 +65,8 @@ std::string origin_text(const Json& forked_elsewhere);
 std::string short_commit(const std::string& commit);
 // "main" of "refs/heads/main", "pull/7/head" of "refs/pull/7/head".
 std::string short_ref(const std::string& ref);
-// Tells the user on standard error from which commit the changes of the workspace count, if that is
-// not the one at which it began.
+// Notes on standard error from which commit the changes of the workspace count, if that is not the
+// one at which it began.
 void note_moved_base(Context& context, const std::string& name);
 
 }  // namespace moorage::cli

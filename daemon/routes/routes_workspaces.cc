@@ -117,7 +117,8 @@ workspace::DiffBase diff_base(const Request& request) {
   const std::string base = request.query_text("base").value_or("work");
   if (base == "work") return workspace::DiffBase::work;
   if (base == "head") return workspace::DiffBase::head;
-  throw Error(Code::invalid_argument, "base must be work or head, not '" + base + "'");
+  throw Error(Code::invalid_argument, "base must be work or head, not '" + base + "'",
+              "against a branch, ask git inside: moorage exec NAME -- git diff origin/main");
 }
 
 // Files and directories of a diff; empty: all.

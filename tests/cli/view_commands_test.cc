@@ -235,7 +235,7 @@ TEST_CASE("show prints the details of a workspace") {
         " base      acme/shop main 4f1c2e9, 23 behind (checked 2 min ago)\n"
         " branch    agent/auth, 3 commits not pushed\n"
         " changes   37 files (as of 5 min ago)\n"
-        " lfs       2 LFS pointers left as pointers\n"
+        " lfs       2 LFS pointers, contents not fetched\n"
         " sandbox   sb_4 running, lxc, userns, image host\n"
         " limits    memory 1.9G used of 4G, cpu 2, processes 12 of 512\n"
         " doing     ex_3 /usr/bin/my-agent 'split it' 2h14m, last output 41 min ago\n"
@@ -486,7 +486,7 @@ TEST_CASE("stop, start, rm and undelete report the result") {
   });
   const RunOptions options{server.socket_path(), "", {}};
   CHECK(run_moorage({"stop", "a", "b"}, options).out ==
-        " stopped  a   files kept; the next exec starts it; nothing deletes it but you\n"
+        " stopped  a   files kept; the next exec starts it; only you can delete it\n"
         " stopped  b   files kept; the next exec starts it\n");
   CHECK(run_moorage({"rm", "a"}, options).out ==
         " deleted  a   restore with: moorage undelete a\n");

@@ -108,7 +108,7 @@ class GitInside(harness.TestCase):
         harness.make_repository(repository, {".gitattributes": "*.bin filter=lfs\n", "a.bin": pointer, "b.bin": "no pointer\n"})
         self.client.create(repo_url=self.git_server.url("acme/large"), name="large")
         self.assertEqual(self.client.workspace("large")["lfs"], 1)
-        self.assertIn("1 LFS pointer left as pointers", self.daemon.cli("show", "large").stdout.decode())
+        self.assertIn("1 LFS pointer, contents not fetched", self.daemon.cli("show", "large").stdout.decode())
         self.assertEqual(self.client.exec("large", "cat a.bin b.bin").stdout.decode(), pointer + "no pointer\n")
         harness.commit(repository, "a.bin", "now an ordinary file\n")  # a delta over the first tree
         self.client.create(repo_url=self.git_server.url("acme/large"), name="larger")
