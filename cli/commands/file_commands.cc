@@ -288,7 +288,7 @@ Action status_command(Options& options) {
   auto name = std::make_shared<std::string>();
   options.optional_argument({"NAME", "", "The workspace; default: list all"}, *name);
   options.refused("--ignored", false,
-                  Error(Code::invalid_argument, "ignored files are no changes",
+                  Error(Code::invalid_argument, "ignored files do not count as changes",
                         "git inside lists them: moorage exec NAME -- git status --ignored"));
   return run_with(name, print_status);
 }

@@ -73,7 +73,7 @@ int64_t oldest_of(const IgnoredFiles& ignored) {
     const fs::path at = ignored.top + "/" + path;
     look(at);
     if (!path.ends_with('/')) continue;
-    std::error_code failed;  // what cannot be read is named when it is copied
+    std::error_code failed;  // the copy names unreadable ones
     const auto skip = fs::directory_options::skip_permission_denied;
     for (fs::recursive_directory_iterator each(at, skip, failed), end; !failed && each != end;
          each.increment(failed))

@@ -51,7 +51,7 @@ TEST_CASE("a remote that is a path of this machine is named, a usual repository 
   CHECK(bundle.notes() == std::vector<std::string>{"remotes stay here: origin"});
 }
 
-TEST_CASE("an ignored directory is listed once, and a part that .gitignore names is no note") {
+TEST_CASE("an ignored directory is listed once, and its part in .gitignore needs no note") {
   Directory directory;
   make_repository(directory, "repo");
   const std::string top = directory / "repo";
