@@ -64,9 +64,9 @@ int restore(const daemon::Settings& settings, const std::string& replica) {
                                 .repos = &repos,
                                 .storage = storage.get(),
                                 .tell = tell});
-  tell("restored " + std::to_string(report.workspaces) + " workspaces, " +
-       std::to_string(report.layers) + " layers, " + std::to_string(report.entries) +
-       " files into " + store + ", as of " + base::format_utc(report.wall_ms));
+  tell("restored " + base::count_text(report.workspaces, "workspace") + ", " +
+       base::count_text(report.layers, "layer") + ", " + base::count_text(report.entries, "file") +
+       " into " + store + ", as of " + base::format_utc(report.wall_ms));
   if (report.lost.empty()) tell("the store is complete; start mooraged on it");
   for (const auto& sentence : report.lost) tell("missing: " + sentence);
   return report.lost.empty() ? 0 : 1;

@@ -56,7 +56,7 @@ bool CopiedFile::suits_replacing() const {
   struct statx found {};
   if (::statx(parent_, last_.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &found) != 0)
     return true;
-  if (S_ISLNK(found.stx_mode)) return links_ == Links::replaced;
+  if (S_ISLNK(found.stx_mode)) return links_ == Links::not_followed;
   // A mount, such as /etc/hosts in a container, cannot be replaced.
   return S_ISREG(found.stx_mode) && found.stx_nlink == 1 &&
          (found.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0 &&

@@ -17,7 +17,7 @@
 
 namespace moorage::cli {
 
-enum class Links { followed, replaced };  // of a link that has the file's name
+enum class Links { followed, not_followed };  // a link that has the name
 
 class CopiedFile {
  public:

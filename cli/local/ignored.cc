@@ -1,8 +1,6 @@
 #include "cli/local/ignored.h"
 
-#include <limits.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -94,19 +92,10 @@ class IgnoredCopy {
   void copy(std::string path, CopiedIgnored& copied) {
     each_parent(path, [this](const std::string& parent) { make_parent(parent); });
     if (path.ends_with('/')) path.pop_back();
-    const struct stat status = status_of(top_ + path);
-    if (!S_ISLNK(status.st_mode)) {
-      CopyTally tally = copy_in(files_, top_ + path, path);
-      copied.skipped += tally.skipped;
-      std::move(tally.special_modes.begin(), tally.special_modes.end(),
-                std::back_inserter(copied.special_modes));
-      return;
-    }
-    std::string target(PATH_MAX, '\0');  // copy_in would follow it
-    const ssize_t size = base::check(
-        ::readlink((top_ + path).c_str(), target.data(), target.size()), "read " + path);
-    target.resize(static_cast<size_t>(size));
-    files_.make_symlink(path, target, base::file_time_ns(status.st_mtim));
+    CopyTally tally = copy_in(files_, top_ + path, path, Links::not_followed);
+    copied.skipped += tally.skipped;
+    std::move(tally.special_modes.begin(), tally.special_modes.end(),
+              std::back_inserter(copied.special_modes));
   }
 
   // The deepest first: to fill a directory changes its time, and a closed one cannot be entered.

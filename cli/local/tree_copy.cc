@@ -113,7 +113,7 @@ class CopyOut {
     } else if (entry.type == "symlink") {
       link(parent, entry);
     } else if (entry.type == "file") {
-      file(parent, entry.name, from, {entry.mode, entry.modified_ns}, Links::replaced);
+      file(parent, entry.name, from, {entry.mode, entry.modified_ns}, Links::not_followed);
     } else {
       ++tally_.skipped;
     }
@@ -125,7 +125,7 @@ class CopyOut {
     bool borrows = false;
     git_entries(self, from, "", entries, depth, borrows);
     const bool top = from == ".git" || from == "/workspace/.git";
-    CopiedFile config(self, "config", Links::replaced);
+    CopiedFile config(self, "config", Links::not_followed);
     config.write(new_git_config(top ? files_.origin() : ""));
     config.commit(usual_state(0644));
     if (borrows) complete(local);
@@ -159,7 +159,7 @@ class CopyOut {
         const Fd child = base::open_file_at(self, entry.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
         git_entries(child.get(), path, below, list(path), depth + 1, borrows);
       } else if (entry.type == "file" && keeps_git_file(below)) {
-        file(self, entry.name, path, {entry.mode, entry.modified_ns}, Links::replaced);
+        file(self, entry.name, path, {entry.mode, entry.modified_ns}, Links::not_followed);
       } else if (entry.type == "file" && below == kAlternates) {
         borrows = borrows_objects(small_file(path));
       }
@@ -190,9 +190,9 @@ class CopyIn {
  public:
   CopyIn(RemoteFiles& files, CopyTally& tally) : files_(files), tally_(tally) {}
 
-  void any(int parent, const std::string& name, const std::string& to, int depth) {
+  void any(int parent, const std::string& name, const std::string& to, int depth, Links link_here) {
     check_depth(depth, to);
-    const int follow = depth == 0 ? 0 : AT_SYMLINK_NOFOLLOW;
+    const int follow = link_here == Links::followed ? 0 : AT_SYMLINK_NOFOLLOW;
     struct stat found {};
     base::check(::fstatat(parent, name.c_str(), &found, follow), "read " + name);
     if (S_ISDIR(found.st_mode)) {
@@ -215,7 +215,7 @@ class CopyIn {
     files_.make_directory(to);
     ++tally_.directories;
     for (const std::string& child : base::list_directory(self.get())) {
-      any(self.get(), child, join_path(to, child), depth + 1);
+      any(self.get(), child, join_path(to, child), depth + 1, Links::not_followed);
     }
     if (!to.empty()) files_.make_directory(to, state);  // last, as filling it changes its time
   }
@@ -285,9 +285,9 @@ CopyTally copy_out(RemoteFiles& files, const std::string& wanted, const std::str
   return tally;
 }
 
-CopyTally copy_in(RemoteFiles& files, const std::string& from, const std::string& to) {
+CopyTally copy_in(RemoteFiles& files, const std::string& from, const std::string& to, Links link) {
   CopyTally tally;
-  CopyIn(files, tally).any(AT_FDCWD, from, to, 0);
+  CopyIn(files, tally).any(AT_FDCWD, from, to, 0, link);
   return tally;
 }
 

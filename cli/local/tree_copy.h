@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/client/remote_path.h"
+#include "cli/local/copied_file.h"
 
 namespace moorage::cli {
 
@@ -25,7 +26,8 @@ struct CopyTally {
 
 // The remote path, file or directory, becomes the local path `to`.
 CopyTally copy_out(RemoteFiles& files, const std::string& from, const std::string& to);
-// The local path, file or directory, becomes the remote path `to`.
-CopyTally copy_in(RemoteFiles& files, const std::string& from, const std::string& to);
+// The local path, file or directory, becomes the remote path `to`. `link`: of a link as `from`.
+CopyTally copy_in(RemoteFiles& files, const std::string& from, const std::string& to,
+                  Links link = Links::followed);
 
 }  // namespace moorage::cli

@@ -122,7 +122,7 @@ class CopiedFile:
         self._directory = os.open(place or ".", os.O_PATH | os.O_DIRECTORY, dir_fd=directory)
         self._file: BinaryIO | None = None
         self._beside: str | None = None
-        self._usual_mode = 0o666 & ~umask()  # without an original
+        self._old_mode: int | None = None  # of the file that it replaces
         try:
             found = self._found()
             if self._suits_replacing(found):
@@ -158,7 +158,7 @@ class CopiedFile:
             if entry.mtime_at is not None:
                 os.utime(fd, (entry.mtime_at.timestamp(), entry.mtime_at.timestamp()))
         elif self._beside is not None:
-            os.fchmod(fd, self._usual_mode)
+            os.fchmod(fd, 0o666 & ~umask() if self._old_mode is None else self._old_mode)
         if self._beside is not None:
             os.rename(self._beside, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
             self._beside = None
@@ -188,7 +188,7 @@ class CopiedFile:
         self._beside, self._file = beside, os.fdopen(fd, "wb")
         if found is None or not stat.S_ISREG(found.st_mode):
             return
-        self._usual_mode = found.st_mode & PERMISSIONS
+        self._old_mode = found.st_mode & PERMISSIONS
         try:
             os.fchown(fd, found.st_uid, found.st_gid)
         except PermissionError:
